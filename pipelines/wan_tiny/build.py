@@ -1,0 +1,92 @@
+"""The untrained parts of wan-tiny: each a genuine diffusers or transformers class, only small."""
+
+from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
+
+from galaxydit.pipelines.wan_tiny.world import BACKGROUNDS, COLOURS, MOTIONS, SHAPES
+
+LATENT_CHANNELS = 16
+TEXT_DIM = 128
+MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
+
+
+def build_vae() -> AutoencoderKLWan:
+    """Wan's causal video autoencoder, 4x in time and 8x in space, with 16 latent channels."""
+    return AutoencoderKLWan(
+        base_dim=16,
+        z_dim=LATENT_CHANNELS,
+        dim_mult=[1, 2, 4],
+        num_res_blocks=1,
+        attn_scales=[],
+        temperal_downsample=[True, True],
+        patch_size=2,
+        in_channels=12,
+        out_channels=12,
+        scale_factor_temporal=4,
+        scale_factor_spatial=8,
+        latents_mean=[0.0] * LATENT_CHANNELS,
+        latents_std=[1.0] * LATENT_CHANNELS,
+    )
+
+
+def build_transformer() -> WanTransformer3DModel:
+    """Wan2.1's text-to-video transformer with 12 blocks of width 224."""
+    return WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=7,
+        attention_head_dim=32,
+        in_channels=LATENT_CHANNELS,
+        out_channels=LATENT_CHANNELS,
+        text_dim=TEXT_DIM,
+        freq_dim=128,
+        ffn_dim=896,
+        num_layers=12,
+        cross_attn_norm=True,
+        qk_norm="rms_norm_across_heads",
+        rope_max_seq_len=128,
+    )
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the caption grammar; other words become `<unk>`."""
+    phrases = [*COLOURS, *SHAPES, *MOTIONS, *BACKGROUNDS, "a", "and", "over", "in front of", "background", ","]
+    words = list(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
+    vocabulary = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace()])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", vocabulary["</s>"])]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=MAX_TEXT_TOKENS,
+    )
+
+
+def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
+    """A two-layer UMT5 encoder, trained together with the transformer."""
+    return UMT5EncoderModel(
+        UMT5Config(
+            vocab_size=vocabulary_size,
+            d_model=TEXT_DIM,
+            d_kv=32,
+            num_heads=4,
+            d_ff=256,
+            num_layers=2,
+            dropout_rate=0.0,
+            pad_token_id=0,
+            eos_token_id=1,
+        )
+    )
+
+
+def build_scheduler() -> UniPCMultistepScheduler:
+    """The scheduler that Wan2.1 ships with, at the flow shift recommended for the 1.3B model."""
+    return UniPCMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=8.0
+    )

@@ -1,0 +1,264 @@
+"""Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.train STAGE --work DIR`.
+
+The stages are run in this order; each is seeded and, killed at any moment, goes on from its last checkpoint:
+
+    vae          the video autoencoder, on clips drawn as it goes
+    latents      encodes the clips that the transformer learns from
+    transformer  flow matching with caption dropout and an exponential moving average of the weights
+    export       writes the diffusers folder
+"""
+
+import argparse
+import logging
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLWan, WanPipeline
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from galaxydit.pipelines.wan_tiny import build, world
+from galaxydit.pipelines.wan_tiny.text_padding import use_counted_padding
+
+logger = logging.getLogger(__name__)
+
+CLIP_SEED = 1
+TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
+CAPTION_DROPOUT = 0.1
+TRAINING_SHIFT = 5.0
+EMA_DECAY = 0.999
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
+    """Linear warm-up, then half a cosine down to a fiftieth of the peak."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    share = (step - warmup) / max(1, steps - warmup)
+    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write whole or not at all: a kill in the middle leaves the previous checkpoint."""
+    temporary = path.with_suffix(".tmp")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    return torch.load(path, weights_only=True) if path.exists() else None
+
+
+def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqdm]]:
+    with tqdm(total=steps, initial=first, desc=name, mininterval=10) as bar:
+        for step in range(first, steps):
+            yield step, bar
+            bar.update()
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clips_as_tensor(indices: range) -> Tensor:
+    """Clips `(batch, 3, frames, height, width)` in [-1, 1]."""
+    frames = np.stack([world.draw_clip(index, CLIP_SEED)[1] for index in indices])
+    return torch.from_numpy(frames).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
+
+
+def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
+    """L1 plus squared error plus a light KL term; the clips are new at every step."""
+    torch.manual_seed(0)
+    vae = build.build_vae()
+    optimizer = torch.optim.AdamW(vae.parameters(), lr=peak, betas=(0.9, 0.99), weight_decay=0.0)
+    first, path = 0, work / "vae.pt"
+    if checkpoint := load_checkpoint(path):
+        first = checkpoint["step"]
+        vae.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+
+    def checkpoint_now(step: int) -> None:
+        save_checkpoint(path, {"step": step, "model": vae.state_dict(), "optimizer": optimizer.state_dict()})
+
+    for step, bar in training_steps(first, steps, "vae"):
+        torch.manual_seed(step)
+        set_learning_rate(optimizer, learning_rate(step, steps, peak))
+        video = clips_as_tensor(range(step * batch, (step + 1) * batch))
+        posterior = vae.encode(video).latent_dist
+        error = vae.decode(posterior.sample()).sample - video
+        kl = 0.5 * (posterior.mean**2 + posterior.var - 1 - posterior.logvar).mean()
+        loss = error.abs().mean() + error.square().mean() + 3e-4 * kl
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
+        optimizer.step()
+        if step % 20 == 0:
+            bar.set_postfix(psnr=f"{-10 * math.log10(error.square().mean().item() / 4):.2f}", kl=f"{kl.item():.2f}")
+        if (step + 1) % 100 == 0:
+            checkpoint_now(step + 1)
+    checkpoint_now(steps)
+
+
+def load_trained_vae(work: Path) -> AutoencoderKLWan:
+    checkpoint = load_checkpoint(work / "vae.pt")
+    if checkpoint is None:
+        raise FileNotFoundError(f"{work / 'vae.pt'} does not exist: run the stage 'vae' first")
+    vae = build.build_vae()
+    vae.load_state_dict(checkpoint["model"])
+    return vae.eval()
+
+
+@torch.no_grad()
+def encode_clips(work: Path, clips: int, batch: int) -> None:
+    """Latents of the training clips in shards of 512, float16, with their token ids."""
+    vae = load_trained_vae(work)
+    tokenizer = build.build_tokenizer()
+    folder = work / "latents"
+    folder.mkdir(parents=True, exist_ok=True)
+    for start in tqdm(range(0, clips, 512), desc="latents"):
+        path = folder / f"{start:06d}.safetensors"
+        if path.exists():
+            continue
+        latents = [
+            vae.encode(clips_as_tensor(range(index, index + batch))).latent_dist.mode().half()
+            for index in range(start, start + 512, batch)
+        ]
+        captions = [
+            world.draw_scene(np.random.default_rng([CLIP_SEED, index, 0])).caption
+            for index in range(start, start + 512)
+        ]
+        tokens = tokenizer(captions, padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
+        save_file({"latents": torch.cat(latents), "tokens": tokens}, path.with_suffix(".tmp"))
+        os.replace(path.with_suffix(".tmp"), path)
+
+
+def load_latents(work: Path) -> tuple[Tensor, Tensor]:
+    shards = [load_file(path) for path in sorted((work / "latents").glob("*.safetensors"))]
+    if not shards:
+        raise FileNotFoundError(f"{work / 'latents'} holds no shards: run the stage 'latents' first")
+    return torch.cat([shard["latents"] for shard in shards]), torch.cat([shard["tokens"] for shard in shards])
+
+
+class Denoiser(nn.Module):
+    """Transformer and text encoder as one module, so that one optimizer and one average hold both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer = build.build_transformer()
+        self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
+
+    def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor) -> Tensor:
+        """Predicted velocity `(batch, 16, frames, height, width)` for latents at timestep in [0, 1000]."""
+        mask = tokens.ne(0)
+        text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
+        with use_counted_padding(self.transformer, mask, build.MAX_TEXT_TOKENS) as pad:
+            return self.transformer(latents, timestep, pad(text), return_dict=False)[0]
+
+
+def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
+    """Flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise."""
+    torch.manual_seed(0)
+    latents, tokens = load_latents(work)
+    mean = latents.float().mean(dim=(0, 2, 3, 4), keepdim=True)
+    std = latents.float().std(dim=(0, 2, 3, 4), keepdim=True)
+    empty = build.build_tokenizer()([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
+    model = Denoiser()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.01)
+    average = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    first, path = 0, work / "transformer.pt"
+    if checkpoint := load_checkpoint(path):
+        first, average = checkpoint["step"], checkpoint["average"]
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    for block in model.transformer.blocks:
+        block.compile()
+
+    def checkpoint_now(step: int) -> None:
+        content = {"step": step, "model": model.state_dict(), "average": average, "optimizer": optimizer.state_dict()}
+        save_checkpoint(path, content | {"mean": mean.flatten(), "std": std.flatten()})
+
+    smooth = math.nan
+    for step, bar in training_steps(first, steps, "transformer"):
+        generator = torch.Generator().manual_seed(step)
+        set_learning_rate(optimizer, learning_rate(step, steps, peak))
+        rows = torch.randint(len(latents), (batch,), generator=generator)
+        clean = (latents[rows].float() - mean) / std
+        dropped = torch.rand(batch, 1, generator=generator) < CAPTION_DROPOUT
+        uniform = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch
+        sigma = TRAINING_SHIFT * uniform / (1 + (TRAINING_SHIFT - 1) * uniform)
+        noise = torch.randn(clean.shape, generator=generator)
+        level = sigma.view(-1, 1, 1, 1, 1)
+        with torch.autocast("cpu", torch.bfloat16):
+            velocity = model(
+                (1 - level) * clean + level * noise, sigma * 1000, torch.where(dropped, empty, tokens[rows])
+            )
+        loss = (velocity.float() - (noise - clean)).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        decay = min(EMA_DECAY, (step + 1) / (step + 10))
+        with torch.no_grad():
+            current = model.state_dict()
+            torch._foreach_lerp_(list(average.values()), [current[name] for name in average], 1 - decay)
+        value = loss.item()
+        smooth = value if math.isnan(smooth) else 0.98 * smooth + 0.02 * value
+        if step % 20 == 0:
+            bar.set_postfix(loss=f"{smooth:.4f}")
+        if (step + 1) % 100 == 0:
+            checkpoint_now(step + 1)
+    checkpoint_now(steps)
+
+
+def export(work: Path, out: Path) -> None:
+    """Write the averaged weights as a diffusers folder; transformer in bfloat16 to stay small."""
+    checkpoint = load_checkpoint(work / "transformer.pt")
+    if checkpoint is None:
+        raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
+    model = Denoiser()
+    model.load_state_dict(checkpoint["average"])
+    vae = load_trained_vae(work)
+    vae.register_to_config(latents_mean=checkpoint["mean"].tolist(), latents_std=checkpoint["std"].tolist())
+    pipeline = WanPipeline(
+        tokenizer=build.build_tokenizer(),
+        text_encoder=model.text_encoder.eval(),
+        vae=vae,
+        transformer=model.transformer.to(torch.bfloat16).eval(),
+        scheduler=build.build_scheduler(),
+    )
+    pipeline.save_pretrained(out, safe_serialization=True)
+    logger.info("wrote %s after %d steps", out, checkpoint["step"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=["vae", "latents", "transformer", "export"])
+    parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
+    parser.add_argument("--steps", type=int, help="training steps (vae 2600, transformer 6000)")
+    parser.add_argument("--batch", type=int, help="clips a step (vae 4, transformer 24)")
+    parser.add_argument("--learning-rate", type=float, help="peak (vae 1e-3, transformer 8e-4)")
+    parser.add_argument("--clips", type=int, default=12288, help="clips that the transformer learns from")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    if arguments.stage == "vae":
+        train_vae(arguments.work, arguments.steps or 2600, arguments.batch or 4, arguments.learning_rate or 1e-3)
+    elif arguments.stage == "latents":
+        encode_clips(arguments.work, arguments.clips, 8)
+    elif arguments.stage == "transformer":
+        train_transformer(
+            arguments.work, arguments.steps or 6000, arguments.batch or 24, arguments.learning_rate or 8e-4
+        )
+    else:
+        export(arguments.work, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The toy world that wan-tiny is trained on: coloured shapes that move over soft grey textures, each clip with its caption.
+
+A caption follows the grammar
+
+    scene      := objects " over a " background " background"
+    objects    := clause | clause " and " clause | clause ", " clause " and " clause | clause " in front of a " colour " " shape
+    clause     := "a " colour " " shape " " motion
+    colour     := red | yellow | green | cyan | blue | magenta            (all different within one scene)
+    shape      := ball | square | triangle
+    motion     := moves left | moves right | moves up | moves down | orbits | bounces | grows | shrinks
+    background := plain | striped | dotted | cloudy
+
+What a caption leaves open (place, size, speed, phase, turning sense, tint and texture) is drawn at random.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLOURS: dict[str, tuple[float, float, float]] = {
+    "red": (0.92, 0.12, 0.12),
+    "yellow": (0.93, 0.87, 0.10),
+    "green": (0.12, 0.78, 0.15),
+    "cyan": (0.10, 0.82, 0.86),
+    "blue": (0.13, 0.20, 0.95),
+    "magenta": (0.90, 0.13, 0.85),
+}
+SHAPES = ("ball", "square", "triangle")
+DIRECTIONS = {"moves left": (-1.0, 0.0), "moves right": (1.0, 0.0), "moves up": (0.0, -1.0), "moves down": (0.0, 1.0)}
+MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
+BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
+
+HEIGHT, WIDTH, FRAMES = 64, 64, 17
+HELD_OUT_SHARE = 8
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One object of a caption; `motion` is empty for a still object that another one passes in front of."""
+
+    colour: str
+    shape: str
+    motion: str
+
+    def __str__(self) -> str:
+        return f"a {self.colour} {self.shape} {self.motion}".rstrip()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a caption says. Objects are drawn last to first, so the first one is in front."""
+
+    objects: tuple[Clause, ...]
+    background: str
+
+    @property
+    def caption(self) -> str:
+        names = [str(clause) for clause in self.objects]
+        if len(names) == 2 and not self.objects[1].motion:
+            text = f"{names[0]} in front of {names[1]}"
+        else:
+            text = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        return f"{text} over a {self.background} background"
+
+
+def parse_caption(caption: str) -> Scene:
+    """The scene that a caption of the grammar describes; raises ValueError, naming the words that do not fit."""
+    text, separator, background = caption.strip().rpartition(" over a ")
+    background = background.removesuffix(" background")
+    if not separator or background not in BACKGROUNDS:
+        raise ValueError(f"caption {caption!r} does not end in 'over a B background' with B one of {', '.join(BACKGROUNDS)}")
+    still_after = " in front of " in text
+    parts = text.replace(" in front of ", ", ").replace(" and ", ", ").split(", ")
+    objects = []
+    for position, part in enumerate(parts):
+        article, _, rest = part.partition(" ")
+        colour, _, rest = rest.partition(" ")
+        shape, _, motion = rest.partition(" ")
+        still = still_after and position == len(parts) - 1
+        known = motion == "" if still else motion in MOTIONS
+        if article != "a" or colour not in COLOURS or shape not in SHAPES or not known:
+            raise ValueError(
+                f"caption part {part!r} is not 'a COLOUR SHAPE MOTION' with COLOUR one of {', '.join(COLOURS)}; "
+                f"SHAPE one of {', '.join(SHAPES)}; MOTION one of {', '.join(MOTIONS)}"
+            )
+        objects.append(Clause(colour, shape, motion))
+    if len({clause.colour for clause in objects}) != len(objects):
+        raise ValueError(f"caption {caption!r} names a colour twice; colours within one scene must differ")
+    return Scene(tuple(objects), background)
+
+
+def is_held_out(caption: str) -> bool:
+    """Whether this caption (one in eight, by hash) is kept out of training, so that it can serve as an unseen prompt."""
+    return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % HELD_OUT_SHARE == 0
+
+
+def draw_scene(rng: np.random.Generator, *, held_out: bool = False) -> Scene:
+    """A random scene whose caption belongs to the training captions, or to the held-out ones."""
+    while True:
+        kind = rng.choice(["one", "two", "occlusion", "three"], p=[0.5, 0.25, 0.15, 0.1])
+        count = {"one": 1, "two": 2, "occlusion": 2, "three": 3}[str(kind)]
+        colours = rng.permutation(list(COLOURS))[:count]
+        objects = [Clause(str(colour), str(rng.choice(SHAPES)), str(rng.choice(MOTIONS))) for colour in colours]
+        if kind == "occlusion":
+            objects = [
+                Clause(objects[0].colour, objects[0].shape, str(rng.choice(list(DIRECTIONS)))),
+                Clause(objects[1].colour, objects[1].shape, ""),
+            ]
+        scene = Scene(tuple(objects), str(rng.choice(BACKGROUNDS)))
+        if is_held_out(scene.caption) == held_out:
+            return scene
+
+
+def draw_prompts(count: int, seed: int, *, held_out: bool = True) -> list[str]:
+    """`count` different captions, by default ones that training never showed."""
+    rng = np.random.default_rng([seed, int(held_out)])
+    prompts: dict[str, None] = {}
+    while len(prompts) < count:
+        prompts.setdefault(draw_scene(rng, held_out=held_out).caption)
+    return list(prompts)
+
+
+def render(scene: Scene, rng: np.random.Generator) -> Array:
+    """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
+    ys, xs = np.meshgrid((np.arange(HEIGHT) + 0.5) / HEIGHT, (np.arange(WIDTH) + 0.5) / WIDTH, indexing="ij")
+    ys, xs = ys.astype(np.float32), xs.astype(np.float32)
+    video = np.repeat(_background(scene.background, xs, ys, rng)[None], FRAMES, axis=0)
+    paths = [_path(clause.motion, rng) for clause in scene.objects]
+    if len(paths) == 2 and not scene.objects[1].motion:
+        paths[1] = _still_behind(paths[0], rng)
+    for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
+        _draw_object(video, clause, path, xs, ys, rng)
+    return np.clip(video, 0.0, 1.0)
+
+
+def _background(kind: str, xs: Array, ys: Array, rng: np.random.Generator) -> Array:
+    """A soft, nearly grey texture `(height, width, 3)`: saturated pixels belong to objects alone."""
+    angle, phase, phase_2 = rng.uniform(0, 2 * np.pi, 3)
+    along, across = np.cos(angle) * xs + np.sin(angle) * ys, -np.sin(angle) * xs + np.cos(angle) * ys
+    strength = rng.uniform(0.06, 0.14)
+    if kind == "striped":
+        texture = strength * np.sin(2 * np.pi * rng.uniform(2.5, 5.0) * along + phase)
+    elif kind == "dotted":
+        rate = 2 * np.pi * rng.uniform(2.5, 4.5)
+        texture = strength * 2 * (np.maximum(np.sin(rate * along + phase) * np.sin(rate * across + phase_2), 0) - 0.2)
+    elif kind == "cloudy":
+        texture = np.zeros_like(xs)
+        for _ in range(4):
+            turn, shift = rng.uniform(0, 2 * np.pi, 2)
+            rate = 2 * np.pi * rng.uniform(0.6, 2.2)
+            texture = texture + strength * 0.6 * np.sin(rate * (np.cos(turn) * xs + np.sin(turn) * ys) + shift)
+    else:
+        texture = rng.uniform(0.0, 0.12) * (along - 0.5)
+    tint = rng.uniform(0.25, 0.72) + rng.uniform(-0.03, 0.03, 3)
+    return (texture[..., None] + tint).astype(np.float32)
+
+
+def _path(motion: str, rng: np.random.Generator) -> Array:
+    """Centre x, centre y and radius of an object, `(frames, 3)`, as shares of the frame's side; y points down."""
+    t = np.linspace(0.0, 1.0, FRAMES)
+    radius = np.full(FRAMES, rng.uniform(0.11, 0.19))
+    x, y = np.full(FRAMES, rng.uniform(0.2, 0.8)), np.full(FRAMES, rng.uniform(0.2, 0.8))
+    if motion in DIRECTIONS:
+        dx, dy = DIRECTIONS[motion]
+        way = rng.uniform(0.3, 0.6)
+        middle = rng.uniform(0.5 - (0.7 - way) / 2, 0.5 + (0.7 - way) / 2)
+        shift = middle + way * (t - 0.5) * (dx + dy)
+        x, y = (shift, y) if dx else (x, shift)
+    elif motion == "orbits":
+        turn = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(0.7, 1.2) * t
+        reach = rng.uniform(0.16, 0.26)
+        x, y = rng.uniform(0.4, 0.6) + reach * np.cos(turn), rng.uniform(0.4, 0.6) + reach * np.sin(turn)
+    elif motion == "bounces":
+        height = rng.uniform(0.3, 0.5)
+        y = rng.uniform(0.72, 0.82) - height * np.abs(np.sin(np.pi * (rng.uniform(0, 1) + rng.uniform(1.2, 2.0) * t)))
+    elif motion in ("grows", "shrinks"):
+        radius = rng.uniform(0.07, 0.1) + rng.uniform(0.12, 0.18) * (t if motion == "grows" else 1 - t)
+        x, y = np.full(FRAMES, rng.uniform(0.3, 0.7)), np.full(FRAMES, rng.uniform(0.3, 0.7))
+    return np.stack([x, y, radius], axis=1).astype(np.float32)
+
+
+def _still_behind(front: Array, rng: np.random.Generator) -> Array:
+    """A still object somewhere along the path of the one in front."""
+    place = front[int(rng.integers(5, FRAMES - 5))]
+    offset = rng.uniform(-0.05, 0.05, 2)
+    still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
+    return np.repeat(still[None], FRAMES, axis=0).astype(np.float32)
+
+
+def _draw_object(video: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
+    """Paint one antialiased, shaded object into all frames, in place."""
+    dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
+    dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
+    if clause.shape == "ball":
+        distance = np.sqrt(dx**2 + dy**2) - 1.0
+        shade = 0.72 + 0.4 * np.clip(1.0 - ((dx + 0.35) ** 2 + (dy + 0.35) ** 2) / 1.6, 0, 1)
+    elif clause.shape == "square":
+        distance = np.maximum(np.abs(dx), np.abs(dy)) - 0.88
+        shade = 0.9 - 0.15 * np.clip(dy, -1, 1)
+    else:
+        distance = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8)
+        shade = 0.92 - 0.18 * np.clip(dx, -1, 1)
+    pixels = distance * path[:, 2, None, None] * HEIGHT
+    cover = np.clip(0.5 - pixels, 0.0, 1.0)[..., None].astype(np.float32)
+    colour = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
+    video *= 1.0 - cover
+    video += cover * (shade[..., None] * colour).astype(np.float32)
+
+
+def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
+    """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine."""
+    rng = np.random.default_rng([seed, index, int(held_out)])
+    scene = draw_scene(rng, held_out=held_out)
+    return scene.caption, render(scene, rng)
