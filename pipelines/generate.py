@@ -1,0 +1,140 @@
+"""Generate one video and time it, in the same way with and without acceleration."""
+
+import inspect
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+
+from galaxydit.pipelines.settings import GenerationSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """One generated video.
+
+    frames: `(frames, height, width, 3)` float32 in [0, 1].
+    latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
+    end_to_end_seconds: the whole call: text encoder, denoising, decoder.
+    denoise_seconds: from the first transformer call to the end of the last scheduler step.
+    """
+
+    prompt: str
+    seed: int
+    settings: GenerationSettings
+    frames: NDArray[np.float32]
+    latents: torch.Tensor
+    end_to_end_seconds: float
+    denoise_seconds: float
+
+
+def generate(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Generation:
+    """Call the pipeline once. Equal seeds start from equal noise on every device.
+
+    Raises ValueError if the pipeline needs more than a prompt or does not report its steps.
+    """
+    _check_is_text_to_video(pipe)
+    clock = _DenoiseClock(pipe)
+    arguments = {
+        "height": settings.height,
+        "width": settings.width,
+        "num_frames": settings.num_frames,
+        "num_inference_steps": settings.steps,
+        "guidance_scale": settings.guidance_scale,
+        "guidance_scale_2": settings.guidance_scale_2,
+        "negative_prompt": settings.negative_prompt,
+    }
+    with _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
+        start = clock.now()
+        output = pipe(
+            prompt=prompt,
+            # A CPU generator draws the same noise whatever device the model is on.
+            generator=torch.Generator("cpu").manual_seed(seed),
+            output_type="np",
+            callback_on_step_end=clock.on_step_end,
+            **{name: value for name, value in arguments.items() if value is not None},
+        )
+        end = clock.now()
+    if clock.first_call is None or clock.last_step is None or clock.latents is None:
+        raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
+    return Generation(
+        prompt=prompt,
+        seed=seed,
+        settings=settings,
+        frames=np.asarray(output.frames[0], dtype=np.float32),
+        latents=clock.latents.detach().float().cpu(),
+        end_to_end_seconds=end - start,
+        denoise_seconds=clock.last_step - clock.first_call,
+    )
+
+
+class _DenoiseClock:
+    """Stamps the first transformer call and the end of each step, once the device has finished its queued work."""
+
+    def __init__(self, pipe: DiffusionPipeline) -> None:
+        self._pipe = pipe
+        self.first_call: float | None = None
+        self.last_step: float | None = None
+        self.latents: torch.Tensor | None = None
+
+    def now(self) -> float:
+        """Seconds on a monotonic clock."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    @contextmanager
+    def watching_first_call(self) -> Iterator[None]:
+        def stamp(module: torch.nn.Module, inputs: Any) -> None:
+            if self.first_call is None:
+                self.first_call = self.now()
+
+        transformers = [getattr(self._pipe, name, None) for name in ("transformer", "transformer_2")]
+        with ExitStack() as stack:
+            for transformer in transformers:
+                if transformer is not None:
+                    stack.callback(transformer.register_forward_pre_hook(stamp).remove)
+            yield
+
+    def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        self.last_step = self.now()
+        self.latents = tensors["latents"]
+        return tensors
+
+
+@contextmanager
+def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
+    """Within the context, the scheduler has this flow shift."""
+    if shift is None:
+        yield
+        return
+    original = pipe.scheduler
+    if "flow_shift" not in original.config:
+        raise ValueError(
+            f"flow_shift is {shift}, but {type(original).__name__} has none: "
+            "pass flow_shift=None, or set another scheduler"
+        )
+    if original.config.flow_shift != shift:
+        pipe.scheduler = type(original).from_config(original.config, flow_shift=shift)
+    try:
+        yield
+    finally:
+        pipe.scheduler = original
+
+
+def _check_is_text_to_video(pipe: DiffusionPipeline) -> None:
+    parameters = inspect.signature(type(pipe).__call__).parameters
+    if "image" in parameters and parameters["image"].default is inspect.Parameter.empty:
+        raise ValueError(f"{type(pipe).__name__} needs an image: call it yourself inside galaxydit.accelerate(pipe)")
+    missing = {"prompt", "generator", "callback_on_step_end"} - set(parameters)
+    if missing:
+        raise ValueError(
+            f"{type(pipe).__name__} does not take {', '.join(sorted(missing))}: "
+            "pass a text-to-video pipeline, or call it yourself inside galaxydit.accelerate(pipe)"
+        )

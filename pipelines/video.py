@@ -1,0 +1,132 @@
+"""Videos as arrays: checked, converted, written to files, read back, and put side by side.
+
+Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1].
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+LABEL_HEIGHT = 24  # pixels
+GAP = 8  # pixels between two videos
+
+
+def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
+    """Raise ValueError if `frames` is not a video as described at the top of this module."""
+    if frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape:
+        raise ValueError(f"{name} has shape {frames.shape}, allowed is (frames, height, width, 3): pass one RGB video")
+    if frames.dtype == np.uint8:
+        return
+    if not np.issubdtype(frames.dtype, np.floating):
+        raise ValueError(f"{name} has dtype {frames.dtype}, allowed are uint8 and floats: convert it to one of them")
+    low, high = float(frames.min()), float(frames.max())
+    if not (low >= 0.0 and high <= 1.0):
+        raise ValueError(
+            f"{name} has values from {low:g} to {high:g}, allowed for floats is [0, 1]: rescale or clip it"
+        )
+
+
+def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
+    """The same video as float32 in [0, 1]."""
+    check_frames(frames, name)
+    if frames.dtype == np.uint8:
+        return frames.astype(np.float32) / np.float32(255)
+    return frames.astype(np.float32)
+
+
+def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
+    """The same video as uint8, rounded to the nearest level."""
+    check_frames(frames, name)
+    return frames if frames.dtype == np.uint8 else np.rint(frames * 255).astype(np.uint8)
+
+
+def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
+    """Each pixel repeated `scale` times in height and width, so that small videos can be looked at."""
+    if scale < 1:
+        raise ValueError(f"scale is {scale}, allowed are integers from 1: 1 keeps the size")
+    return frames.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: bool = False, scale: int = 1) -> None:
+    """Write an mp4 file, creating its folder.
+
+    The default, H.264 with yuv420p, plays in browsers and loses a little. `lossless` keeps every uint8 level of RGB
+    exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition. Raises ValueError for
+    frames, a file ending, a rate or a size that cannot be written.
+    """
+    path = Path(path)
+    if path.suffix != ".mp4":
+        raise ValueError(f"path is {str(path)!r}, allowed are files ending in .mp4: rename it")
+    if not 0 < fps <= 1000:
+        raise ValueError(f"fps is {fps}, allowed are frames per second above 0 and up to 1000")
+    images = enlarge(to_uint8(frames), scale)
+    height, width = images.shape[1:3]
+    if not lossless and (height % 2 or width % 2):
+        raise ValueError(f"frames are {height}x{width}, allowed are even sizes: pass scale=2, or lossless=True")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
+        rate = Fraction(fps).limit_denominator(1001)
+        # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
+        stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
+        stream.width, stream.height = width, height
+        stream.pix_fmt = "rgb24" if lossless else "yuv420p"
+        stream.options = {"qp": "0"} if lossless else {"crf": "16"}
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+
+
+def load_video(path: str | Path) -> NDArray[np.uint8]:
+    """All frames of a video file, `(frames, height, width, 3)` uint8.
+
+    Raises FileNotFoundError if there is no such file and ValueError if it holds no video.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"path is {str(path)!r}, which is not a file: check the spelling")
+    try:
+        with av.open(str(path)) as container:
+            images = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    except (av.FFmpegError, IndexError) as error:
+        raise ValueError(f"path is {str(path)!r}, which holds no readable video ({error})") from error
+    if not images:
+        raise ValueError(f"path is {str(path)!r}, which holds a video without frames")
+    return np.stack(images)
+
+
+def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
+    """Videos of equal shape in one row, each under its label: `(frames, height, width, 3)` uint8 with even sizes.
+
+    Raises ValueError if there are no videos, if a label is missing or if the shapes differ.
+    """
+    if not videos or len(videos) != len(labels):
+        raise ValueError(
+            f"there are {len(videos)} videos and {len(labels)} labels, allowed is one label for each video"
+        )
+    shapes = [video.shape for video in videos]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"videos have shapes {shapes}, allowed are equal shapes: trim or resize them first")
+    columns = []
+    for index, (video, label) in enumerate(zip(videos, labels, strict=True)):
+        images = enlarge(to_uint8(video, f"videos[{index}]"), scale)
+        strip = np.broadcast_to(_draw_label(label, images.shape[2]), (len(images), LABEL_HEIGHT, images.shape[2], 3))
+        columns.append(np.concatenate([strip, images], axis=1))
+        columns.append(np.zeros((*columns[-1].shape[:2], GAP, 3), np.uint8))
+    row = np.concatenate(columns[:-1], axis=2)
+    return np.pad(row, ((0, 0), (0, row.shape[1] % 2), (0, row.shape[2] % 2), (0, 0)))
+
+
+def _draw_label(label: str, width: int) -> NDArray[np.uint8]:
+    """White on black, `(LABEL_HEIGHT, width, 3)`, in the largest size that fits."""
+    image = Image.new("RGB", (width, LABEL_HEIGHT))
+    draw = ImageDraw.Draw(image)
+    size = 16
+    while size > 6 and draw.textlength(label, font=ImageFont.load_default(size)) > width:
+        size -= 1
+    draw.text((width / 2, LABEL_HEIGHT / 2), label, font=ImageFont.load_default(size), anchor="mm")
+    return np.asarray(image)

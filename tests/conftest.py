@@ -1,0 +1,58 @@
+"""Parts that several rooms test with."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from diffusers import WanPipeline, WanTransformer3DModel
+
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.wan_tiny import build
+
+# Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
+torch.set_num_threads(1)
+
+
+def build_tiny_transformer(num_layers: int) -> WanTransformer3DModel:
+    """Wan2.1's transformer with random weights and blocks of width 32."""
+    return WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=2,
+        attention_head_dim=16,
+        in_channels=build.LATENT_CHANNELS,
+        out_channels=build.LATENT_CHANNELS,
+        text_dim=build.TEXT_DIM,
+        freq_dim=32,
+        ffn_dim=64,
+        num_layers=num_layers,
+        cross_attn_norm=True,
+        qk_norm="rms_norm_across_heads",
+        rope_max_seq_len=32,
+    ).eval()
+
+
+@pytest.fixture
+def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
+    """Builds a transformer of so many blocks."""
+    return build_tiny_transformer
+
+
+@pytest.fixture
+def tiny_wan_pipeline() -> WanPipeline:
+    """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
+    torch.manual_seed(0)
+    tokenizer = build.build_tokenizer()
+    pipe = WanPipeline(
+        tokenizer=tokenizer,
+        text_encoder=build.build_text_encoder(len(tokenizer)).eval(),
+        vae=build.build_vae().eval(),
+        transformer=build_tiny_transformer(3),
+        scheduler=build.build_scheduler(),
+    )
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture
+def tiny_settings() -> GenerationSettings:
+    return GenerationSettings(height=32, width=32, num_frames=5, steps=4, guidance_scale=3.0, fps=8.0)

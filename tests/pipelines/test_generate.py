@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
+
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+PROMPT = "a red ball moves left over a plain background"
+
+
+def test_generation_equals_a_direct_call_of_the_pipeline(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+):
+    generation = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    direct = tiny_wan_pipeline(
+        PROMPT,
+        height=32,
+        width=32,
+        num_frames=5,
+        num_inference_steps=4,
+        guidance_scale=3.0,
+        generator=torch.Generator().manual_seed(7),
+    ).frames[0]
+    assert generation.frames.dtype == np.float32
+    assert generation.frames.shape == (5, 32, 32, 3)
+    np.testing.assert_array_equal(generation.frames, direct)
+
+
+def test_latents_are_the_ones_that_are_decoded(tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings):
+    generation = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    vae: AutoencoderKLWan = tiny_wan_pipeline.vae
+    with torch.no_grad():
+        video = vae.decode(generation.latents).sample  # its latents have mean 0 and deviation 1
+    frames = (video[0].permute(1, 2, 3, 0) / 2 + 0.5).clamp(0, 1).numpy()
+    np.testing.assert_allclose(generation.frames, frames, atol=1e-5)
+
+
+def test_the_seed_alone_decides(tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings):
+    first, second, other = (generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed) for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first.frames, second.frames)
+    assert not np.array_equal(first.frames, other.frames)
+
+
+def test_denoise_time_spans_every_transformer_call_and_scheduler_step_and_nothing_else(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+):
+    """On a clock that parts of the pipeline advance by known amounts."""
+    elapsed = 0.0
+
+    def advance_after(owner: object, name: str, seconds: float) -> None:
+        original = getattr(owner, name)
+
+        def timed(*args: object, **kwargs: object) -> object:
+            nonlocal elapsed
+            elapsed += seconds
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, timed)
+
+    monkeypatch.setattr("galaxydit.pipelines.generate.time.perf_counter", lambda: elapsed)
+    advance_after(tiny_wan_pipeline, "encode_prompt", 1000.0)
+    advance_after(tiny_wan_pipeline.transformer, "forward", 1.0)
+    advance_after(tiny_wan_pipeline.scheduler, "step", 10.0)
+    advance_after(tiny_wan_pipeline.vae, "decode", 500.0)
+    generation = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=0)
+    assert generation.denoise_seconds == 4 * (2 * 1.0 + 10.0)
+    assert generation.end_to_end_seconds == 1000.0 + 48.0 + 500.0
+
+
+def test_nothing_stays_on_the_pipeline(tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings):
+    scheduler = tiny_wan_pipeline.scheduler
+    generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=3.0), seed=0)
+    assert not tiny_wan_pipeline.transformer._forward_pre_hooks
+    assert tiny_wan_pipeline.scheduler is scheduler
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("out of memory")
+
+    tiny_wan_pipeline.transformer.forward = fail
+    with pytest.raises(RuntimeError, match="out of memory"):
+        generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=3.0), seed=0)
+    assert not tiny_wan_pipeline.transformer._forward_pre_hooks
+    assert tiny_wan_pipeline.scheduler is scheduler
+
+
+def test_flow_shift_bends_the_schedule(tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings):
+    as_stored, same, other = (
+        generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=shift), seed=0).latents
+        for shift in (None, 8.0, 2.0)
+    )
+    assert torch.equal(as_stored, same)
+    assert not torch.allclose(as_stored, other)
+
+
+def test_flow_shift_on_a_scheduler_without_one_is_refused(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+):
+    tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
+    with pytest.raises(ValueError, match=r"flow_shift is 3.0, but FlowMatchEulerDiscreteScheduler has none"):
+        generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=3.0), seed=0)
+
+
+def test_a_pipeline_that_needs_an_image_is_refused_by_name(tiny_settings: GenerationSettings):
+    pipe = CogVideoXImageToVideoPipeline.__new__(CogVideoXImageToVideoPipeline)
+    with pytest.raises(ValueError, match="CogVideoXImageToVideoPipeline needs an image"):
+        generate(pipe, PROMPT, tiny_settings, seed=0)

@@ -1,0 +1,55 @@
+from collections.abc import Callable
+
+import pytest
+from diffusers import WanPipeline
+
+from galaxydit.pipelines import settings
+from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+
+
+@pytest.fixture
+def wan_with(tiny_transformer: Callable) -> Callable[..., WanPipeline]:
+    """Builds a WanPipeline of so many blocks; only its shape matters here."""
+
+    def build(blocks: int, **options: object) -> WanPipeline:
+        parts = {"tokenizer": None, "text_encoder": None, "vae": None, "scheduler": None}
+        return WanPipeline(**parts, transformer=tiny_transformer(blocks), **options)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("blocks", "options", "expected"),
+    [
+        (12, {}, settings.WAN_TINY),
+        (30, {}, settings.WAN_21_1_3B),
+        (40, {}, settings.WAN_21_14B),
+        (40, {"boundary_ratio": 0.875}, settings.WAN_22_A14B),
+        (30, {"expand_timesteps": True}, settings.WAN_22_TI2V_5B),
+    ],
+)
+def test_each_wan_model_gets_its_makers_settings(wan_with: Callable, blocks: int, options: dict, expected: object):
+    assert recommended_settings(wan_with(blocks, **options)) == expected
+
+
+def test_an_unknown_model_gets_the_defaults_of_its_pipeline(wan_with: Callable):
+    assert recommended_settings(wan_with(3)) == GenerationSettings(480, 832, 81, steps=50, guidance_scale=5.0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"height": 0},
+        {"width": 64.0},
+        {"num_frames": -1},
+        {"steps": 0},
+        {"guidance_scale": -1.0},
+        {"guidance_scale_2": float("nan")},
+        {"flow_shift": 0.0},
+        {"fps": 0},
+    ],
+)
+def test_a_setting_out_of_range_is_named_with_its_value(bad: dict):
+    ((name, value),) = bad.items()
+    with pytest.raises(ValueError, match=f"{name} is {value!r}, allowed are"):
+        GenerationSettings(**bad)

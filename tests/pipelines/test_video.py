@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from galaxydit.pipelines.video import load_video, save_video, side_by_side, to_float, to_uint8
+
+
+def noise(shape: tuple[int, ...] = (5, 32, 48, 3)) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def soft_gradient() -> np.ndarray:
+    """Smooth in space, so that a codec has an easy task."""
+    ramp = np.linspace(0.1, 0.9, 48, dtype=np.float32)
+    return np.broadcast_to(ramp[None, None, :, None], (5, 32, 48, 3)).copy()
+
+
+def test_lossless_file_gives_back_every_level_of_noise(tmp_path: Path):
+    save_video(noise(), tmp_path / "noise.mp4", fps=16, lossless=True)
+    np.testing.assert_array_equal(load_video(tmp_path / "noise.mp4"), noise())
+
+
+def test_lossless_file_takes_odd_sizes(tmp_path: Path):
+    save_video(noise((3, 17, 33, 3)), tmp_path / "odd.mp4", fps=16, lossless=True)
+    np.testing.assert_array_equal(load_video(tmp_path / "odd.mp4"), noise((3, 17, 33, 3)))
+
+
+def test_lossless_file_of_floats_is_their_rounding(tmp_path: Path):
+    frames = np.random.default_rng(0).random((2, 16, 16, 3), dtype=np.float32)
+    save_video(frames, tmp_path / "floats.mp4", fps=16, lossless=True)
+    assert np.abs(load_video(tmp_path / "floats.mp4") / 255.0 - frames).max() <= 0.5 / 255 + 1e-6
+
+
+def test_default_file_is_what_browsers_play(tmp_path: Path):
+    save_video(soft_gradient(), tmp_path / "new" / "plain.mp4", fps=8)
+    with av.open(str(tmp_path / "new" / "plain.mp4")) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == ("h264", "yuv420p", 8)
+        assert (stream.frames, stream.height, stream.width) == (5, 32, 48)
+
+
+def test_default_file_is_close_to_the_frames(tmp_path: Path):
+    save_video(soft_gradient(), tmp_path / "plain.mp4", fps=8)
+    assert np.abs(load_video(tmp_path / "plain.mp4") / 255.0 - soft_gradient()).max() < 0.03
+
+
+def test_scale_repeats_pixels(tmp_path: Path):
+    save_video(noise(), tmp_path / "large.mp4", fps=8, lossless=True, scale=3)
+    frames = load_video(tmp_path / "large.mp4")
+    assert frames.shape == (5, 96, 144, 3)
+    np.testing.assert_array_equal(frames[:, 1::3, 1::3], noise())
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (np.zeros((4, 16, 16)), "allowed is \\(frames, height, width, 3\\)"),
+        (np.zeros((4, 16, 16, 4)), "allowed is \\(frames, height, width, 3\\)"),
+        (np.zeros((0, 16, 16, 3)), "allowed is \\(frames, height, width, 3\\)"),
+        (np.zeros((4, 16, 16, 3), np.int64), "int64, allowed are uint8 and floats"),
+        (np.full((4, 16, 16, 3), 1.5), "from 1.5 to 1.5, allowed for floats is \\[0, 1\\]"),
+        (np.full((4, 16, 16, 3), np.nan), "from nan to nan"),
+        (np.zeros((4, 15, 16, 3)), "15x16, allowed are even sizes"),
+    ],
+)
+def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=message):
+        save_video(frames, tmp_path / "bad.mp4", fps=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "video.avi", "fps": 8}, "ending in .mp4"),
+        ({"path": "video.mp4", "fps": 0}, "fps is 0"),
+        ({"path": "video.mp4", "fps": 8, "scale": 0}, "scale is 0"),
+    ],
+)
+def test_options_that_no_file_can_have_are_refused(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        save_video(noise(), **options)
+
+
+def test_loading_names_a_missing_file_and_a_file_without_video(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        load_video(tmp_path / "nothing.mp4")
+    (tmp_path / "text.mp4").write_text("not a video")
+    with pytest.raises(ValueError, match="no readable video"):
+        load_video(tmp_path / "text.mp4")
+
+
+def test_converting_to_float_and_back_changes_nothing():
+    np.testing.assert_array_equal(to_uint8(to_float(noise())), noise())
+
+
+def test_side_by_side_shows_each_video_whole_under_its_label():
+    left, right = noise(), 255 - noise()
+    row = side_by_side([left, right], ["plain", "accelerated"], scale=2)
+    frames, height, width, _ = row.shape
+    assert frames == 5
+    assert height % 2 == 0
+    assert width % 2 == 0
+    large = left.repeat(2, axis=1).repeat(2, axis=2)
+    np.testing.assert_array_equal(row[:, -64:, :96], large)
+    np.testing.assert_array_equal(row[:, -64:, -96:], 255 - large)
+    assert row[0, :-64, :96].any(), "the label over the left video is missing"
+    assert row[0, :-64, -96:].any(), "the label over the right video is missing"
+
+
+def test_side_by_side_of_odd_sizes_can_be_saved(tmp_path: Path):
+    row = side_by_side([noise((2, 17, 33, 3))] * 2, ["one", "two"])
+    save_video(row, tmp_path / "row.mp4", fps=8)
+
+
+def test_side_by_side_refuses_videos_that_do_not_match():
+    with pytest.raises(ValueError, match="1 videos and 2 labels"):
+        side_by_side([noise()], ["one", "two"])
+    with pytest.raises(ValueError, match="equal shapes"):
+        side_by_side([noise(), noise((4, 32, 48, 3))], ["one", "two"])
