@@ -16,7 +16,7 @@ def build_vae() -> AutoencoderKLWan:
     return AutoencoderKLWan(
         base_dim=16,
         z_dim=LATENT_CHANNELS,
-        dim_mult=[1, 2, 4],
+        dim_mult=[1, 4, 4],
         num_res_blocks=1,
         attn_scales=[],
         temperal_downsample=[True, True],
@@ -25,6 +25,7 @@ def build_vae() -> AutoencoderKLWan:
         out_channels=12,
         scale_factor_temporal=4,
         scale_factor_spatial=8,
+        is_residual=True,
         latents_mean=[0.0] * LATENT_CHANNELS,
         latents_std=[1.0] * LATENT_CHANNELS,
     )

@@ -33,6 +33,7 @@ MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
 HEIGHT, WIDTH, FRAMES = 64, 64, 17
+EDGE = 2.0  # pixels over which an outline fades
 HELD_OUT_SHARE = 8
 
 Array = NDArray[np.float32]
@@ -141,11 +142,11 @@ def _background(kind: str, xs: Array, ys: Array, rng: np.random.Generator) -> Ar
     """A soft, nearly grey texture `(height, width, 3)`: saturated pixels belong to objects alone."""
     angle, phase, phase_2 = rng.uniform(0, 2 * np.pi, 3)
     along, across = np.cos(angle) * xs + np.sin(angle) * ys, -np.sin(angle) * xs + np.cos(angle) * ys
-    strength = rng.uniform(0.06, 0.14)
+    strength = rng.uniform(0.05, 0.11)
     if kind == "striped":
-        texture = strength * np.sin(2 * np.pi * rng.uniform(2.5, 5.0) * along + phase)
+        texture = strength * np.sin(2 * np.pi * rng.uniform(1.5, 3.5) * along + phase)
     elif kind == "dotted":
-        rate = 2 * np.pi * rng.uniform(2.5, 4.5)
+        rate = 2 * np.pi * rng.uniform(1.5, 3.0)
         texture = strength * 2 * (np.maximum(np.sin(rate * along + phase) * np.sin(rate * across + phase_2), 0) - 0.2)
     elif kind == "cloudy":
         texture = np.zeros_like(xs)
@@ -205,7 +206,7 @@ def _draw_object(video: Array, clause: Clause, path: Array, xs: Array, ys: Array
         distance = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8)
         shade = 0.92 - 0.18 * np.clip(dx, -1, 1)
     pixels = distance * path[:, 2, None, None] * HEIGHT
-    cover = np.clip(0.5 - pixels, 0.0, 1.0)[..., None].astype(np.float32)
+    cover = np.clip(0.5 - pixels / EDGE, 0.0, 1.0)[..., None].astype(np.float32)
     colour = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
     video *= 1.0 - cover
     video += cover * (shade[..., None] * colour).astype(np.float32)

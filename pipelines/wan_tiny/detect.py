@@ -1,0 +1,195 @@
+"""What a clip of the toy world shows, read from its pixels without any network, and how far that agrees with a caption.
+
+An object is the largest blob of its colour in each frame. It shows exactly one motion, so that a caption with any other
+motion is refused. Its centres over time tell the ways of travelling apart; pixels that it takes and frees tell growing,
+shrinking and standing still, also where another object hides a part of it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from galaxydit.pipelines.wan_tiny.world import COLOURS, DIRECTIONS, Clause, parse_caption
+
+MIN_CHROMA = 0.25  # backgrounds stay below 0.1, objects above 0.5
+MIN_PIXELS = 12  # the smallest object of the world, a triangle about to grow, covers 30
+MIN_FRAMES = 5
+MIN_FRAME_SHARE = 0.4  # an object may be hidden for a while
+MIN_TRAVEL = 0.15  # share of the frame's side; the world's objects travel 0.3 or more
+MAX_STRAY = 0.2  # distance from a straight path, as a share of its length
+MAX_STILL_CHANGE = 0.2  # share of an object's pixels
+MIN_SIZE_CHANGE = 0.4  # share of an object's pixels; the world's objects change 0.8 or more
+MIN_ASPECT = 0.4  # of the box around a path; a flatter one has one axis
+MIN_TURN = np.pi  # the world's objects orbit through 1.4 pi or more
+MIN_RETURN = 1.5  # length of a vertical path over its height: 1 for one way, 2 for there and back
+TOUCHED_WEIGHT = 0.25  # of frames in which another object may hide part of this one
+
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClauseAgreement:
+    """Whether one object of a caption was found, and moving (or standing still) as the caption says."""
+
+    clause: Clause
+    colour_found: bool
+    motion_found: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far a clip agrees with its caption, clause by clause."""
+
+    clauses: tuple[ClauseAgreement, ...]
+
+    @property
+    def colour_share(self) -> float:
+        """Share in [0, 1] of the clauses whose colour was found."""
+        return float(np.mean([clause.colour_found for clause in self.clauses]))
+
+    @property
+    def motion_share(self) -> float:
+        """Share in [0, 1] of the clauses whose motion was found."""
+        return float(np.mean([clause.motion_found for clause in self.clauses]))
+
+
+@dataclass(frozen=True)
+class Track:
+    """Centres of one object over the frames where it is seen, each array `(seen frames,)`.
+
+    time runs over [0, 1]; x and y (down) are shares of the frame's sides; weight is below 1 where others touch it.
+    """
+
+    time: Floats
+    x: Floats
+    y: Floats
+    weight: Floats
+
+
+def caption_agreement(frames: NDArray[np.floating], caption: str) -> Agreement:
+    """Compare a clip `(frames, height, width, 3)` in [0, 1] with a caption of the world's grammar.
+
+    Raises ValueError for a clip of another shape or under 5 frames, and for a caption outside the grammar.
+    """
+    scene = parse_caption(caption)
+    if frames.ndim != 4 or frames.shape[-1] != 3 or len(frames) < MIN_FRAMES:
+        raise ValueError(
+            f"frames have shape {frames.shape}, allowed is (frames, height, width, 3) with {MIN_FRAMES} frames or more: "
+            "pass one decoded clip"
+        )
+    masks = colour_masks(frames)
+    clauses = []
+    for clause in scene.objects:
+        mask = masks[clause.colour]
+        found = bool(_largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
+        others = np.any([other for colour, other in masks.items() if colour != clause.colour], axis=0)
+        clauses.append(ClauseAgreement(clause, found, found and observed_motion(mask, others) == clause.motion))
+    return Agreement(tuple(clauses))
+
+
+def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
+    """For each colour of the world the pixels `(frames, height, width)` that are saturated and nearest to it in hue.
+
+    Opened, because two blurred neighbours mix a thin seam of a third colour between them.
+    """
+    hues = np.array([_hue(np.array(rgb)) for rgb in COLOURS.values()])
+    nearest = np.abs((_hue(frames)[..., None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=-1)
+    saturated = frames.max(axis=-1) - frames.min(axis=-1) > MIN_CHROMA
+    return {
+        colour: ndimage.binary_opening(saturated & (nearest == index), np.ones((1, 3, 3)))
+        for index, colour in enumerate(COLOURS)
+    }
+
+
+def observed_motion(mask: Mask, others: Mask) -> str:
+    """The motion of an object in the words of the grammar; empty for a still one, "unclear" for anything else.
+
+    Both masks are `(frames, height, width)`: the pixels of the object's colour, and those of all other colours. The
+    object must be seen in at least two frames.
+    """
+    blobs = _largest_blobs(mask)
+    track = _track(blobs, others)
+    (dx, stray_x), (dy, stray_y) = _line(track, track.x), _line(track, track.y)
+    travel, stray = np.hypot(dx, dy), np.hypot(stray_x, stray_y)
+    if travel >= MIN_TRAVEL and stray <= MAX_STRAY * travel:
+        for motion, (sign_x, sign_y) in DIRECTIONS.items():
+            if dx * sign_x + dy * sign_y >= 0.9 * travel:
+                return motion
+    taken, freed = _changed_pixels(blobs, mask, others)
+    if max(taken, freed) <= MAX_STILL_CHANGE:
+        return ""
+    if min(taken, freed) <= MAX_STILL_CHANGE and max(taken, freed) >= MIN_SIZE_CHANGE:
+        return "grows" if taken > freed else "shrinks"
+    x, y = ndimage.median_filter(track.x, 3), ndimage.median_filter(track.y, 3)
+    width, height = np.ptp(x), np.ptp(y)
+    if max(width, height) < MIN_TRAVEL:
+        return "unclear"
+    if min(width, height) >= MIN_ASPECT * max(width, height):
+        return "orbits" if _turn(track) >= MIN_TURN else "unclear"
+    return "bounces" if height > width and np.abs(np.diff(y)).sum() >= MIN_RETURN * height else "unclear"
+
+
+def _hue(rgb: NDArray[np.floating]) -> Floats:
+    """Hue angle in turns; meaningless for grey."""
+    red, green, blue = np.moveaxis(np.asarray(rgb, np.float64), -1, 0)
+    return np.asarray(np.arctan2(np.sqrt(3.0) * (green - blue), 2 * red - green - blue) / (2 * np.pi))
+
+
+def _largest_blobs(mask: Mask) -> Mask:
+    """The largest connected blob of each frame, empty where even that is tiny."""
+    kept = np.zeros_like(mask)
+    for index, frame in enumerate(mask):
+        labels, _ = ndimage.label(frame)
+        sizes = np.bincount(labels.ravel())[1:]
+        if sizes.size and sizes.max() >= MIN_PIXELS:
+            kept[index] = labels == sizes.argmax() + 1
+    return kept
+
+
+def _near(mask: Mask) -> Mask:
+    """The mask and two pixels around it in each frame."""
+    return np.asarray(ndimage.binary_dilation(mask, np.ones((1, 5, 5))))
+
+
+def _track(blobs: Mask, others: Mask) -> Track:
+    frames, height, width = blobs.shape
+    seen = np.flatnonzero(blobs.any(axis=(1, 2)))
+    centres = np.array([ndimage.center_of_mass(blobs[index]) for index in seen])
+    touched = (_near(blobs) & others).any(axis=(1, 2))[seen]
+    return Track(
+        time=seen / (frames - 1),
+        x=(centres[:, 1] + 0.5) / width,
+        y=(centres[:, 0] + 0.5) / height,
+        weight=np.where(touched, TOUCHED_WEIGHT, 1.0),
+    )
+
+
+def _line(track: Track, values: Floats) -> tuple[float, float]:
+    """Change over the clip by the straight line that fits best, and the values' distance from it (root mean square)."""
+    line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
+    return float(line[0]), float(np.sqrt(np.average((values - np.polyval(line, track.time)) ** 2, weights=track.weight)))
+
+
+def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:
+    """Shares of the object's pixels that it is seen to take after they were free, and to free after it held them.
+
+    A growing object only takes, a shrinking one only frees and a still one does neither, whatever passes in front:
+    pixels at another object count as neither held nor free.
+    """
+    free = ~mask & ~_near(others)
+    taken = (np.logical_or.accumulate(free) & blobs).any(axis=0)
+    freed = (np.logical_or.accumulate(blobs) & free).any(axis=0)
+    place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))
+    return (float(taken[place].mean()), float(freed[place].mean())) if place.any() else (1.0, 1.0)
+
+
+def _turn(track: Track) -> float:
+    """Angle in radians that the track turns through around the centre of the circle that fits it best."""
+    root = np.sqrt(track.weight)
+    design = np.stack([2 * track.x, 2 * track.y, np.ones_like(track.x)], axis=1)
+    x, y, _ = np.linalg.lstsq(design * root[:, None], (track.x**2 + track.y**2) * root, rcond=None)[0]
+    angle = np.unwrap(np.arctan2(track.y - y, track.x - x))
+    return float(abs(angle[-1] - angle[0]))
