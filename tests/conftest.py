@@ -1,6 +1,7 @@
 """Parts that several rooms test with."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -51,6 +52,13 @@ def tiny_wan_pipeline() -> WanPipeline:
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+@pytest.fixture
+def tiny_wan_folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
+    """The same pipeline, saved."""
+    tiny_wan_pipeline.save_pretrained(tmp_path / "tiny-wan")
+    return tmp_path / "tiny-wan"
 
 
 @pytest.fixture

@@ -12,22 +12,16 @@ from galaxydit.pipelines.loading import load_pipeline
 HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
 
 
-@pytest.fixture
-def folder(tiny_wan_pipeline: WanPipeline, tmp_path: Path) -> Path:
-    tiny_wan_pipeline.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
-def test_a_folder_gives_the_pipeline_that_was_saved(tiny_wan_pipeline: WanPipeline, folder: Path):
-    pipe = load_pipeline(folder, dtype=torch.float32, device="cpu")
+def test_a_folder_gives_the_pipeline_that_was_saved(tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path):
+    pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32, device="cpu")
     assert type(pipe) is WanPipeline
     loaded = pipe.transformer.state_dict()
     for name, value in tiny_wan_pipeline.transformer.state_dict().items():
         torch.testing.assert_close(loaded[name], value, rtol=0, atol=0)
 
 
-def test_by_default_only_the_autoencoder_stays_in_float32(folder: Path):
-    pipe = load_pipeline(folder, device="cpu")
+def test_by_default_only_the_autoencoder_stays_in_float32(tiny_wan_folder: Path):
+    pipe = load_pipeline(tiny_wan_folder, device="cpu")
     assert (pipe.transformer.dtype, pipe.text_encoder.dtype, pipe.vae.dtype) == (
         torch.bfloat16,
         torch.bfloat16,
@@ -35,8 +29,8 @@ def test_by_default_only_the_autoencoder_stays_in_float32(folder: Path):
     )
 
 
-def test_the_embedded_model_is_loaded_in_float32(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(loading.EMBEDDED, "wan-tiny", folder)
+def test_the_embedded_model_is_loaded_in_float32(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(loading.EMBEDDED, "wan-tiny", tiny_wan_folder)
     pipe = load_pipeline("wan-tiny")
     assert {part.dtype for part in (pipe.transformer, pipe.text_encoder, pipe.vae)} == {torch.float32}
 

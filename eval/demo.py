@@ -1,0 +1,185 @@
+"""The same prompt and noise three times: plain, accelerated, and with half the steps as the honest alternative."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+import galaxydit
+from galaxydit.eval.metrics import psnr, ssim
+from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import save_video, side_by_side
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_STEPS = 3
+DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One generation measured; `psnr` (dB) and `ssim` are against the plain video and None for that video itself."""
+
+    prompt: str
+    seed: int
+    denoise_seconds: float
+    end_to_end_seconds: float
+    compute_fraction: float
+    psnr: float | None = None
+    ssim: float | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to generate, with one sample for each prompt."""
+
+    name: str
+    samples: tuple[Sample, ...]
+
+    def mean(self, field: str) -> float | None:
+        """The mean of a field of the samples, None if the field does not apply."""
+        values = [getattr(sample, field) for sample in self.samples]
+        return None if None in values else fmean(values)
+
+    def speedup(self, plain: "Variant", field: str) -> float:
+        """How many times less time than `plain` the samples took together; `field` is one of the two seconds."""
+        return sum(getattr(s, field) for s in plain.samples) / sum(getattr(s, field) for s in self.samples)
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """`plain` is the reference of the other variants; `summary` is the report of the first accelerated generation."""
+
+    settings: GenerationSettings
+    plain: Variant
+    accelerated: Variant
+    fewer_steps: Variant
+    summary: str
+    reports: tuple[dict[str, Any], ...]
+    files: tuple[Path, ...]
+
+    @property
+    def variants(self) -> tuple[Variant, Variant, Variant]:
+        return self.plain, self.accelerated, self.fewer_steps
+
+
+def run_demo(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    settings: GenerationSettings,
+    seed: int,
+    out: Path,
+    *,
+    acceleration: Mapping[str, Any] | None = None,
+    on_progress: Callable[[str], None] = logger.info,
+) -> DemoResult:
+    """Generate every prompt in three ways, prompt number i from the noise of seed + i, and write the files to `out`.
+
+    The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt and report.json
+    of all. `acceleration` goes to `galaxydit.accelerate`. A short generation comes first, so that one-time costs do not
+    count. Raises ValueError if there are no prompts or fewer than 2 steps.
+    """
+    if not prompts:
+        raise ValueError("prompts is empty, allowed is at least one prompt")
+    if settings.steps is None or settings.steps < 2:
+        raise ValueError(
+            f"steps is {settings.steps}, allowed are integers from 2, because the demo also runs half of them"
+        )
+    half = replace(settings, steps=settings.steps // 2)
+    names = ("plain", "accelerated", f"{half.steps} plain steps")
+    samples: dict[str, list[Sample]] = {name: [] for name in names}
+    reports: list[galaxydit.Report] = []
+    videos: list[Generation] = []
+
+    on_progress("warming up")
+    generate(pipe, prompts[0], replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
+    for index, prompt in enumerate(prompts):
+        place = f"prompt {index + 1} of {len(prompts)}"
+        on_progress(f"{place}: {names[0]}")
+        plain = generate(pipe, prompt, settings, seed + index)
+        on_progress(f"{place}: {names[1]}")
+        with galaxydit.accelerate(pipe, **(acceleration or {})) as handle:
+            accelerated = generate(pipe, prompt, settings, seed + index)
+            reports.append(handle.report)
+        on_progress(f"{place}: {names[2]}")
+        fewer = generate(pipe, prompt, half, seed + index)
+        fractions = (1.0, reports[-1].compute_fraction, half.steps / settings.steps)
+        for name, generation, fraction in zip(names, (plain, accelerated, fewer), fractions, strict=True):
+            samples[name].append(_measure(generation, plain, fraction))
+        videos = videos or [plain, accelerated, fewer]
+
+    result = DemoResult(
+        settings,
+        *(Variant(name, tuple(samples[name])) for name in names),
+        summary=str(reports[0]),
+        reports=tuple(report.to_dict() for report in reports),
+        files=tuple(out / name for name in ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png")),
+    )
+    on_progress("writing files")
+    _write_videos(result, videos)
+    reports[0].plot(result.files[3])
+    (out / "report.json").write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
+    return replace(result, files=(*result.files, out / "report.json"))
+
+
+def _measure(generation: Generation, plain: Generation, compute_fraction: float) -> Sample:
+    same = generation is plain
+    return Sample(
+        prompt=generation.prompt,
+        seed=generation.seed,
+        denoise_seconds=generation.denoise_seconds,
+        end_to_end_seconds=generation.end_to_end_seconds,
+        compute_fraction=compute_fraction,
+        psnr=None if same else psnr(generation.frames, plain.frames),
+        ssim=None if same else ssim(generation.frames, plain.frames),
+    )
+
+
+def _write_videos(result: DemoResult, videos: Sequence[Generation]) -> None:
+    frames = [video.frames for video in videos]
+    scale = max(1, DISPLAY_HEIGHT // frames[0].shape[1])
+    fps = result.settings.fps
+    labels = [_label(variant, result.plain) for variant in result.variants]
+    save_video(side_by_side(frames, labels, scale=scale), result.files[0], fps)
+    save_video(frames[0], result.files[1], fps, scale=scale)
+    save_video(frames[1], result.files[2], fps, scale=scale)
+
+
+def _label(variant: Variant, plain: Variant) -> str:
+    """Of the first prompt, whose videos are shown."""
+    first = variant.samples[0]
+    if first.psnr is None:
+        return f"{variant.name}, {first.denoise_seconds:.1f} s"
+    speedup = plain.samples[0].denoise_seconds / first.denoise_seconds
+    return f"{variant.name}, {speedup:.2f}x, {first.psnr:.1f} dB"
+
+
+def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
+    """Plain JSON; the infinite PSNR of equal videos, which JSON cannot hold, becomes null."""
+    variants = []
+    for variant in result.variants:
+        samples = [asdict(sample) for sample in variant.samples]
+        for sample in samples:
+            if sample["psnr"] == math.inf:
+                sample["psnr"] = None
+        speedups = {
+            f"{field.removesuffix('_seconds')}_speedup": variant.speedup(result.plain, field)
+            for field in ("denoise_seconds", "end_to_end_seconds")
+        }
+        variants.append({"name": variant.name, **speedups, "samples": samples})
+    return {
+        "pipeline": type(pipe).__name__,
+        "device": str(pipe.device),
+        "settings": asdict(result.settings),
+        "versions": {name: version(name) for name in ("galaxydit", "torch", "diffusers", "transformers")},
+        "variants": variants,
+        "reports": list(result.reports),
+    }

@@ -1,0 +1,69 @@
+"""The command line: registers the commands in galaxydit/commands, shows their errors in one line.
+
+A command imports what it needs when it runs, so that `--help` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from galaxydit.commands.demo import demo
+from galaxydit.commands.generate import generate
+from galaxydit.commands.inspect import inspect
+
+app = typer.Typer(
+    name="galaxydit",
+    help="Faster video generation with diffusers, without training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(generate)
+app.command()(inspect)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        Console().print(f"galaxydit {version('galaxydit')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def set_up(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Log details and show tracebacks.")] = False,
+) -> None:
+    import logging
+
+    from rich.logging import RichHandler
+
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.WARNING,
+        format="%(message)s",
+        handlers=[RichHandler(console=Console(stderr=True), show_path=False, show_time=False)],
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 if it worked, 2 for bad input, 1 for anything else."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(list(arguments))
+    except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
+        if "--debug" in arguments:
+            raise
+        line = "error: " + " ".join(str(error).split())
+        Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`galaxydit generate`: one video of any text-to-video pipeline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+MODEL_HELP = "wan-tiny, a local folder, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers."
+
+
+def generate(
+    model: Annotated[str, typer.Option(help=MODEL_HELP)],
+    prompt: Annotated[str, typer.Option(help="What the video shows.")],
+    out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
+    seed: Annotated[int, typer.Option(min=0, help="Draws the initial noise.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
+    guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
+    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
+    fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None,
+    threshold: Annotated[float | None, typer.Option(min=0, help="Larger is faster and less faithful.")] = None,
+    accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
+    lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+) -> None:
+    """Generate one video. What is not given is what the makers of the model recommend."""
+    if out.suffix != ".mp4":
+        raise typer.BadParameter(f"is {out}, allowed are files ending in .mp4", param_hint="--out")
+    if threshold is not None and not accelerate:
+        raise typer.BadParameter(
+            "has no effect with --no-accelerate: leave one of the two out", param_hint="--threshold"
+        )
+    from contextlib import nullcontext
+    from dataclasses import replace
+
+    import galaxydit
+    from galaxydit.pipelines.generate import generate as generate_video
+    from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.settings import recommended_settings
+    from galaxydit.pipelines.video import save_video
+
+    pipe = load_pipeline(model, revision=revision)
+    given = {
+        "steps": steps,
+        "guidance_scale": guidance,
+        "height": height,
+        "width": width,
+        "num_frames": frames,
+        "fps": fps,
+    }
+    settings = replace(
+        recommended_settings(pipe), **{name: value for name, value in given.items() if value is not None}
+    )
+    options = {} if threshold is None else {"threshold": threshold}
+    with galaxydit.accelerate(pipe, **options) if accelerate else nullcontext() as handle:
+        generation = generate_video(pipe, prompt, settings, seed)
+        summary = "" if handle is None else str(handle.report)
+    save_video(generation.frames, out, settings.fps, lossless=lossless)
+    console = Console()
+    if summary:
+        console.print(summary, highlight=False, markup=False)
+    console.print(
+        f"{out}: {generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,31 @@
+"""`galaxydit inspect`: what the plugin would do to a pipeline."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from galaxydit.commands.generate import MODEL_HELP
+
+
+def inspect(
+    model: Annotated[str, typer.Option(help=MODEL_HELP)],
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+) -> None:
+    """Load a pipeline and show its transformers, how guidance reaches them, and which modules get a hook."""
+    import galaxydit
+    from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.settings import recommended_settings
+
+    pipe = load_pipeline(model, revision=revision)
+    console = Console()
+    for part in galaxydit.describe(pipe):
+        table = Table(show_header=False, title=f"{type(pipe).__name__}.{part.component}", title_justify="left")
+        table.add_row("class", part.class_name)
+        table.add_row("family", str(part.family))
+        table.add_row("blocks", str(part.blocks))
+        table.add_row("branches", part.branches)
+        table.add_row("hooked modules", "\n".join(part.hooked_modules))
+        console.print(table)
+    console.print(f"recommended settings: {recommended_settings(pipe)}", highlight=False, markup=False)
