@@ -6,11 +6,13 @@ shrinking and standing still, also where another object hides a part of it.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from galaxydit.pipelines.video import to_float
 from galaxydit.pipelines.wan_tiny.world import COLOURS, DIRECTIONS, Clause, parse_caption
 
 MIN_CHROMA = 0.25  # backgrounds stay below 0.1, objects above 0.5
@@ -69,17 +71,15 @@ class Track:
     weight: Floats
 
 
-def caption_agreement(frames: NDArray[np.floating], caption: str) -> Agreement:
-    """Compare a clip `(frames, height, width, 3)` in [0, 1] with a caption of the world's grammar.
+def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
+    """Compare a clip `(frames, height, width, 3)`, uint8 or floats in [0, 1], with a caption of the world's grammar.
 
-    Raises ValueError for a clip of another shape or under 5 frames, and for a caption outside the grammar.
+    Raises ValueError for another shape, dtype or range, for under 5 frames and for a caption outside the grammar.
     """
     scene = parse_caption(caption)
-    if frames.ndim != 4 or frames.shape[-1] != 3 or len(frames) < MIN_FRAMES:
-        raise ValueError(
-            f"frames have shape {frames.shape}, allowed is (frames, height, width, 3) with {MIN_FRAMES} frames or more: "
-            "pass one decoded clip"
-        )
+    frames = to_float(frames)
+    if len(frames) < MIN_FRAMES:
+        raise ValueError(f"frames holds {len(frames)} frames, allowed are {MIN_FRAMES} or more: pass a longer clip")
     masks = colour_masks(frames)
     clauses = []
     for clause in scene.objects:
@@ -158,7 +158,7 @@ def _track(blobs: Mask, others: Mask) -> Track:
     frames, height, width = blobs.shape
     seen = np.flatnonzero(blobs.any(axis=(1, 2)))
     centres = np.array([ndimage.center_of_mass(blobs[index]) for index in seen])
-    touched = (_near(blobs) & others).any(axis=(1, 2))[seen]
+    touched = np.any(_near(blobs) & others, axis=(1, 2))[seen]
     return Track(
         time=seen / (frames - 1),
         x=(centres[:, 1] + 0.5) / width,
@@ -170,7 +170,8 @@ def _track(blobs: Mask, others: Mask) -> Track:
 def _line(track: Track, values: Floats) -> tuple[float, float]:
     """Change over the clip by the straight line that fits best, and the values' distance from it (root mean square)."""
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
-    return float(line[0]), float(np.sqrt(np.average((values - np.polyval(line, track.time)) ** 2, weights=track.weight)))
+    squares = (values - np.polyval(line, track.time)) ** 2
+    return float(line[0]), float(np.sqrt(np.average(squares, weights=track.weight)))
 
 
 def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:
@@ -180,9 +181,9 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
     pixels at another object count as neither held nor free.
     """
     free = ~mask & ~_near(others)
-    taken = (np.logical_or.accumulate(free) & blobs).any(axis=0)
-    freed = (np.logical_or.accumulate(blobs) & free).any(axis=0)
-    place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))
+    taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)
+    freed = np.any(np.logical_or.accumulate(blobs) & free, axis=0)
+    place = ndimage.binary_erosion(blobs.any(axis=0), np.ones((3, 3)))  # an outline may flicker
     return (float(taken[place].mean()), float(freed[place].mean())) if place.any() else (1.0, 1.0)
 
 

@@ -1,0 +1,77 @@
+"""The figures of wan-tiny's model card: what they are, which targets they have, and whether these hold."""
+
+import statistics
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from galaxydit.pipelines.wan_tiny.world import DIRECTIONS, MOTIONS
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number; `value` is None where nothing could be measured, and a bound where there is no target."""
+
+    name: str
+    value: float | None
+    n: int
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the target is met; None without a value or a target."""
+        if self.value is None or (self.minimum is None and self.maximum is None):
+            return None
+        return (self.minimum is None or self.value >= self.minimum) and (
+            self.maximum is None or self.value <= self.maximum
+        )
+
+    @property
+    def target(self) -> str:
+        bounds = {">=": self.minimum, "<=": self.maximum}
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+
+
+def summarise(records: Iterable[Record], seconds: float, share: float, timed_runs: int) -> list[Figure]:
+    """The figures of the model card with their targets; shares are over clauses, the rest are means over prompts."""
+    records = list(records)
+
+    def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
+        found = [row[finding] for record in records for row in record[kind] if row["motion"] in motions]
+        return Figure(name, sum(found) / len(found) if found else None, len(found), **target)
+
+    def over_prompts(name: str, key: str, **target: float) -> Figure:
+        return Figure(name, statistics.fmean(record[key] for record in records), len(records), **target)
+
+    figures = [over_prompts("VAE reconstruction, dB", "vae_psnr", minimum=32.0)]
+    names = {"guided": "", "unguided": " without guidance", "rebuilt": " of reconstructions"}
+    for kind, suffix in names.items():
+        aims = {"minimum": 0.85} if kind == "guided" else {}
+        every = (*MOTIONS, "")
+        figures += [
+            over_clauses("colour agreement" + suffix, kind, "colour_found", every, **aims),
+            over_clauses("direction agreement" + suffix, kind, "motion_found", DIRECTIONS, **aims),
+            over_clauses("motion agreement" + suffix, kind, "motion_found", MOTIONS),
+            over_clauses("stillness agreement" + suffix, kind, "motion_found", ("",)),
+        ]
+    return [
+        *figures,
+        over_prompts("half the steps against all, dB", "half_steps_psnr", maximum=30.0),
+        Figure("seconds of one generation", seconds, timed_runs, 2.0, 20.0),
+        Figure("transformer's share of the seconds", share, timed_runs, 0.85),
+    ]
+
+
+def as_table(figures: list[Figure]) -> Table:
+    """One row a figure, to be shown in a terminal."""
+    table = Table("figure", "value", "n", "target", "holds", title="wan-tiny")
+    for figure in figures:
+        value = "none" if figure.value is None else f"{figure.value:.3f}"
+        holds = "" if figure.holds is None else "yes" if figure.holds else "NO"
+        table.add_row(figure.name, value, str(figure.n), figure.target, holds)
+    return table
