@@ -1,0 +1,91 @@
+"""The decision, step by step: compute or reuse. Pure functions of plain numbers, so that each can be tested and explained."""
+
+import math
+from dataclasses import dataclass, replace
+
+from galaxydit.config import FEW_STEPS, Config
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is known when a step is decided.
+
+    Attributes:
+        step: index of the step, from 0.
+        steps: number of steps of the generation.
+        distance: relative L1 distance of the proxy since the previous step, at least 0; None where none was measured.
+        has_history: whether every guidance branch has a full step to reuse.
+    """
+
+    step: int
+    steps: int
+    distance: float | None
+    has_history: bool
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """What the controller carries from step to step: distance since the last full step, and reused steps in a row."""
+
+    accumulated: float = 0.0
+    consecutive: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether the step is reused, why, and the summed distance that was held against the threshold."""
+
+    reuse: bool
+    reason: str
+    accumulated: float
+
+
+def warmup_steps(steps: int, warmup: float) -> int:
+    """How many first steps are always computed: the share `warmup` of `steps`, rounded up, at least one."""
+    return max(1, math.ceil(round(steps * warmup, 9)))
+
+
+def must_compute(observation: Observation, state: ControllerState, config: Config) -> str | None:
+    """The reason why this step cannot be reused whatever the proxy says, or None."""
+    step, steps = observation.step, observation.steps
+    if steps <= FEW_STEPS:
+        return "few steps"
+    if not observation.has_history:
+        return "nothing to reuse yet"
+    if config.schedule is not None:
+        return "schedule" if step in config.schedule else None
+    if config.threshold == 0:
+        return "threshold is 0"
+    if step < warmup_steps(steps, config.warmup):
+        return "warm-up"
+    if step >= steps - config.keep_last:
+        return "last steps"
+    if config.max_consecutive is not None and state.consecutive >= config.max_consecutive:
+        return "cap on consecutive reuse"
+    return None
+
+
+def decide(observation: Observation, state: ControllerState, config: Config) -> tuple[Decision, ControllerState]:
+    """Decide one step and return the state for the next one.
+
+    The distance adds up from the last full step on; the step is reused while the sum stays below the threshold.
+    A distance that is missing or not finite counts as not understood: the step is computed.
+    """
+    forced = must_compute(observation, state, config)
+    if config.schedule is not None and forced is None:
+        return Decision(True, "schedule", 0.0), replace(state, consecutive=state.consecutive + 1)
+    distance = observation.distance
+    known = distance is not None and math.isfinite(distance)
+    accumulated = state.accumulated + distance if known and distance is not None else math.inf
+    if forced is None and accumulated < config.threshold:
+        return (
+            Decision(True, "below threshold", accumulated),
+            ControllerState(accumulated=accumulated, consecutive=state.consecutive + 1),
+        )
+    reason = forced or ("above threshold" if known else "no distance")
+    return Decision(False, reason, accumulated), ControllerState()
+
+
+def reads_proxy(config: Config) -> bool:
+    """Whether these settings need the proxy at all."""
+    return config.schedule is None and config.threshold > 0

@@ -1,0 +1,249 @@
+"""One transformer under acceleration: reads the proxy, asks the controller, computes or reuses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from diffusers.hooks.hooks import CacheContext
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
+from torch import Tensor, nn
+
+from galaxydit.config import FEW_STEPS, Config
+from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy
+from galaxydit.families import CONCATENATED, Family
+from galaxydit.proxies import PROXIES, filter_latent, relative_l1
+from galaxydit.report import CallRecord
+from galaxydit.reuse import predict, remember
+from galaxydit.session import Generation, Session, TransformerState
+from galaxydit.trajectory import StepInfo, locate, signature_of
+
+
+class ReuseStep(Exception):
+    """Leaves a forward pass as soon as its step is known to be reused; never seen outside the plugin."""
+
+
+@dataclass
+class Call:
+    """The transformer call under way."""
+
+    generation: Generation
+    state: TransformerState
+    branch: str
+    info: StepInfo
+    decision: Decision | None = None
+    distance: float | None = None
+    blocks_run: float = 0.0
+    skips_stack: bool = False
+    stack_input: Tensor | None = None
+    stack_output: Tensor | None = None
+
+
+class Engine:
+    """Runs one transformer's calls. Between calls all it remembers lies in the session's current generation."""
+
+    def __init__(self, transformer: nn.Module, component: str, family: Family, blocks: int, session: Session) -> None:
+        self.transformer = transformer
+        self.component = component
+        self.family = family
+        self.blocks = blocks
+        self.session = session
+        self.call: Call | None = None
+
+    @property
+    def config(self) -> Config:
+        return self.session.config
+
+    def forget(self) -> None:
+        """The pipeline says that its generation has ended: let go of the tensors, keep the records."""
+        if self.session.current is not None:
+            self.session.current.release()
+
+    def run_transformer(
+        self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The transformer's forward pass, computed or predicted, in the form the caller asked for."""
+        latent = args[0] if args else kwargs.get("hidden_states")
+        call = self._begin(context, latent, kwargs.get("timestep"))
+        if call is None:
+            return forward(*args, **kwargs)
+        self.call = call
+        try:
+            output = self._compute_or_reuse(call, latent, forward, args, kwargs)
+        finally:
+            self.call = None
+        self._book(call, latent)
+        return output
+
+    def _begin(self, context: CacheContext | None, latent: Any, timestep: Any) -> Call | None:
+        """Place the call in its generation; None, with a note, where that cannot be done."""
+        if not isinstance(latent, Tensor):
+            self.session.note(
+                "the transformer's latent input is neither its first argument nor hidden_states; computed in full"
+            )
+            return None
+        info = locate(context, self.session.scheduler(), timestep)
+        if info is None:
+            self.session.note(
+                "the step of this call is unknown, so it is computed in full; accelerate the pipeline, pass scheduler=..., "
+                "or call the transformer inside cache_context(name, step_index=..., num_inference_steps=..., sigma=...)"
+            )
+            return None
+        name = context.name if context else None
+        generation, branch = self.session.enter(self.component, name, info, signature_of(self.transformer, latent))
+        state = generation.states[self.component]
+        if self.family.branches == CONCATENATED and not state.history and latent.shape[0] % 2 == 0:
+            # Guidance doubles the batch with the same latents: so the input itself tells whether there is guidance.
+            state.conditional_half = torch.equal(*latent.chunk(2))
+        call = Call(generation, state, branch, info)
+        call.decision = state.decisions.get(self._decider(branch))
+        return call
+
+    def _decider(self, branch: str) -> str:
+        return "all branches" if self.config.guidance_alignment else branch
+
+    def _compute_or_reuse(
+        self, call: Call, latent: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if call.decision is None and not reads_proxy(self.config):
+            self._decide(call, None)
+        try:
+            self.read("noisy_latent", latent.clone)
+            self.read("filtered_latent", lambda: filter_latent(latent, call.info.sigma))
+            call.skips_stack = self._reuses(call)
+        except ReuseStep:
+            call.skips_stack = True
+        if not (call.skips_stack and self.config.reuse == "output"):
+            try:
+                output = forward(*args, **kwargs)
+            except ReuseStep:
+                call.skips_stack = True
+            else:
+                if not call.skips_stack:
+                    call.blocks_run = self.blocks
+                    self._keep(call, output)
+                return output
+        sample = predict(call.state.history[call.branch], call.info.sigma, self.config.order)
+        return (sample,) if kwargs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
+
+    def _reuses(self, call: Call) -> bool:
+        """Whether this branch is reused now: decided, and there is something to reuse."""
+        return call.decision is not None and call.decision.reuse and bool(call.state.history.get(call.branch))
+
+    def _keep(self, call: Call, output: Any) -> None:
+        """Remember a full step; the last one is never reused, so it frees the memory instead."""
+        history = call.state.history
+        nothing_to_come = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
+        if nothing_to_come or not (reads_proxy(self.config) or self.config.schedule is not None):
+            history.pop(call.branch, None)
+            return
+        if self.config.reuse == "residual":
+            if call.stack_input is None or call.stack_output is None:
+                self.session.note("the block stack did not run as expected, so nothing of it is reused")
+                return
+            kept = call.stack_output - call.stack_input
+        else:
+            kept = (output[0] if isinstance(output, tuple) else output.sample).clone()
+        anchor = (call.info.sigma, kept)
+        history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
+
+    def read(self, proxy: str, tensor: Callable[[], Tensor]) -> None:
+        """Offer a proxy's tensor. Raises ReuseStep when it decides the step for reuse.
+
+        Every full and every reused step reads the proxy once, in the branch that decides.
+        """
+        call = self.call
+        if call is None or call.decision is not None or proxy != self.config.proxy or not reads_proxy(self.config):
+            return
+        current = tensor()
+        decider = self._decider(call.branch)
+        previous = call.state.proxies.get(decider)
+        if previous is not None and previous.shape == current.shape:
+            call.distance = self._distance(call, current, previous)
+        call.state.proxies[decider] = current
+        self._decide(call, call.distance)
+        if self._reuses(call):
+            call.blocks_run = PROXIES[proxy].cost
+            raise ReuseStep
+
+    def _distance(self, call: Call, current: Tensor, previous: Tensor) -> float:
+        """The largest distance of any sample: an easy sample must not hide a hard one."""
+        distances = relative_l1(current, previous)
+        if call.state.conditional_half:
+            distances = distances[len(distances) // 2 :]
+        largest = distances.max()
+        if getattr(self.transformer, "_parallel_config", None) is not None and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+        return float(largest)
+
+    def _decide(self, call: Call, distance: float | None) -> None:
+        decider = self._decider(call.branch)
+        histories = call.state.history
+        branches = [call.branch] if decider == call.branch else list(histories) or [call.branch]
+        observation = Observation(
+            call.info.step, call.info.steps, distance, all(histories.get(branch) for branch in branches)
+        )
+        before = call.state.controllers.get(decider, ControllerState())
+        call.decision, call.state.controllers[decider] = decide(observation, before, self.config)
+        call.state.decisions[decider] = call.decision
+
+    def run_first_block(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The first block, with the proxies around it read."""
+        call = self.call
+        if call is None:
+            return forward(*args, **kwargs)
+        hidden = args[0] if args else kwargs["hidden_states"]
+        call.stack_input = hidden
+        if call.skips_stack:
+            return hidden
+        try:
+            self.read("block_input", lambda: hidden)
+            if self.family.time_embedding is not None:
+                name, position = self.family.time_embedding
+                self.read("time_embedding", lambda: args[position] if len(args) > position else kwargs[name])
+            output = forward(*args, **kwargs)
+            after = output if isinstance(output, Tensor) else output[0]
+            self.read("block_residual", lambda: after - hidden)
+            self.read("block_output", lambda: after)
+        except ReuseStep:
+            if self.config.reuse == "output":
+                raise
+            call.skips_stack = True
+            return hidden
+        return output
+
+    def run_later_block(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], is_last: bool
+    ) -> Any:
+        """Any other block of a stack whose residual is reused."""
+        call = self.call
+        if call is None or not call.skips_stack:
+            output = forward(*args, **kwargs)
+            if call is not None and is_last:
+                call.stack_output = output
+            return output
+        hidden = args[0] if args else kwargs["hidden_states"]
+        if is_last:
+            return hidden + predict(call.state.history[call.branch], call.info.sigma, self.config.order)
+        return hidden
+
+    def _book(self, call: Call, latent: Tensor) -> None:
+        decision = call.decision
+        reason = decision.reason if decision else "the proxy was not read"
+        if decision and decision.reuse and not call.skips_stack:
+            reason = "this branch had nothing to reuse"
+        if decision is None:
+            self.session.note(f"proxy {self.config.proxy!r} was not read in a call, so it was computed in full")
+        record = CallRecord(
+            step=call.info.step,
+            sigma=call.info.sigma,
+            transformer=self.component,
+            branch=call.branch,
+            reused=call.skips_stack,
+            reason=reason,
+            distance=call.distance,
+            accumulated=decision.accumulated if decision and call.distance is not None else None,
+            blocks_run=call.blocks_run,
+            blocks=self.blocks,
+        )
+        self.session.leave(call.generation, record, latent.device)

@@ -1,0 +1,151 @@
+"""The diffusers hooks that let a session act on one transformer."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from diffusers.hooks import HookRegistry, ModelHook
+from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
+from torch import Tensor, nn
+
+from galaxydit.engine import Engine
+from galaxydit.session import Session, synchronize
+
+HOOK_NAME = "galaxydit"
+
+# Decisions are Python on numbers: compiled regions begin below them, at the blocks' own forward.
+outside_compilation = torch.compiler.disable(recursive=False)
+
+
+class RootHook(ModelHook):
+    """On the transformer: opens and closes a call. Its StateManager receives diffusers' cache context."""
+
+    _is_stateful = True
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+        self.contexts = StateManager(BaseState)
+
+    @outside_compilation
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
+
+    def _context(self) -> CacheContext | None:
+        try:
+            return self.contexts.context
+        except ValueError:
+            return None
+
+    def reset_state(self, module: nn.Module) -> nn.Module:
+        """Called by pipelines when a generation has ended well."""
+        self.contexts.reset()
+        self.engine.forget()
+        return module
+
+
+class FirstBlockHook(ModelHook):
+    """On the first block: reads proxies around it."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+
+    @outside_compilation
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.engine.run_first_block(self.fn_ref.original_forward, args, kwargs)
+
+
+class StackBlockHook(ModelHook):
+    """On every later block, where the stack's residual is reused: hands the hidden states on while the stack is skipped."""
+
+    def __init__(self, engine: Engine, is_last: bool) -> None:
+        super().__init__()
+        self.engine = engine
+        self.is_last = is_last
+
+    @outside_compilation
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.engine.run_later_block(self.fn_ref.original_forward, args, kwargs, self.is_last)
+
+
+class PartHook(ModelHook):
+    """On a part of the first block: reads the proxies at its input and output."""
+
+    def __init__(self, engine: Engine, input_proxy: str | None, output_proxy: str) -> None:
+        super().__init__()
+        self.engine = engine
+        self.input_proxy = input_proxy
+        self.output_proxy = output_proxy
+
+    @outside_compilation
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self.input_proxy is not None:
+            self.engine.read(self.input_proxy, lambda: args[0] if args else kwargs["hidden_states"])
+        output = self.fn_ref.original_forward(*args, **kwargs)
+        self.engine.read(self.output_proxy, lambda: output if isinstance(output, Tensor) else output[0])
+        return output
+
+
+class ClockHook(ModelHook):
+    """On the text encoder and the VAE's decoder: how long text takes, and when a video is decoded."""
+
+    def __init__(self, session: Session, *, encodes_text: bool) -> None:
+        super().__init__()
+        self.session = session
+        self.encodes_text = encodes_text
+
+    @outside_compilation
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        output = self.fn_ref.original_forward(*args, **kwargs)
+        first = (
+            output
+            if isinstance(output, Tensor)
+            else next(iter(output.values()) if hasattr(output, "values") else iter(output))
+        )
+        synchronize(first.device)
+        if self.encodes_text:
+            self.session.text_encoded(time.perf_counter() - start)
+        else:
+            self.session.decoded()
+        return output
+
+
+class HookSet:
+    """Hooks registered together and removed together, leaving every module as it was."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._roots: list[nn.Module] = []
+
+    def add(self, module: nn.Module, hook: ModelHook) -> None:
+        """Register a hook on a module through diffusers' registry."""
+        had_registry = hasattr(module, "_diffusers_hook")
+        had_forward = "forward" in vars(module)
+        HookRegistry.check_if_exists_or_initialize(module).register_hook(hook, HOOK_NAME)
+
+        def undo() -> None:
+            registry = module._diffusers_hook
+            registry.remove_hook(HOOK_NAME, recurse=False)
+            if not registry.hooks and not had_forward:
+                vars(module).pop("forward", None)
+            if not registry.hooks and not had_registry:
+                del module._diffusers_hook
+
+        self._undo.append(undo)
+
+    def refresh(self, root: nn.Module) -> None:
+        """Tell diffusers that the hooks below `root` have changed: it keeps a list of them."""
+        if root not in self._roots:
+            self._roots.append(root)
+        if hasattr(root, "_diffusers_hook"):
+            root._diffusers_hook.invalidate_child_registries_cache()
+
+    def remove(self) -> None:
+        """Undo everything, newest first."""
+        while self._undo:
+            self._undo.pop()()
+        for root in self._roots:
+            self.refresh(root)

@@ -1,0 +1,73 @@
+"""Proxies: cheap tensors of a step whose change foretells how much the model's output is about to change.
+
+Each is read at one place and costs a share of one DiT block when the step is then reused: what must run before it is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A tensor to watch.
+
+    Attributes:
+        name: how settings and reports call it.
+        place: where it is read: "transformer" (its inputs), "first block input", "inside first block" or "first block output".
+        cost: share of one block that runs before it is known, in [0, 1]. Inside the block: the multiply-adds of Wan's parts.
+        source: the method that used it first.
+    """
+
+    name: str
+    place: str
+    cost: float
+    source: str
+
+
+_ALL = (
+    Proxy("time_embedding", "first block input", 0.0, "TeaCache, arXiv 2411.19108"),
+    Proxy("noisy_latent", "transformer", 0.0, "EasyCache, arXiv 2507.02860"),
+    Proxy("filtered_latent", "transformer", 0.0, "SeaCache, arXiv 2602.18993"),
+    Proxy("block_input", "first block input", 0.0, "TeaCache, arXiv 2411.19108"),
+    Proxy("modulated_input", "inside first block", 0.0, "TeaCache, arXiv 2411.19108"),
+    Proxy("self_attention", "inside first block", 0.4, "GalaxyDiT, arXiv 2512.03451"),
+    Proxy("cross_attention", "inside first block", 0.6, "GalaxyDiT, arXiv 2512.03451"),
+    Proxy("feed_forward", "inside first block", 1.0, "GalaxyDiT, arXiv 2512.03451"),
+    Proxy("block_residual", "first block output", 1.0, "First Block Cache (ParaAttention); DiCache, arXiv 2508.17356"),
+    Proxy("block_output", "first block output", 1.0, "DiCache, arXiv 2508.17356"),
+)
+PROXIES: Mapping[str, Proxy] = MappingProxyType({proxy.name: proxy for proxy in _ALL})
+
+
+def relative_l1(current: Tensor, previous: Tensor) -> Tensor:
+    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, at least 0.
+
+    Source: TeaCache, arXiv 2411.19108, equation 4. Computed in the tensors' own precision, summed in float32.
+    """
+    change = (current - previous).abs().flatten(1).mean(dim=1, dtype=torch.float32)
+    scale = previous.abs().flatten(1).mean(dim=1, dtype=torch.float32)
+    return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
+    """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
+
+    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-power, the best linear guess of
+    the clean part weighs each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
+    Source of the idea and of power 3: SeaCache, arXiv 2602.18993.
+    """
+    axes = (-3, -2, -1)
+    spectrum = torch.fft.rfftn(latent.float(), dim=axes)
+    frames, height, width = latent.shape[-3:]
+    squares = (
+        torch.fft.fftfreq(frames, device=latent.device)[:, None, None] ** 2
+        + torch.fft.fftfreq(height, device=latent.device)[:, None] ** 2
+        + torch.fft.rfftfreq(width, device=latent.device) ** 2
+    )
+    signal = (1 - sigma) ** 2 * squares.clamp_min(1.0 / max(frames, height, width) ** 2) ** (-power / 2)
+    weight = signal / (signal + sigma**2 + torch.finfo(torch.float32).tiny)
+    return torch.fft.irfftn(spectrum * weight, s=(frames, height, width), dim=axes)

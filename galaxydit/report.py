@@ -1,0 +1,111 @@
+"""What happened in one generation."""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from galaxydit.config import Config
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One transformer call.
+
+    Attributes:
+        step: index of the step, from 0.
+        sigma: noise level of the step.
+        transformer: component of the pipeline, such as "transformer" or "transformer_2".
+        branch: guidance branch, as the pipeline names it ("cond", "uncond"), or "call 0", "call 1" where it names none.
+        reused: whether the block stack was reused.
+        reason: why it was computed or reused.
+        distance: proxy's relative L1 distance since the previous step; None where the proxy was not read.
+        accumulated: that distance summed since the last full step, as held against the threshold; None likewise.
+        blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
+        blocks: block evaluations without the plugin.
+    """
+
+    step: int
+    sigma: float
+    transformer: str
+    branch: str
+    reused: bool
+    reason: str
+    distance: float | None
+    accumulated: float | None
+    blocks_run: float
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One generation: what was computed, what was reused and what it took.
+
+    Attributes:
+        config: the settings in force.
+        steps: number of steps of the generation.
+        calls: every transformer call in order.
+        notes: what was not understood or could not be done.
+        bytes_held: most bytes that the plugin kept alive between calls.
+        denoise_seconds: from the first transformer call to the end of the last; None while it runs.
+        end_to_end_seconds: in the text encoder, plus from the first transformer call to the end of the VAE's decoding; None
+            where no decoding was seen, as on a bare transformer.
+    """
+
+    config: Config
+    steps: int
+    calls: tuple[CallRecord, ...]
+    notes: tuple[str, ...]
+    bytes_held: int
+    denoise_seconds: float | None
+    end_to_end_seconds: float | None
+
+    @property
+    def compute_fraction(self) -> float:
+        """Block evaluations done / block evaluations without the plugin, in [0, 1]."""
+        blocks = sum(call.blocks for call in self.calls)
+        return sum(call.blocks_run for call in self.calls) / blocks if blocks else 1.0
+
+    @property
+    def reused_steps(self) -> int:
+        """Number of steps in which every branch was reused."""
+        computed = {call.step for call in self.calls if not call.reused}
+        return len({call.step for call in self.calls} - computed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        data = asdict(self)
+        return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_dict()` as JSON."""
+        Path(path).write_text(json.dumps(_finite(self.to_dict()), indent=1), encoding="utf-8")
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the decisions over the steps to an image file; needs matplotlib."""
+        from galaxydit.report_plot import plot_decisions
+
+        plot_decisions(self, Path(path))
+
+    def __str__(self) -> str:
+        """One paragraph: how much was reused, why the rest was not, and what it took."""
+        reasons = Counter(call.reason for call in self.calls if not call.reused)
+        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+        text = (
+            f"{self.reused_steps} of {self.steps} steps reused, compute fraction {self.compute_fraction:.3f}, "
+            f"{self.bytes_held / 2**20:.2f} MiB held. Calls computed in full: {why or 'none'}."
+        )
+        if self.denoise_seconds is not None:
+            text += f" Denoise {self.denoise_seconds:.2f} s"
+            text += f", end to end {self.end_to_end_seconds:.2f} s." if self.end_to_end_seconds is not None else "."
+        return text + "".join(f" Note: {note}." for note in self.notes)
+
+
+def _finite(value: Any) -> Any:
+    """The same data with infinities and NaNs as null, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -1,0 +1,165 @@
+"""All generations of one acceleration: where each begins and ends, what is remembered meanwhile, and its report."""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from galaxydit.config import FEW_STEPS, Config
+from galaxydit.controller import ControllerState, Decision
+from galaxydit.errors import FullComputeWarning
+from galaxydit.report import CallRecord, Report
+from galaxydit.reuse import Anchor
+from galaxydit.trajectory import Signature, StepInfo
+
+
+@dataclass
+class TransformerState:
+    """What one transformer remembers during one generation; tensors are keyed by guidance branch."""
+
+    signature: Signature
+    history: dict[str, tuple[Anchor, ...]] = field(default_factory=dict)
+    proxies: dict[str, Tensor] = field(default_factory=dict)
+    controllers: dict[str, ControllerState] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    conditional_half: bool = False
+
+    def bytes_held(self) -> int:
+        kept = [tensor for anchors in self.history.values() for _, tensor in anchors] + list(self.proxies.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+
+
+@dataclass
+class Generation:
+    """One run through the steps. A new one is a new object: nothing can leak from the one before."""
+
+    config: Config
+    steps: int
+    schedule: Tensor | None
+    text_seconds: float
+    step: int = -1
+    sigma: float = float("inf")
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    states: dict[str, TransformerState] = field(default_factory=dict)
+    calls: list[CallRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bytes_held: int = 0
+    denoise_started: float | None = None
+    denoise_ended: float | None = None
+    decoded_at: float | None = None
+    finished: bool = False
+
+    def report(self) -> Report:
+        denoise = end_to_end = None
+        if self.denoise_started is not None and self.denoise_ended is not None:
+            denoise = self.denoise_ended - self.denoise_started
+        if self.decoded_at is not None:
+            end_to_end = self.text_seconds + self.decoded_at - (self.denoise_started or self.decoded_at)
+        return Report(
+            self.config, self.steps, tuple(self.calls), tuple(self.notes), self.bytes_held, denoise, end_to_end
+        )
+
+    def release(self) -> None:
+        """Let go of every tensor."""
+        self.states.clear()
+        self.finished = True
+
+
+class Session:
+    """The generations of one acceleration, the current one last.
+
+    `scheduler` is asked at every call, so that a scheduler exchanged later is seen.
+    """
+
+    def __init__(self, config: Config, scheduler: Callable[[], Any | None]) -> None:
+        self.config = config
+        self.scheduler = scheduler
+        self.reports: list[Report] = []
+        self.current: Generation | None = None
+        self._text_seconds = 0.0
+        self._warned: set[str] = set()
+
+    def enter(self, component: str, branch: str | None, info: StepInfo, signature: Signature) -> tuple[Generation, str]:
+        """The generation that this call belongs to and the name of its branch; opens a new generation where one begins."""
+        generation = self.current
+        if generation is None or not self._continues(generation, component, branch, info, signature):
+            generation = self._open(info)
+        if info.step != generation.step:
+            generation.step, generation.sigma = info.step, info.sigma
+            generation.seen.clear()
+            for state in generation.states.values():
+                state.decisions.clear()
+        if branch is None:
+            branch = f"call {sum(name == component for name, _ in generation.seen)}"
+        generation.seen.add((component, branch))
+        generation.states.setdefault(component, TransformerState(signature))
+        return generation, branch
+
+    def _continues(
+        self, generation: Generation, component: str, branch: str | None, info: StepInfo, signature: Signature
+    ) -> bool:
+        """Whether a call goes on with this generation; anything that does not fit begins a new one."""
+        known = generation.states.get(component)
+        if generation.finished or info.steps != generation.steps or (known and known.signature != signature):
+            return False
+        if getattr(self.scheduler(), "timesteps", None) is not generation.schedule:
+            return False
+        if info.step == generation.step:
+            return branch is None or (component, branch) not in generation.seen
+        return info.step == generation.step + 1 and info.sigma <= generation.sigma
+
+    def _open(self, info: StepInfo) -> Generation:
+        self.close()
+        schedule = getattr(self.scheduler(), "timesteps", None)
+        generation = Generation(self.config, info.steps, schedule, self._text_seconds)
+        generation.denoise_started = time.perf_counter()
+        self._text_seconds = 0.0
+        self.current = generation
+        if info.steps <= FEW_STEPS:
+            self.note(
+                f"{info.steps} steps are too few to reuse any: neighbouring steps differ too much at {FEW_STEPS} or fewer, "
+                "so all are computed"
+            )
+        return generation
+
+    def close(self) -> None:
+        """End the current generation: keep its report, let go of its tensors."""
+        if self.current is not None:
+            self.reports.append(self.current.report())
+            self.current.release()
+            self.current = None
+
+    def note(self, text: str) -> None:
+        """Put a note into the current report and warn once."""
+        if self.current is not None and text not in self.current.notes:
+            self.current.notes.append(text)
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
+
+    def leave(self, generation: Generation, record: CallRecord, device: torch.device) -> None:
+        """Book a finished call; the clock of the last step waits for the device."""
+        generation.calls.append(record)
+        generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
+        if record.step == generation.steps - 1:
+            synchronize(device)
+        generation.denoise_ended = time.perf_counter()
+
+    def text_encoded(self, seconds: float) -> None:
+        """A text encoder ran for this long, for the generation to come."""
+        self._text_seconds += seconds
+
+    def decoded(self) -> None:
+        """The VAE has decoded a part of the current generation; the last such call is its end."""
+        if self.current is not None and self.current.step == self.current.steps - 1:
+            self.current.decoded_at = time.perf_counter()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what was asked of it, so that a clock read now is true."""
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)
