@@ -95,12 +95,16 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
 
     Opened, because two blurred neighbours mix a thin seam of a third colour between them.
     """
-    hues = np.array([_hue(np.array(rgb)) for rgb in COLOURS.values()])
-    nearest = np.abs((_hue(frames)[..., None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=-1)
-    saturated = frames.max(axis=-1) - frames.min(axis=-1) > MIN_CHROMA
+    red, green, blue = np.moveaxis(frames, -1, 0)
+    chroma = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
+    saturated = chroma > MIN_CHROMA
+    hues = _hue(np.array(list(COLOURS.values())))
+    nearest = np.full(frames.shape[:-1], -1)
+    nearest[saturated] = np.abs((_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=1)
+    masks = {colour: nearest == index for index, colour in enumerate(COLOURS)}
     return {
-        colour: ndimage.binary_opening(saturated & (nearest == index), np.ones((1, 3, 3)))
-        for index, colour in enumerate(COLOURS)
+        colour: ndimage.binary_opening(mask, np.ones((1, 3, 3))) if mask.any() else mask
+        for colour, mask in masks.items()
     }
 
 
@@ -133,8 +137,8 @@ def observed_motion(mask: Mask, others: Mask) -> str:
 
 
 def _hue(rgb: NDArray[np.floating]) -> Floats:
-    """Hue angle in turns; meaningless for grey."""
-    red, green, blue = np.moveaxis(np.asarray(rgb, np.float64), -1, 0)
+    """Hue angle `(pixels,)` in turns of pixels `(pixels, 3)`; meaningless for grey."""
+    red, green, blue = np.asarray(rgb, np.float64).T
     return np.asarray(np.arctan2(np.sqrt(3.0) * (green - blue), 2 * red - green - blue) / (2 * np.pi))
 
 

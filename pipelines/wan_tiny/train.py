@@ -34,6 +34,8 @@ TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
 CAPTION_DROPOUT = 0.1
 TRAINING_SHIFT = 5.0
 EMA_DECAY = 0.999
+CHECKPOINT_STEPS = 100
+SHARD_CLIPS = 512
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
@@ -75,8 +77,8 @@ def clips_as_tensor(indices: range) -> Tensor:
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
     """What the autoencoder sees at a step: crops at first, and whole clips in the last third.
 
-    Crops show more different objects for the same work, and half of them are tinted so that colour fills the picture: on whole
-    clips, where colour sits in small objects alone, it is learned last.
+    Crops show more different objects for the same work, and half of them are tinted so that colour fills the picture:
+    on whole clips, where colour sits in small objects alone, it is learned last.
     """
     if step >= steps * 2 / 3:
         whole = max(1, batch // 4)
@@ -128,7 +130,7 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
             optimizer.step()
         if step % 20 == 0:
             bar.set_postfix(psnr=f"{-10 * math.log10(error.item() / 4):.2f}", kl=f"{kl.item():.2f}")
-        if (step + 1) % 100 == 0:
+        if (step + 1) % CHECKPOINT_STEPS == 0:
             checkpoint_now(step + 1)
     checkpoint_now(steps)
 
@@ -144,22 +146,22 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
 
 @torch.no_grad()
 def encode_clips(work: Path, clips: int, batch: int) -> None:
-    """Latents of the training clips in shards of 512, float16, with their token ids."""
+    """Latents of the training clips in shards, float16, with their token ids."""
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
     folder = work / "latents"
     folder.mkdir(parents=True, exist_ok=True)
-    for start in tqdm(range(0, clips, 512), desc="latents"):
+    for start in tqdm(range(0, clips, SHARD_CLIPS), desc="latents"):
         path = folder / f"{start:06d}.safetensors"
         if path.exists():
             continue
         latents = [
             vae.encode(clips_as_tensor(range(index, index + batch))).latent_dist.mode().half()
-            for index in range(start, start + 512, batch)
+            for index in range(start, start + SHARD_CLIPS, batch)
         ]
         captions = [
             world.draw_scene(np.random.default_rng([CLIP_SEED, index, 0])).caption
-            for index in range(start, start + 512)
+            for index in range(start, start + SHARD_CLIPS)
         ]
         tokens = tokenizer(captions, padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
         save_file({"latents": torch.cat(latents), "tokens": tokens}, path.with_suffix(".tmp"))
@@ -239,7 +241,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         smooth = value if math.isnan(smooth) else 0.98 * smooth + 0.02 * value
         if step % 20 == 0:
             bar.set_postfix(loss=f"{smooth:.4f}")
-        if (step + 1) % 100 == 0:
+        if (step + 1) % CHECKPOINT_STEPS == 0:
             checkpoint_now(step + 1)
     checkpoint_now(steps)
 
