@@ -59,7 +59,8 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
     if not transformers:
         raise GalaxyDiTError(
-            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}; pass a diffusers video pipeline or its transformer"
+            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}; "
+            "pass a diffusers video pipeline or its transformer"
         )
     return transformers
 

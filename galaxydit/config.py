@@ -16,18 +16,19 @@ class Config:
     """How steps are chosen for reuse and what is reused.
 
     Attributes:
-        threshold: a step is reused while the proxy's relative L1 distance, summed since the last full step, stays below this;
-            at least 0, and 0 reuses nothing. Larger is faster and less faithful.
+        threshold: a step is reused while the proxy's relative L1 distance, summed since the last full step, stays below
+            this; at least 0, and 0 reuses nothing. Larger is faster and less faithful.
         proxy: name of the tensor that is watched, one of `galaxydit.PROXIES`.
         warmup: share of the steps, from the first, that are always computed, in [0, 1] (0.2: arXiv 2512.03451).
         keep_last: number of steps, from the last, that are always computed, at least 0.
         max_consecutive: most reused steps in a row, at least 1, or None for no cap.
-        reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one branch;
-            "residual" predicts what the block stack adds to its input and runs embedding and head anew.
+        reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
+            branch; "residual" predicts what the block stack adds to its input and runs embedding and head anew.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
-        guidance_alignment: one decision a step for all guidance branches. False lets each branch decide for itself, which is
-            faster at no equal quality and is here to be compared with.
-        schedule: indices of the steps to compute in full; the proxy is not read and threshold, warm-up and cap play no part.
+        guidance_alignment: one decision a step for all guidance branches. False lets each branch decide for itself
+            and is here to be compared with.
+        schedule: indices of the steps to compute in full; the proxy is not read and threshold, warm-up and cap play no
+            part.
     """
 
     threshold: float = 0.1

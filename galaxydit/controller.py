@@ -1,4 +1,4 @@
-"""The decision, step by step: compute or reuse. Pure functions of plain numbers, so that each can be tested and explained."""
+"""The decision, step by step: compute or reuse. Pure functions of plain numbers, each tested and explained alone."""
 
 import math
 from dataclasses import dataclass, replace

@@ -19,7 +19,7 @@ from galaxydit.session import Generation, Session, TransformerState
 from galaxydit.trajectory import StepInfo, locate, signature_of
 
 
-class ReuseStep(Exception):
+class ReuseStep(Exception):  # noqa: N818  (it is no error)
     """Leaves a forward pass as soon as its step is known to be reused; never seen outside the plugin."""
 
 
@@ -65,7 +65,7 @@ class Engine:
         """The transformer's forward pass, computed or predicted, in the form the caller asked for."""
         latent = args[0] if args else kwargs.get("hidden_states")
         call = self._begin(context, latent, kwargs.get("timestep"))
-        if call is None:
+        if call is None or latent is None:
             return forward(*args, **kwargs)
         self.call = call
         try:
@@ -85,8 +85,9 @@ class Engine:
         info = locate(context, self.session.scheduler(), timestep)
         if info is None:
             self.session.note(
-                "the step of this call is unknown, so it is computed in full; accelerate the pipeline, pass scheduler=..., "
-                "or call the transformer inside cache_context(name, step_index=..., num_inference_steps=..., sigma=...)"
+                "the step of this call is unknown, so it is computed in full; accelerate the pipeline, pass "
+                "scheduler=..., or call the transformer inside cache_context(name, step_index=..., "
+                "num_inference_steps=..., sigma=...)"
             )
             return None
         name = context.name if context else None

@@ -22,7 +22,8 @@ class Family:
         stacks: attributes holding the block lists, in the order they run.
         branches: how guidance reaches the transformer. In a concatenated batch the conditional half is the second.
         returns_tensor: whether blocks hand on one tensor (then the stack's residual can be reused), or a tuple.
-        time_embedding: the block's argument that carries the time embedding, its name and position; None where there is none.
+        time_embedding: the block's argument that carries the time embedding, its name and position; None where there is
+            none.
         parts: submodules of a block for the proxies inside it; a proxy whose part is absent is not offered.
     """
 

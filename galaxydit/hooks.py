@@ -58,7 +58,7 @@ class FirstBlockHook(ModelHook):
 
 
 class StackBlockHook(ModelHook):
-    """On every later block, where the stack's residual is reused: hands the hidden states on while the stack is skipped."""
+    """On every later block, where the residual is reused: hands the hidden states on while the stack is skipped."""
 
     def __init__(self, engine: Engine, is_last: bool) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class HookSet:
         HookRegistry.check_if_exists_or_initialize(module).register_hook(hook, HOOK_NAME)
 
         def undo() -> None:
-            registry = module._diffusers_hook
+            registry = HookRegistry.check_if_exists_or_initialize(module)
             registry.remove_hook(HOOK_NAME, recurse=False)
             if not registry.hooks and not had_forward:
                 vars(module).pop("forward", None)
@@ -141,7 +141,7 @@ class HookSet:
         if root not in self._roots:
             self._roots.append(root)
         if hasattr(root, "_diffusers_hook"):
-            root._diffusers_hook.invalidate_child_registries_cache()
+            HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
 
     def remove(self) -> None:
         """Undo everything, newest first."""

@@ -1,6 +1,7 @@
 """Proxies: cheap tensors of a step whose change foretells how much the model's output is about to change.
 
-Each is read at one place and costs a share of one DiT block when the step is then reused: what must run before it is known.
+Each is read at one place and costs a share of one DiT block when the step is then reused: what must run before it is
+known.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,10 @@ class Proxy:
 
     Attributes:
         name: how settings and reports call it.
-        place: where it is read: "transformer" (its inputs), "first block input", "inside first block" or "first block output".
-        cost: share of one block that runs before it is known, in [0, 1]. Inside the block: the multiply-adds of Wan's parts.
+        place: where it is read: "transformer" (its inputs), "first block input", "inside first block" or "first block
+            output".
+        cost: share of one block that runs before it is known, in [0, 1]. Inside the block: the multiply-adds of Wan's
+            parts.
         source: the method that used it first.
     """
 
@@ -56,8 +59,8 @@ def relative_l1(current: Tensor, previous: Tensor) -> Tensor:
 def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
     """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
 
-    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-power, the best linear guess of
-    the clean part weighs each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
+    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-power, the best linear
+    guess of the clean part weighs each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
     Source of the idea and of power 3: SeaCache, arXiv 2602.18993.
     """
     axes = (-3, -2, -1)

@@ -49,8 +49,8 @@ class Report:
         notes: what was not understood or could not be done.
         bytes_held: most bytes that the plugin kept alive between calls.
         denoise_seconds: from the first transformer call to the end of the last; None while it runs.
-        end_to_end_seconds: in the text encoder, plus from the first transformer call to the end of the VAE's decoding; None
-            where no decoding was seen, as on a bare transformer.
+        end_to_end_seconds: in the text encoder, plus from the first transformer call to the end of the VAE's decoding;
+            None where no decoding was seen, as on a bare transformer.
     """
 
     config: Config

@@ -10,7 +10,7 @@ COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 
 def plot_decisions(report: "Report", path: Path) -> None:
-    """One row of cells a branch, dark where the stack ran and light where it was reused, over the summed proxy distance."""
+    """One row of cells a branch, dark where the stack ran, light where it was reused, over the summed distance."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

@@ -84,7 +84,9 @@ class Session:
         self._warned: set[str] = set()
 
     def enter(self, component: str, branch: str | None, info: StepInfo, signature: Signature) -> tuple[Generation, str]:
-        """The generation that this call belongs to and the name of its branch; opens a new generation where one begins."""
+        """The generation that this call belongs to and the name of its branch; opens a new generation where one
+        begins.
+        """
         generation = self.current
         if generation is None or not self._continues(generation, component, branch, info, signature):
             generation = self._open(info)
@@ -121,8 +123,8 @@ class Session:
         self.current = generation
         if info.steps <= FEW_STEPS:
             self.note(
-                f"{info.steps} steps are too few to reuse any: neighbouring steps differ too much at {FEW_STEPS} or fewer, "
-                "so all are computed"
+                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
+                "fewer), so all are computed"
             )
         return generation
 

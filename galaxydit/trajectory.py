@@ -1,4 +1,6 @@
-"""Where a transformer call stands in its generation, recognised from the call itself and never from a count of calls."""
+"""Where a transformer call stands in its generation, recognised from the call itself and never from a count of
+calls.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step of a generation: index from 0, number of steps, and noise level (sigma, or timestep / 1000 without sigmas)."""
+    """A step of a generation: index from 0, number of steps, and noise level (sigma, or timestep / 1000 without
+    sigmas).
+    """
 
     step: int
     steps: int
@@ -36,7 +40,9 @@ def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
-    """The step that a call belongs to, from the pipeline's cache context or else from its scheduler; None where neither tells."""
+    """The step that a call belongs to, from the pipeline's cache context or else from its scheduler; None where
+    neither tells.
+    """
     timesteps = getattr(scheduler, "timesteps", None)
     steps = context.num_inference_steps if context else None
     if steps is None and timesteps is not None:

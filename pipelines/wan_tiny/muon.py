@@ -1,7 +1,7 @@
 """Muon (Keller Jordan, https://kellerjordan.github.io/posts/muon/): momentum whose update matrices are orthogonalised.
 
-torch.optim.Muon takes matrices alone; this one also takes convolution kernels, seen as (out, in * kernel) matrices, where it
-makes the autoencoder learn several times faster than AdamW.
+torch.optim.Muon takes matrices alone; this one also takes convolution kernels, seen as (out, in * kernel) matrices,
+where it makes the autoencoder learn several times faster than AdamW.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,7 +47,8 @@ class Muon(torch.optim.Optimizer):
 
 def split_parameters(model: torch.nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """Parameters for Muon (hidden matrices and kernels) and for AdamW (everything else)."""
-    matrices, others = [], []
+    matrices: list[Tensor] = []
+    others: list[Tensor] = []
     for name, parameter in model.named_parameters():
         edge = any(part in name for part in ("conv_in", "conv_out", "embed", "shared", "table", "proj_out"))
         is_matrix = parameter.ndim >= 2 and min(parameter.flatten(1).shape) > 1 and not edge

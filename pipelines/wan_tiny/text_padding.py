@@ -1,7 +1,8 @@
 """Train on short captions what WanPipeline computes on captions padded to 512 tokens, exactly.
 
-WanPipeline pads text embeddings with zero vectors and lets cross-attention see them all. Equal keys get equal weight, so n
-padding tokens act as one whose attention logit is raised by log(n). Keeping one of them makes a training step twice as fast.
+WanPipeline pads text embeddings with zero vectors and lets cross-attention see them all. Equal keys get equal weight,
+so n padding tokens act as one whose attention logit is raised by log(n). Keeping one of them makes a training step
+twice as fast.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,10 @@
-"""The toy world that wan-tiny is trained on: coloured shapes that move over soft grey textures, each clip with its caption.
+"""The toy world that wan-tiny is trained on: coloured shapes that move over soft grey textures, with captions.
 
 A caption follows the grammar
 
     scene      := objects " over a " background " background"
-    objects    := clause | clause " and " clause | clause ", " clause " and " clause | clause " in front of a " colour " " shape
+    objects    := clause | clause " and " clause | clause ", " clause " and " clause
+                | clause " in front of a " colour " " shape
     clause     := "a " colour " " shape " " motion
     colour     := red | yellow | green | cyan | blue | magenta            (all different within one scene)
     shape      := ball | square | triangle
@@ -73,7 +74,9 @@ def parse_caption(caption: str) -> Scene:
     text, separator, background = caption.strip().rpartition(" over a ")
     background = background.removesuffix(" background")
     if not separator or background not in BACKGROUNDS:
-        raise ValueError(f"caption {caption!r} does not end in 'over a B background' with B one of {', '.join(BACKGROUNDS)}")
+        raise ValueError(
+            f"caption {caption!r} does not end in 'over a B background' with B one of {', '.join(BACKGROUNDS)}"
+        )
     still_after = " in front of " in text
     parts = text.replace(" in front of ", ", ").replace(" and ", ", ").split(", ")
     objects = []
@@ -95,7 +98,7 @@ def parse_caption(caption: str) -> Scene:
 
 
 def is_held_out(caption: str) -> bool:
-    """Whether this caption (one in eight, by hash) is kept out of training, so that it can serve as an unseen prompt."""
+    """Whether this caption (one in eight, by hash) is kept out of training and so can serve as an unseen prompt."""
     return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % HELD_OUT_SHARE == 0
 
 
