@@ -50,16 +50,18 @@ def must_compute(observation: Observation, state: ControllerState, config: Confi
     step, steps = observation.step, observation.steps
     if steps <= FEW_STEPS:
         return "few steps"
-    if not observation.has_history:
-        return "nothing to reuse yet"
     if config.schedule is not None:
-        return "schedule" if step in config.schedule else None
+        if step in config.schedule:
+            return "schedule"
+        return None if observation.has_history else "nothing to reuse yet"
     if config.threshold == 0:
         return "threshold is 0"
     if step < warmup_steps(steps, config.warmup):
         return "warm-up"
     if step >= steps - config.keep_last:
         return "last steps"
+    if not observation.has_history:
+        return "nothing to reuse yet"
     if config.max_consecutive is not None and state.consecutive >= config.max_consecutive:
         return "cap on consecutive reuse"
     return None

@@ -1,0 +1,33 @@
+import torch
+
+from galaxydit.reuse import Anchor, predict, remember
+
+
+def anchors(*values: tuple[float, float]) -> tuple[Anchor, ...]:
+    return tuple((sigma, torch.full((2, 3), value)) for sigma, value in values)
+
+
+def test_order_0_repeats_and_order_1_follows_the_line() -> None:
+    history = anchors((0.9, 1.0), (0.8, 3.0))
+    assert torch.equal(predict(history, 0.7, order=0), torch.full((2, 3), 3.0))
+    assert torch.allclose(predict(history, 0.7, order=1), torch.full((2, 3), 5.0))
+
+
+def test_order_1_with_one_anchor_or_equal_sigmas_repeats() -> None:
+    assert torch.equal(predict(anchors((0.8, 3.0)), 0.7, order=1), torch.full((2, 3), 3.0))
+    assert torch.equal(predict(anchors((0.8, 1.0), (0.8, 3.0)), 0.7, order=1), torch.full((2, 3), 3.0))
+
+
+def test_writing_to_a_prediction_leaves_the_history_alone() -> None:
+    history = anchors((0.9, 1.0), (0.8, 3.0))
+    for order in (0, 1):
+        predict(history, 0.7, order).zero_()
+    assert [anchor[1].mean().item() for anchor in history] == [1.0, 3.0]
+
+
+def test_no_more_is_remembered_than_the_order_needs() -> None:
+    history: tuple[Anchor, ...] = ()
+    for anchor in anchors((0.9, 1.0), (0.8, 2.0), (0.7, 3.0)):
+        history = remember(history, anchor, order=1)
+    assert [sigma for sigma, _ in history] == [0.8, 0.7]
+    assert len(remember(history, history[0], order=0)) == 1
