@@ -212,7 +212,8 @@ def test_tensors_are_let_go_when_the_generation_ends(tiny_wan_pipeline: WanPipel
     with galaxydit.accelerate(tiny_wan_pipeline, config=FAST) as acceleration:
         run(tiny_wan_pipeline)
         generation = acceleration._session.current
-        assert generation is not None and not generation.states
+        assert generation is not None
+        assert not generation.states
         assert acceleration.report.bytes_held > 0
 
 
@@ -265,9 +266,9 @@ def noise(seed: int) -> Tensor:
 
 def test_few_step_generation_is_computed_in_full_with_a_warning(tiny_wan_pipeline: WanPipeline) -> None:
     plain = run(tiny_wan_pipeline, num_inference_steps=8)
-    with galaxydit.accelerate(tiny_wan_pipeline, config=FAST) as acceleration:
-        with pytest.warns(FullComputeWarning, match="too few"):
-            latents = run(tiny_wan_pipeline, num_inference_steps=8)
+    acceleration = galaxydit.accelerate(tiny_wan_pipeline, config=FAST)
+    with pytest.warns(FullComputeWarning, match="too few"):
+        latents = run(tiny_wan_pipeline, num_inference_steps=8)
     assert torch.equal(latents, plain)
     assert acceleration.report.notes
 
@@ -299,7 +300,8 @@ def test_a_bare_transformer_follows_its_scheduler(tiny_wan_pipeline: WanPipeline
     plain = drive_by_hand(transformer, scheduler)
     with galaxydit.accelerate(transformer, config=FAST, scheduler=scheduler) as acceleration:
         first, second = (drive_by_hand(transformer, scheduler) for _ in range(2))
-    assert torch.equal(first, second) and not torch.equal(first, plain)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, plain)
     assert [report.reused_steps for report in acceleration.reports] == [acceleration.report.reused_steps] * 2
     assert {call.branch for call in acceleration.report.calls} == {"call 0", "call 1"}
     assert acceleration.report.reused_steps > 0
@@ -324,9 +326,10 @@ def test_model_outputs_come_in_the_form_asked_for(tiny_wan_pipeline: WanPipeline
 
 
 def test_two_accelerations_on_one_pipeline_are_refused(tiny_wan_pipeline: WanPipeline) -> None:
-    with galaxydit.accelerate(tiny_wan_pipeline):
-        with pytest.raises(GalaxyDiTError, match=r"accelerated already.*remove"):
-            galaxydit.accelerate(tiny_wan_pipeline)
+    first = galaxydit.accelerate(tiny_wan_pipeline)
+    with pytest.raises(GalaxyDiTError, match=r"accelerated already.*remove"):
+        galaxydit.accelerate(tiny_wan_pipeline)
+    first.remove()
     galaxydit.accelerate(tiny_wan_pipeline).remove()
 
 
@@ -360,7 +363,8 @@ def test_seconds_are_reported_for_denoising_and_end_to_end(tiny_wan_pipeline: Wa
     with galaxydit.accelerate(tiny_wan_pipeline, config=FAST) as acceleration:
         run(tiny_wan_pipeline, output_type="np")
         report = acceleration.report
-        assert report.denoise_seconds is not None and report.end_to_end_seconds is not None
+        assert report.denoise_seconds is not None
+        assert report.end_to_end_seconds is not None
         assert 0 < report.denoise_seconds < report.end_to_end_seconds
         run(tiny_wan_pipeline)
         assert acceleration.report.end_to_end_seconds is None, "latents alone were never decoded"

@@ -53,12 +53,15 @@ def test_a_distance_that_is_not_understood_computes_the_step(distance: float | N
     distances: list[float | None] = [0.0] * 20
     distances[12] = distance
     reused = play(Config(threshold=9.0, max_consecutive=None), distances)
-    assert reused[11] and not reused[12] and reused[13]
+    assert reused[11]
+    assert not reused[12]
+    assert reused[13]
 
 
 def test_nothing_is_reused_without_history() -> None:
     decision, _ = decide(Observation(15, 50, 0.0, has_history=False), ControllerState(), Config(threshold=9.0))
-    assert not decision.reuse and decision.reason == "nothing to reuse yet"
+    assert not decision.reuse
+    assert decision.reason == "nothing to reuse yet"
 
 
 @pytest.mark.parametrize("steps", [4, 8])
@@ -74,4 +77,5 @@ def test_a_schedule_alone_decides() -> None:
 def test_a_larger_threshold_reuses_as_much_or_more() -> None:
     distances: list[float | None] = [0.05 + 0.04 * math.sin(step) for step in range(50)]
     counts = [sum(play(Config(threshold=threshold), distances)) for threshold in (0.05, 0.1, 0.2, 0.4, 0.8)]
-    assert counts == sorted(counts) and counts[0] < counts[-1]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
