@@ -45,12 +45,24 @@ class Muon(torch.optim.Optimizer):
                 parameter.add_(orthogonalise(update).view_as(parameter), alpha=-group["lr"] * scale)
 
 
-def split_parameters(model: torch.nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """Parameters for Muon (hidden matrices and kernels) and for AdamW (everything else)."""
+def optimizers_for(model: torch.nn.Module, rate: float, adam_rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the hidden matrices and kernels of a model, AdamW for embeddings, edges, gains and biases."""
     matrices: list[Tensor] = []
     others: list[Tensor] = []
     for name, parameter in model.named_parameters():
-        edge = any(part in name for part in ("conv_in", "conv_out", "embed", "shared", "table", "proj_out"))
+        edge = any(part in name for part in ("conv_in", "conv_out", "embed", "shared", "table", "proj_out", "bias"))
         is_matrix = parameter.ndim >= 2 and min(parameter.flatten(1).shape) > 1 and not edge
         (matrices if is_matrix else others).append(parameter)
-    return matrices, others
+    adam = torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.99), weight_decay=0.0)
+    optimizers: list[torch.optim.Optimizer] = [Muon(matrices, lr=rate), adam]
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return optimizers
+
+
+def set_rate(optimizers: list[torch.optim.Optimizer], share: float) -> None:
+    """Put every optimizer to this share of its peak learning rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = share * group["peak"]

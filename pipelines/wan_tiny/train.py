@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from galaxydit.pipelines.wan_tiny import build, world
-from galaxydit.pipelines.wan_tiny.muon import Muon, split_parameters
+from galaxydit.pipelines.wan_tiny.muon import optimizers_for, set_rate
 from galaxydit.pipelines.wan_tiny.text_padding import use_counted_padding
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,9 @@ CHECKPOINT_STEPS = 100
 SHARD_CLIPS = 512
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
-    """Linear warm-up, the peak for half the steps, then linear down to a fiftieth of it."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    return peak * min(1.0, 0.02 + 0.98 * 2 * (1 - step / steps))
+def rate_share(step: int, steps: int, warmup: int = 100) -> float:
+    """Share of the peak learning rate: linear warm-up, one for half the steps, then linear down to a fiftieth."""
+    return min(1.0, (step + 1) / warmup, 0.02 + 0.98 * 2 * (1 - step / steps))
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -61,11 +59,6 @@ def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqd
         for step in range(first, steps):
             yield step, bar
             bar.update()
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def clips_as_tensor(indices: range) -> Tensor:
@@ -102,8 +95,7 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
     vae = build.build_vae()
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
         vae.quant_conv.bias[build.LATENT_CHANNELS :] = -6.0
-    matrices, others = split_parameters(vae)
-    optimizers = [Muon(matrices, lr=peak), torch.optim.AdamW(others, lr=peak / 8, betas=(0.9, 0.99), weight_decay=0.0)]
+    optimizers = optimizers_for(vae, peak, adam_rate=peak / 8)
     first, path = 0, work / "vae.pt"
     if checkpoint := load_checkpoint(path):
         first = checkpoint["step"]
@@ -117,9 +109,7 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
 
     for step, bar in training_steps(first, steps, "vae"):
         torch.manual_seed(step)
-        rate = learning_rate(step, steps, peak)
-        for optimizer, share in zip(optimizers, (1.0, 1 / 8), strict=True):
-            set_learning_rate(optimizer, rate * share)
+        set_rate(optimizers, rate_share(step, steps))
         video = draw_vae_batch(step, steps, batch)
         posterior = vae.encode(video).latent_dist
         error = (vae.decode(posterior.sample()).sample - video).square().mean()
@@ -199,24 +189,26 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
     std = latents.float().std(dim=(0, 2, 3, 4), keepdim=True)
     empty = build.build_tokenizer()([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
     model = Denoiser()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizers = optimizers_for(model, peak, adam_rate=peak / 10)
     average = {name: value.detach().clone() for name, value in model.state_dict().items()}
     first, path = 0, work / "transformer.pt"
     if checkpoint := load_checkpoint(path):
         first, average = checkpoint["step"], checkpoint["average"]
         model.load_state_dict(checkpoint["model"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
+        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
     for block in model.transformer.blocks:
         block.compile()
 
     def checkpoint_now(step: int) -> None:
-        content = {"step": step, "model": model.state_dict(), "average": average, "optimizer": optimizer.state_dict()}
+        states = [optimizer.state_dict() for optimizer in optimizers]
+        content = {"step": step, "model": model.state_dict(), "average": average, "optimizers": states}
         save_checkpoint(path, content | {"mean": mean.flatten(), "std": std.flatten()})
 
     smooth = math.nan
     for step, bar in training_steps(first, steps, "transformer"):
         generator = torch.Generator().manual_seed(step)
-        set_learning_rate(optimizer, learning_rate(step, steps, peak))
+        set_rate(optimizers, rate_share(step, steps))
         rows = torch.randint(len(latents), (batch,), generator=generator)
         clean = (latents[rows].float() - mean) / std
         dropped = torch.rand(batch, 1, generator=generator) < CAPTION_DROPOUT
@@ -229,10 +221,11 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
                 (1 - level) * clean + level * noise, sigma * 1000, torch.where(dropped, empty, tokens[rows])
             )
         loss = (velocity.float() - (noise - clean)).square().mean()
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         decay = min(EMA_DECAY, (step + 1) / (step + 10))
         with torch.no_grad():
             current = model.state_dict()
@@ -272,7 +265,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
     parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 6000)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
-    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 8e-4)")
+    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.01)")
     parser.add_argument("--clips", type=int, default=12288, help="clips that the transformer learns from")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export")
     arguments = parser.parse_args()
@@ -284,7 +277,7 @@ def main() -> None:
         encode_clips(arguments.work, arguments.clips, 8)
     elif arguments.stage == "transformer":
         train_transformer(
-            arguments.work, arguments.steps or 6000, arguments.batch or 24, arguments.learning_rate or 8e-4
+            arguments.work, arguments.steps or 6000, arguments.batch or 24, arguments.learning_rate or 0.01
         )
     else:
         export(arguments.work, arguments.out)

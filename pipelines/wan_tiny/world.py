@@ -130,8 +130,8 @@ def draw_prompts(count: int, seed: int, *, held_out: bool = True) -> list[str]:
 
 def render(scene: Scene, rng: np.random.Generator) -> Array:
     """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
-    ys, xs = np.meshgrid((np.arange(HEIGHT) + 0.5) / HEIGHT, (np.arange(WIDTH) + 0.5) / WIDTH, indexing="ij")
-    ys, xs = ys.astype(np.float32), xs.astype(np.float32)
+    xs: Array = np.tile(((np.arange(WIDTH) + 0.5) / WIDTH).astype(np.float32), (HEIGHT, 1))
+    ys: Array = np.tile(((np.arange(HEIGHT) + 0.5) / HEIGHT).astype(np.float32)[:, None], (1, WIDTH))
     video = np.repeat(_background(scene.background, xs, ys, rng)[None], FRAMES, axis=0)
     paths = [_path(clause.motion, rng) for clause in scene.objects]
     if len(paths) == 2 and not scene.objects[1].motion:
