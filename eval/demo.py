@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from galaxydit.pipelines.video import save_video, side_by_side
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
+FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it
 
 
@@ -56,18 +56,18 @@ class Variant:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """`plain` is the reference of the other variants; `summary` is the report of the first accelerated generation."""
+    """`plain` is the reference of the other variants; `reports` are those of the accelerated generations."""
 
     settings: GenerationSettings
     plain: Variant
     accelerated: Variant
     fewer_steps: Variant
-    summary: str
-    reports: tuple[dict[str, Any], ...]
+    reports: tuple[galaxydit.Report, ...]
     files: tuple[Path, ...]
 
     @property
     def variants(self) -> tuple[Variant, Variant, Variant]:
+        """In the order they are shown."""
         return self.plain, self.accelerated, self.fewer_steps
 
 
@@ -93,8 +93,8 @@ def run_demo(
         raise ValueError(
             f"steps is {settings.steps}, allowed are integers from 2, because the demo also runs half of them"
         )
-    half = replace(settings, steps=settings.steps // 2)
-    names = ("plain", "accelerated", f"{half.steps} plain steps")
+    half_steps = settings.steps // 2
+    names = ("plain", "accelerated", f"{half_steps} plain steps")
     samples: dict[str, list[Sample]] = {name: [] for name in names}
     reports: list[galaxydit.Report] = []
     videos: list[Generation] = []
@@ -110,24 +110,24 @@ def run_demo(
             accelerated = generate(pipe, prompt, settings, seed + index)
             reports.append(handle.report)
         on_progress(f"{place}: {names[2]}")
-        fewer = generate(pipe, prompt, half, seed + index)
-        fractions = (1.0, reports[-1].compute_fraction, half.steps / settings.steps)
+        fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index)
+        fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)
         for name, generation, fraction in zip(names, (plain, accelerated, fewer), fractions, strict=True):
             samples[name].append(_measure(generation, plain, fraction))
         videos = videos or [plain, accelerated, fewer]
 
+    plain_variant, accelerated_variant, fewer_variant = (Variant(name, tuple(samples[name])) for name in names)
     result = DemoResult(
-        settings,
-        *(Variant(name, tuple(samples[name])) for name in names),
-        summary=str(reports[0]),
-        reports=tuple(report.to_dict() for report in reports),
-        files=tuple(out / name for name in ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png")),
+        settings=settings,
+        plain=plain_variant,
+        accelerated=accelerated_variant,
+        fewer_steps=fewer_variant,
+        reports=tuple(reports),
+        files=tuple(out / name for name in FILES),
     )
     on_progress("writing files")
-    _write_videos(result, videos)
-    reports[0].plot(result.files[3])
-    (out / "report.json").write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
-    return replace(result, files=(*result.files, out / "report.json"))
+    _write_files(result, videos, pipe)
+    return result
 
 
 def _measure(generation: Generation, plain: Generation, compute_fraction: float) -> Sample:
@@ -143,14 +143,17 @@ def _measure(generation: Generation, plain: Generation, compute_fraction: float)
     )
 
 
-def _write_videos(result: DemoResult, videos: Sequence[Generation]) -> None:
+def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: DiffusionPipeline) -> None:
+    row, baseline, accelerated, decisions, report = result.files
     frames = [video.frames for video in videos]
     scale = max(1, DISPLAY_HEIGHT // frames[0].shape[1])
     fps = result.settings.fps
     labels = [_label(variant, result.plain) for variant in result.variants]
-    save_video(side_by_side(frames, labels, scale=scale), result.files[0], fps)
-    save_video(frames[0], result.files[1], fps, scale=scale)
-    save_video(frames[1], result.files[2], fps, scale=scale)
+    save_video(side_by_side(frames, labels, scale=scale), row, fps)
+    save_video(frames[0], baseline, fps, scale=scale)
+    save_video(frames[1], accelerated, fps, scale=scale)
+    result.reports[0].plot(decisions)
+    report.write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
 
 
 def _label(variant: Variant, plain: Variant) -> str:
@@ -163,23 +166,21 @@ def _label(variant: Variant, plain: Variant) -> str:
 
 
 def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
-    """Plain JSON; the infinite PSNR of equal videos, which JSON cannot hold, becomes null."""
-    variants = []
-    for variant in result.variants:
-        samples = [asdict(sample) for sample in variant.samples]
-        for sample in samples:
-            if sample["psnr"] == math.inf:
-                sample["psnr"] = None
-        speedups = {
-            f"{field.removesuffix('_seconds')}_speedup": variant.speedup(result.plain, field)
-            for field in ("denoise_seconds", "end_to_end_seconds")
-        }
-        variants.append({"name": variant.name, **speedups, "samples": samples})
-    return {
+    """Plain data; what JSON cannot hold, such as the infinite PSNR of equal videos, becomes null."""
+    data = {
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),
         "settings": asdict(result.settings),
         "versions": {name: version(name) for name in ("galaxydit", "torch", "diffusers", "transformers")},
-        "variants": variants,
-        "reports": list(result.reports),
+        "variants": [
+            {
+                "name": variant.name,
+                "denoise_speedup": variant.speedup(result.plain, "denoise_seconds"),
+                "end_to_end_speedup": variant.speedup(result.plain, "end_to_end_seconds"),
+                "samples": [asdict(sample) for sample in variant.samples],
+            }
+            for variant in result.variants
+        ],
+        "reports": [report.to_dict() for report in result.reports],
     }
+    return json.loads(json.dumps(data), parse_constant=lambda _: None)

@@ -1,15 +1,17 @@
 """The command line: registers the commands in galaxydit/commands, shows their errors in one line.
 
-A command imports what it needs when it runs, so that `--help` answers at once.
+A command imports what it needs when it runs, so that `--help` does not wait for models and codecs.
 """
 
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from galaxydit import __version__
 from galaxydit.commands.demo import demo
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
@@ -28,9 +30,7 @@ app.command()(inspect)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        Console().print(f"galaxydit {version('galaxydit')}", highlight=False)
+        Console().print(f"galaxydit {__version__}", highlight=False)
         raise typer.Exit
 
 
@@ -56,13 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it worked, 2 for bad input, 1 for anything else."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        app(list(arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(list(arguments))
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
-        line = "error: " + " ".join(str(error).split())
-        Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        _show_line("error", error, "red")
         sys.exit(2)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _show_line("warning", message, "yellow")
+
+
+def _show_line(kind: str, message: object, style: str) -> None:
+    line = f"{kind}: {' '.join(str(message).split())}"
+    Console(stderr=True).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

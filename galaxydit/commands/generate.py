@@ -1,7 +1,7 @@
 """`galaxydit generate`: one video of any text-to-video pipeline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -42,7 +42,7 @@ def generate(
     from galaxydit.pipelines.video import save_video
 
     pipe = load_pipeline(model, revision=revision)
-    given = {
+    given: dict[str, Any] = {
         "steps": steps,
         "guidance_scale": guidance,
         "height": height,
@@ -50,11 +50,9 @@ def generate(
         "num_frames": frames,
         "fps": fps,
     }
-    settings = replace(
-        recommended_settings(pipe), **{name: value for name, value in given.items() if value is not None}
-    )
-    options = {} if threshold is None else {"threshold": threshold}
-    with galaxydit.accelerate(pipe, **options) if accelerate else nullcontext() as handle:
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = replace(recommended_settings(pipe), **given)
+    with galaxydit.accelerate(pipe, threshold=threshold) if accelerate else nullcontext() as handle:
         generation = generate_video(pipe, prompt, settings, seed)
         summary = "" if handle is None else str(handle.report)
     save_video(generation.frames, out, settings.fps, lossless=lossless)

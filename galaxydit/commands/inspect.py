@@ -23,9 +23,10 @@ def inspect(
     for part in galaxydit.describe(pipe):
         table = Table(show_header=False, title=f"{type(pipe).__name__}.{part.component}", title_justify="left")
         table.add_row("class", part.class_name)
-        table.add_row("family", str(part.family))
+        table.add_row("family", part.family)
         table.add_row("blocks", str(part.blocks))
         table.add_row("branches", part.branches)
-        table.add_row("hooked modules", "\n".join(part.hooked_modules))
+        table.add_row("proxies", ", ".join(part.proxies))
+        table.add_row("hooked modules", "\n".join(part.hooked))
         console.print(table)
     console.print(f"recommended settings: {recommended_settings(pipe)}", highlight=False, markup=False)

@@ -1,0 +1,86 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diffusers import WanPipeline
+
+from galaxydit.eval.demo import Sample, Variant, run_demo
+from galaxydit.eval.metrics import psnr, ssim
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import LABEL_HEIGHT, load_video
+
+PROMPTS = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
+
+
+@pytest.fixture
+def settings(tiny_settings: GenerationSettings) -> GenerationSettings:
+    return replace(tiny_settings, steps=10)
+
+
+def test_demo_measures_three_ways_against_the_plain_video(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
+):
+    result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path)
+    plain = generate(tiny_wan_pipeline, PROMPTS[1], settings, seed=4).frames
+    fewer = generate(tiny_wan_pipeline, PROMPTS[1], replace(settings, steps=5), seed=4).frames
+    sample = result.fewer_steps.samples[1]
+    assert (sample.psnr, sample.ssim) == (psnr(fewer, plain), ssim(fewer, plain))
+    assert sample.compute_fraction == 0.5
+    assert result.plain.mean("psnr") is None
+    assert [len(variant.samples) for variant in result.variants] == [2, 2, 2]
+    for sample, report in zip(result.accelerated.samples, result.reports, strict=True):
+        assert 0 < sample.compute_fraction <= 1
+        assert sample.compute_fraction == report.compute_fraction
+        assert 0 < sample.denoise_seconds < sample.end_to_end_seconds
+
+
+def test_demo_leaves_the_pipeline_as_it_was(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
+):
+    before = generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames
+    run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path)
+    np.testing.assert_array_equal(generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames, before)
+
+
+def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path):
+    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path / "out")
+    assert {path.name for path in result.files} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert load_video(tmp_path / "out" / "baseline.mp4").shape == (5, 256, 256, 3)
+    frames, height, width, _ = load_video(tmp_path / "out" / "side-by-side.mp4").shape
+    assert (frames, height) == (5, 256 + LABEL_HEIGHT)
+    assert width > 3 * 256
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [variant["name"] for variant in report["variants"]] == ["plain", "accelerated", "5 plain steps"]
+    assert report["variants"][0]["denoise_speedup"] == 1.0
+    assert report["settings"]["steps"] == 10
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
+def test_demo_passes_its_options_on(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path):
+    """Nothing may be reused at a threshold of zero, and then the video is the plain one, bit for bit."""
+    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration={"threshold": 0.0})
+    assert result.accelerated.samples[0].compute_fraction == 1.0
+    assert result.accelerated.samples[0].psnr == float("inf")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["variants"][1]["samples"][0]["psnr"] is None
+
+
+def test_speedup_is_of_the_sums_of_seconds():
+    """The mean of ratios would let one short prompt count as much as a long one."""
+
+    def variant(*seconds: float) -> Variant:
+        return Variant("", tuple(Sample("", 0, value, 2 * value, 1.0) for value in seconds))
+
+    assert variant(1.0, 5.0).speedup(variant(3.0, 9.0), "denoise_seconds") == 2.0
+
+
+def test_demo_refuses_no_prompts_and_a_single_step(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, tmp_path: Path
+):
+    with pytest.raises(ValueError, match="prompts is empty"):
+        run_demo(tiny_wan_pipeline, [], tiny_settings, 0, tmp_path)
+    with pytest.raises(ValueError, match="steps is 1, allowed are integers from 2"):
+        run_demo(tiny_wan_pipeline, PROMPTS, replace(tiny_settings, steps=1), 0, tmp_path)

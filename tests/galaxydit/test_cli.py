@@ -1,0 +1,156 @@
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.commands.demo import build_table
+from galaxydit.eval.demo import DemoResult, Sample, Variant
+from galaxydit.pipelines import loading
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import load_video, to_uint8
+
+SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "12", "--guidance", "3", "--seed", "2"]
+PROMPT = "a red ball moves left over a plain background"
+
+
+def run(*arguments: str | Path) -> int:
+    """The exit code of the command line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code or 0
+
+
+def test_version_is_the_installed_one(capsys: pytest.CaptureFixture):
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"galaxydit {version('galaxydit')}\n"
+
+
+def test_help_does_not_wait_for_models_and_codecs():
+    script = (
+        "import sys; from galaxydit.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: assert not {'transformers', 'av', 'torchmetrics', 'matplotlib'} & set(sys.modules)"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "demo" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "--model", "no-such-model"], "error: model is 'no-such-model', allowed are wan-tiny"),
+        (["generate", "--model", "/nowhere", "--prompt", "x", "--out", "a.mp4"], "error: model is '/nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list, message: str, capsys: pytest.CaptureFixture):
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.avi"], "--out"),
+        (["generate", "--model", "m", "--prompt", "x", "--out", "a.mp4", "--steps", "0"], "--steps"),
+        (
+            ["generate", "--model", "m", "--prompt", "x", "--out", "a.mp4", "--threshold", "1", "--no-accelerate"],
+            "--threshold",
+        ),
+        (["demo", "--prompt", "x", "--prompts", "2"], "--prompts"),
+        (["demo", "--prompts", "0"], "--prompts"),
+    ],
+)
+def test_options_out_of_range_are_named(arguments: list, option: str, capsys: pytest.CaptureFixture):
+    assert run(*arguments) == 2
+    assert option in capsys.readouterr().err
+
+
+def test_debug_shows_where_an_error_came_from():
+    with pytest.raises(ValueError, match="no-such-model"):
+        main(["--debug", "inspect", "--model", "no-such-model"])
+
+
+def test_generate_without_acceleration_writes_the_plain_video(
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    out = tmp_path / "videos" / "plain.mp4"
+    options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", out, "--lossless", "--no-accelerate"]
+    assert run("generate", *options, *SMALL) == 0
+    settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+    expected = generate(load_pipeline(tiny_wan_folder), PROMPT, settings, seed=2)
+    np.testing.assert_array_equal(load_video(out), to_uint8(expected.frames))
+    assert "s denoising" in capsys.readouterr().out
+
+
+def test_generate_with_acceleration_reports_what_it_did(
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "fast.mp4", "--threshold", "0.5"]
+    assert run("generate", *options, *SMALL) == 0
+    assert load_video(tmp_path / "fast.mp4").shape == (5, 32, 32, 3)
+    assert "steps reused, compute fraction" in capsys.readouterr().out
+
+
+def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "same.mp4", "--threshold", "0"]
+    assert run("generate", *options, *SMALL) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "threshold=0" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("warning: galaxydit: threshold=0 reuses nothing")
+
+
+def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
+    assert run("inspect", "--model", tiny_wan_folder) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "WanTransformer3DModel",
+        "separate calls",
+        "transformer.blocks.0",
+        "block_residual",
+        "recommended settings",
+    ):
+        assert text in shown
+
+
+def test_demo_shows_the_table_and_its_files(
+    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setitem(loading.EMBEDDED, "wan-tiny", tiny_wan_folder)
+    small = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+    monkeypatch.setattr("galaxydit.pipelines.settings.recommended_settings", lambda pipe: small)
+    assert run("demo", "--out", tmp_path / "demo", "--seed", "1") == 0
+    shown = capsys.readouterr().out
+    for text in ("plain", "accelerated", "6 plain steps", "PSNR", "side-by-side.mp4", "report.json"):
+        assert text in shown
+    assert (tmp_path / "demo" / "side-by-side.mp4").is_file()
+
+
+def test_table_holds_means_and_speedups():
+    def variant(name: str, seconds: float, fraction: float, psnr: float | None) -> Variant:
+        samples = [
+            Sample(PROMPT, 0, scale * seconds, scale * seconds + 1, fraction, psnr, psnr and 0.5) for scale in (1, 3)
+        ]
+        return Variant(name, tuple(samples))
+
+    table = build_table(
+        DemoResult(
+            GenerationSettings(),
+            variant("plain", 4.0, 1.0, None),
+            variant("accelerated", 2.0, 0.4, 30.0),
+            variant("fewer", 2.0, 0.5, 20.0),
+            reports=(),
+            files=(),
+        )
+    )
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert rows[0] == ("plain", "8.00", "1.00x", "9.00", "1.00x", "100%", "", "")
+    assert rows[1] == ("accelerated", "4.00", "2.00x", "5.00", "1.80x", "40%", "30.00", "0.500")
