@@ -14,6 +14,8 @@ def inspect(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
 ) -> None:
     """Load a pipeline and show its transformers, how guidance reaches them, and which modules get a hook."""
+    from dataclasses import asdict
+
     import galaxydit
     from galaxydit.pipelines.loading import load_pipeline
     from galaxydit.pipelines.settings import recommended_settings
@@ -29,4 +31,6 @@ def inspect(
         table.add_row("proxies", ", ".join(part.proxies))
         table.add_row("hooked modules", "\n".join(part.hooked))
         console.print(table)
-    console.print(f"recommended settings: {recommended_settings(pipe)}", highlight=False, markup=False)
+    settings = asdict(recommended_settings(pipe))
+    shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
+    console.print(f"recommended settings: {shown}", highlight=False, markup=False)
