@@ -21,6 +21,7 @@ MIN_FRAMES = 5
 MIN_FRAME_SHARE = 0.4  # an object may be hidden for a while
 MIN_TRAVEL = 0.15  # share of the frame's side; the world's objects travel 0.3 or more
 MAX_STRAY = 0.2  # distance from a straight path, as a share of its length
+MIN_ALONG = 0.9  # cosine of the angle between a path and its axis
 MAX_STILL_CHANGE = 0.2  # share of an object's pixels
 MIN_SIZE_CHANGE = 0.4  # share of an object's pixels; the world's objects change 0.8 or more
 MIN_ASPECT = 0.4  # of the box around a path; a flatter one has one axis
@@ -60,14 +61,17 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Track:
-    """Centres of one object over the frames where it is seen, each array `(seen frames,)`.
+    """Where one object is in the frames where it is seen; positions are shares of the frame's sides, y points down.
 
-    time runs over [0, 1]; x and y (down) are shares of the frame's sides; weight is below 1 where others touch it.
+    time `(seen,)` runs over [0, 1]. x and y `(seen,)` are the centre, columns `(seen, 2)` the left and right edge, rows
+    `(seen, 2)` the upper and lower edge. weight `(seen,)` is below 1 where other objects touch this one.
     """
 
     time: Floats
     x: Floats
     y: Floats
+    columns: Floats
+    rows: Floats
     weight: Floats
 
 
@@ -116,12 +120,8 @@ def observed_motion(mask: Mask, others: Mask) -> str:
     """
     blobs = _largest_blobs(mask)
     track = _track(blobs, others)
-    (dx, stray_x), (dy, stray_y) = _line(track, track.x), _line(track, track.y)
-    travel, stray = np.hypot(dx, dy), np.hypot(stray_x, stray_y)
-    if travel >= MIN_TRAVEL and stray <= MAX_STRAY * travel:
-        for motion, (sign_x, sign_y) in DIRECTIONS.items():
-            if dx * sign_x + dy * sign_y >= 0.9 * travel:
-                return motion
+    if direction := _direction(track):
+        return direction
     taken, freed = _changed_pixels(blobs, mask, others)
     if max(taken, freed) <= MAX_STILL_CHANGE:
         return ""
@@ -167,8 +167,16 @@ def _track(blobs: Mask, others: Mask) -> Track:
         time=seen / (frames - 1),
         x=(centres[:, 1] + 0.5) / width,
         y=(centres[:, 0] + 0.5) / height,
+        columns=_edges(np.any(blobs[seen], axis=1)),
+        rows=_edges(np.any(blobs[seen], axis=2)),
         weight=np.where(touched, TOUCHED_WEIGHT, 1.0),
     )
+
+
+def _edges(shadows: Mask) -> Floats:
+    """First and last pixel `(frames, 2)` of shadows `(frames, side)`, as shares of the side."""
+    side = shadows.shape[1]
+    return np.stack([shadows.argmax(axis=1), side - shadows[:, ::-1].argmax(axis=1)], axis=1) / side
 
 
 def _line(track: Track, values: Floats) -> tuple[float, float]:
@@ -176,6 +184,20 @@ def _line(track: Track, values: Floats) -> tuple[float, float]:
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
     squares = (values - np.polyval(line, track.time)) ** 2
     return float(line[0]), float(np.sqrt(np.average(squares, weights=track.weight)))
+
+
+def _direction(track: Track) -> str:
+    """The motion word of a straight path along an axis; empty for any other path."""
+    (dx, stray_x), (dy, stray_y) = _line(track, track.x), _line(track, track.y)
+    travel = np.hypot(dx, dy)
+    if travel >= MIN_TRAVEL and np.hypot(stray_x, stray_y) <= MAX_STRAY * travel:
+        for motion, (sign_x, sign_y) in DIRECTIONS.items():
+            # What another object gradually hides or uncovers has a travelling centre too, but not both edges along.
+            edges = track.columns if sign_x else track.rows
+            follow = min(_line(track, edge)[0] * (sign_x + sign_y) for edge in edges.T)
+            if dx * sign_x + dy * sign_y >= MIN_ALONG * travel and follow >= 0:
+                return motion
+    return ""
 
 
 def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:

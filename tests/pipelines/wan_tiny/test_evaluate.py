@@ -1,0 +1,177 @@
+"""The measuring of the model card, on a random pipeline that is too small to be good at anything."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from skimage.metrics import peak_signal_noise_ratio
+
+from galaxydit.pipelines.settings import WAN_TINY
+from galaxydit.pipelines.wan_tiny import evaluate as evaluation
+from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.wan_tiny.evaluate import evaluate, generate_clips, load_records, psnr, reconstruct
+from galaxydit.pipelines.wan_tiny.figures import Figure, as_table, summarise
+
+QUICK = replace(WAN_TINY, height=32, width=32, num_frames=17, steps=2)
+
+
+@pytest.fixture(autouse=True)
+def one_timed_run(monkeypatch):
+    monkeypatch.setattr(evaluation, "TIMED_RUNS", 1)
+
+
+def record(**changes):
+    moving = {"motion": "moves up", "colour_found": True, "motion_found": True}
+    still = {"motion": "", "colour_found": True, "motion_found": False}
+    growing = {"motion": "grows", "colour_found": False, "motion_found": False}
+    clauses = {kind: [moving, still, growing] for kind in ("guided", "unguided", "rebuilt")}
+    return {"vae_psnr": 33.0, "half_steps_psnr": 25.0} | clauses | changes
+
+
+def test_every_figure_is_written_with_its_count_target_and_verdict(tiny_wan_folder, tmp_path):
+    out = tmp_path / "results" / "evaluation.json"
+    figures = evaluate(tiny_wan_folder, 2, out, settings=QUICK)
+    result = json.loads(out.read_text())
+    written = {figure["name"]: figure for figure in result["figures"]}
+    assert list(written) == [figure.name for figure in figures]
+    clauses = sum(len(world.parse_caption(prompt).objects) for prompt in world.draw_prompts(2, 0))
+    assert written["VAE reconstruction, dB"]["n"] == 2
+    assert written["VAE reconstruction, dB"]["holds"] is False
+    assert written["colour agreement"]["n"] == written["colour agreement without guidance"]["n"] == clauses
+    assert written["colour agreement"]["minimum"] == written["direction agreement"]["minimum"] == 0.85
+    assert written["seconds of one generation"]["value"] > 0
+    assert 0 < written["transformer's share of the seconds"]["value"] < 1
+    assert result["settings"]["steps"] == 2
+    assert result["settings"]["guidance_scale"] == 6.0
+    assert result["versions"]["torch"] == torch.__version__
+
+
+def test_a_killed_run_measures_only_what_is_missing(tiny_wan_folder, tmp_path, monkeypatch):
+    out, whole = tmp_path / "evaluation.json", tmp_path / "whole.json"
+    evaluate(tiny_wan_folder, 2, whole, settings=QUICK)
+    complete = whole.with_suffix(".jsonl").read_text().splitlines()
+    out.with_suffix(".jsonl").write_text(complete[0] + "\n" + complete[1][:50])
+    measured = []
+    original = evaluation.evaluate_batch
+
+    def counted(pipe, prompts, indices, *rest):
+        measured.extend(indices)
+        return original(pipe, prompts, indices, *rest)
+
+    monkeypatch.setattr(evaluation, "evaluate_batch", counted)
+    evaluate(tiny_wan_folder, 2, out, settings=QUICK)
+    assert measured == [1]
+    assert out.with_suffix(".jsonl").read_text().splitlines() == complete
+
+
+def test_records_of_other_weights_or_settings_are_not_reused(tiny_wan_folder, tiny_wan_pipeline, tmp_path):
+    marks = [
+        evaluation.fingerprint(tiny_wan_folder, QUICK, seed=0),
+        evaluation.fingerprint(tiny_wan_folder, QUICK, seed=1),
+        evaluation.fingerprint(tiny_wan_folder, replace(QUICK, steps=3), seed=0),
+    ]
+    with torch.no_grad():
+        tiny_wan_pipeline.transformer.proj_out.bias += 1
+    tiny_wan_pipeline.save_pretrained(tiny_wan_folder)
+    marks.append(evaluation.fingerprint(tiny_wan_folder, QUICK, seed=0))
+    assert len(set(marks)) == 4
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text("".join(json.dumps({"index": 0, "fingerprint": mark}) + "\n" for mark in marks))
+    assert load_records(journal, marks[3]) == {0: {"index": 0, "fingerprint": marks[3]}}
+    assert len(journal.read_text().splitlines()) == 1
+
+
+def test_a_clip_does_not_depend_on_its_batch(tiny_wan_pipeline):
+    prompts = world.draw_prompts(2, seed=0)
+    together = generate_clips(tiny_wan_pipeline, prompts, [5, 6], QUICK)
+    alone = generate_clips(tiny_wan_pipeline, prompts[1:], [6], QUICK)
+    assert together.shape == (2, 17, 32, 32, 3)
+    np.testing.assert_allclose(together[1], alone[0], atol=1e-3)
+    other_seed = generate_clips(tiny_wan_pipeline, prompts[1:], [7], QUICK)
+    assert np.abs(other_seed - alone).max() > 0.01
+
+
+def test_prompts_are_padded_to_the_512_tokens_that_training_assumed(tiny_wan_pipeline):
+    lengths = []
+    tiny_wan_pipeline.transformer.register_forward_pre_hook(
+        lambda module, inputs, named: lengths.append(named["encoder_hidden_states"].shape[1]), with_kwargs=True
+    )
+    generate_clips(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
+    assert set(lengths) == {512}
+
+
+def test_reconstruction_keeps_shape_and_range(tiny_wan_pipeline):
+    _, frames = world.draw_clip(0, seed=2, held_out=True)
+    rebuilt = reconstruct(tiny_wan_pipeline.vae, frames[:5])
+    assert rebuilt.shape == (5, 64, 64, 3)
+    assert rebuilt.min() >= 0
+    assert rebuilt.max() <= 1
+
+
+def test_a_perfect_autoencoder_reconstructs_the_clip():
+    class Copy:
+        device, dtype = torch.device("cpu"), torch.float32
+
+        def encode(self, video):
+            self.sample = video
+            self.latent_dist = self
+            return self
+
+        def mode(self):
+            return self.sample
+
+        def decode(self, latents):
+            return self
+
+    _, frames = world.draw_clip(0, seed=2, held_out=True)
+    np.testing.assert_allclose(reconstruct(Copy(), frames), frames, atol=1e-6)
+
+
+def test_psnr_agrees_with_scikit_image():
+    video, reference = np.random.default_rng(0).uniform(size=(2, 5, 8, 8, 3)).astype(np.float32)
+    assert psnr(video, reference) == pytest.approx(peak_signal_noise_ratio(reference, video, data_range=1.0), abs=1e-4)
+    assert psnr(video, video) == 120
+
+
+def test_transformer_seconds_count_every_call_and_leave_no_hooks(tiny_wan_pipeline):
+    with evaluation.transformer_seconds(tiny_wan_pipeline) as seconds:
+        generate_clips(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
+    assert len(seconds) == 2 * QUICK.steps
+    assert min(seconds) > 0
+    assert not tiny_wan_pipeline.transformer._forward_hooks
+    assert not tiny_wan_pipeline.transformer._forward_pre_hooks
+
+
+def test_shares_are_over_clauses_and_split_by_motion():
+    figures = {figure.name: figure for figure in summarise([record(), record(vae_psnr=35.0)], 5.0, 0.9, 3)}
+    assert figures["VAE reconstruction, dB"].value == 34.0
+    assert figures["colour agreement"].value == pytest.approx(4 / 6)
+    assert (figures["direction agreement"].value, figures["direction agreement"].n) == (1.0, 2)
+    assert (figures["motion agreement"].value, figures["motion agreement"].n) == (0.5, 4)
+    assert (figures["stillness agreement"].value, figures["stillness agreement"].n) == (0.0, 2)
+    assert figures["half the steps against all, dB"].value == 25.0
+    assert (figures["transformer's share of the seconds"].value, figures["seconds of one generation"].n) == (0.9, 3)
+
+
+def test_targets_hold_inside_their_bounds_only():
+    assert Figure("x", 0.85, 1, minimum=0.85).holds is True
+    assert Figure("x", 0.84, 1, minimum=0.85).holds is False
+    assert Figure("x", 30.1, 1, maximum=30.0).holds is False
+    assert [Figure("x", value, 1, 2.0, 20.0).holds for value in (1.0, 2.0, 20.0, 21.0)] == [False, True, True, False]
+    assert Figure("x", 1.0, 1).holds is None
+    assert Figure("x", None, 0, minimum=0.85).holds is None
+    assert Figure("x", 1.0, 1, 2.0, 20.0).target == ">= 2 and <= 20"
+
+
+def test_the_table_has_a_row_for_each_figure():
+    assert as_table([Figure("x", None, 0, minimum=1.0), Figure("y", math.pi, 2)]).row_count == 2
+
+
+def test_a_count_or_batch_below_one_is_refused(tiny_wan_folder, tmp_path):
+    with pytest.raises(ValueError, match="prompts are 0"):
+        evaluate(tiny_wan_folder, 0, tmp_path / "x.json")
+    with pytest.raises(ValueError, match="batch is 0"):
+        evaluate(tiny_wan_folder, 1, tmp_path / "x.json", batch=0)

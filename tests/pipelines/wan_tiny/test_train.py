@@ -1,0 +1,191 @@
+"""Every stage of the training at a tiny size: killed and resumed, it must end where an uninterrupted run ends."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+
+from galaxydit.pipelines.wan_tiny import build, train, world
+
+STEPS = 4
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.fixture
+def tiny_parts(monkeypatch, tiny_transformer):
+    """Small models, a checkpoint at every step, shards of four clips, and no compiling."""
+    original = build.AutoencoderKLWan
+    small = {"base_dim": 4, "dim_mult": [1, 2, 2]}
+    monkeypatch.setattr(build, "AutoencoderKLWan", lambda **config: original(**config | small))
+    monkeypatch.setattr(build, "build_transformer", lambda: tiny_transformer(2).train())
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: None)
+    monkeypatch.setattr(train, "CHECKPOINT_STEPS", 1)
+    monkeypatch.setattr(train, "SHARD_CLIPS", 4)
+
+
+def kill_at(monkeypatch, step):
+    """From now on, training dies right before this step."""
+    original = train.training_steps
+
+    def dying_steps(first, steps, name):
+        for current, bar in original(first, steps, name):
+            if current == step:
+                raise KilledError
+            yield current, bar
+
+    monkeypatch.setattr(train, "training_steps", dying_steps)
+
+
+def make_latents(work):
+    train.train_vae(work, steps=1, batch=2, peak=0.02)
+    train.encode_clips(work, clips=8, batch=2)
+
+
+def assert_same(left, right):
+    """Equal to the last bit, through dictionaries and lists."""
+    assert type(left) is type(right)
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, list | tuple):
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    elif isinstance(left, torch.Tensor):
+        torch.testing.assert_close(left, right, atol=0, rtol=0)
+    else:
+        assert left == right
+
+
+def test_a_killed_autoencoder_training_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, tiny_parts):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    train.train_vae(whole, STEPS, batch=2, peak=0.02)
+    with monkeypatch.context() as patch:
+        kill_at(patch, step=2)
+        with pytest.raises(KilledError):
+            train.train_vae(killed, STEPS, batch=2, peak=0.02)
+    assert train.load_checkpoint(killed / "vae.pt")["step"] == 2
+    train.train_vae(killed, STEPS, batch=2, peak=0.02)
+    assert_same(train.load_checkpoint(killed / "vae.pt"), train.load_checkpoint(whole / "vae.pt"))
+
+
+def test_the_autoencoder_is_changed_by_training(tmp_path, tiny_parts):
+    train.train_vae(tmp_path, 1, batch=2, peak=0.02)
+    first = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    train.train_vae(tmp_path, 2, batch=2, peak=0.02)
+    second = train.load_checkpoint(tmp_path / "vae.pt")["model"]
+    assert not torch.equal(first["decoder.conv_in.weight"], second["decoder.conv_in.weight"])
+
+
+def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monkeypatch, tiny_parts):
+    train.train_vae(tmp_path, 1, batch=2, peak=0.02)
+    written = []
+
+    def save_one(content, path):
+        if written:
+            path.write_bytes(b"half a shard")
+            raise KilledError
+        written.append(path)
+        original(content, path)
+
+    original = train.save_file
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "save_file", save_one)
+        with pytest.raises(KilledError):
+            train.encode_clips(tmp_path, clips=8, batch=2)
+    shard = tmp_path / "latents" / "000000.safetensors"
+    before = shard.stat().st_mtime_ns
+    train.encode_clips(tmp_path, clips=8, batch=2)
+    assert shard.stat().st_mtime_ns == before
+    latents, tokens = train.load_latents(tmp_path)
+    assert latents.shape == (8, build.LATENT_CHANNELS, 5, 8, 8)
+    assert tokens.shape == (8, train.TEXT_TOKENS)
+    captions = [world.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
+    assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
+        caption.replace(",", " ,") for caption in captions
+    ]
+    vae = train.load_trained_vae(tmp_path)
+    with torch.no_grad():
+        expected = vae.encode(train.clips_as_tensor(range(5, 6))).latent_dist.mode()[0]
+    torch.testing.assert_close(latents[5].float(), expected, atol=5e-3, rtol=5e-3)
+
+
+def test_a_killed_transformer_training_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    os.rename(tmp_path / "transformer.pt", tmp_path / "whole.pt")
+    with monkeypatch.context() as patch:
+        kill_at(patch, step=2)
+        with pytest.raises(KilledError):
+            train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    assert train.load_checkpoint(tmp_path / "transformer.pt")["step"] == 2
+    train.train_transformer(tmp_path, STEPS, batch=3, peak=1e-3)
+    assert_same(train.load_checkpoint(tmp_path / "transformer.pt"), train.load_checkpoint(tmp_path / "whole.pt"))
+
+
+def test_the_export_loads_offline_and_generates(tmp_path, monkeypatch, tiny_parts):
+    make_latents(tmp_path)
+    train.train_transformer(tmp_path, 2, batch=2, peak=1e-3)
+    train.export(tmp_path, tmp_path / "weights")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pipe = WanPipeline.from_pretrained(tmp_path / "weights")
+    pipe.set_progress_bar_config(disable=True)
+    average = train.load_checkpoint(tmp_path / "transformer.pt")["average"]
+    name = "blocks.1.ffn.net.2.weight"
+    torch.testing.assert_close(
+        pipe.transformer.state_dict()[name].bfloat16(), average[f"transformer.{name}"].bfloat16(), atol=0, rtol=0
+    )
+    latents = train.load_latents(tmp_path)[0].float()
+    np.testing.assert_allclose(pipe.vae.config.latents_std, latents.std(dim=(0, 2, 3, 4)), rtol=1e-4)
+    np.testing.assert_allclose(pipe.vae.config.latents_mean, latents.mean(dim=(0, 2, 3, 4)), atol=1e-4)
+    frames = pipe(
+        "a red ball moves left over a plain background",
+        height=32,
+        width=32,
+        num_frames=5,
+        num_inference_steps=2,
+        generator=torch.Generator().manual_seed(0),
+        output_type="np",
+    ).frames
+    assert frames.shape == (1, 5, 32, 32, 3)
+    assert np.isfinite(frames).all()
+
+
+def test_a_kill_while_writing_a_checkpoint_leaves_the_previous_one(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    train.save_checkpoint(path, {"step": 1})
+
+    def half_save(content, file):
+        file.write_bytes(b"half")
+        raise KilledError
+
+    monkeypatch.setattr(torch, "save", half_save)
+    with pytest.raises(KilledError):
+        train.save_checkpoint(path, {"step": 2})
+    assert train.load_checkpoint(path) == {"step": 1}
+
+
+def test_a_stage_without_the_one_before_says_which_to_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match="run the stage 'vae' first"):
+        train.encode_clips(tmp_path, clips=1, batch=1)
+    with pytest.raises(FileNotFoundError, match="run the stage 'latents' first"):
+        train.train_transformer(tmp_path, steps=1, batch=1, peak=1e-3)
+    with pytest.raises(FileNotFoundError, match="run the stage 'transformer' first"):
+        train.export(tmp_path, tmp_path / "weights")
+
+
+def test_the_longest_caption_fits_into_the_training_tokens():
+    longest = (
+        "a red ball moves left, a blue ball moves left and a green ball moves left over a plain background",
+        "a red ball moves left in front of a blue ball over a plain background",
+    )
+    tokenizer = build.build_tokenizer()
+    assert max(len(tokenizer(caption).input_ids) for caption in longest) <= train.TEXT_TOKENS
+    assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
