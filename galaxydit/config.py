@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.plan import Plan
 from galaxydit.proxies import PROXIES
 
 REUSE_KINDS = ("output", "residual")
@@ -29,6 +30,7 @@ class Config:
             and is here to be compared with.
         schedule: indices of the steps to compute in full; the proxy is not read and threshold, warm-up and cap play no
             part.
+        plan: a speedup or an error to aim at, with the calibration that says how; `threshold` then plays no part.
     """
 
     threshold: float = 0.1
@@ -40,6 +42,7 @@ class Config:
     order: int = 1
     guidance_alignment: bool = True
     schedule: tuple[int, ...] | None = None
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         _check_number("threshold", self.threshold, minimum=0.0)

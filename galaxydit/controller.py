@@ -15,29 +15,52 @@ class Observation:
         steps: number of steps of the generation.
         distance: relative L1 distance of the proxy since the previous step, at least 0; None where none was measured.
         has_history: whether every guidance branch has a full step to reuse.
+        sigmas: noise level of every step of the generation, falling; None where the scheduler tells none.
+        error: true relative error of the prediction that the last full step could be compared with; None where none
+            was made.
     """
 
     step: int
     steps: int
     distance: float | None
     has_history: bool
+    sigmas: tuple[float, ...] | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
 class ControllerState:
-    """What the controller carries from step to step: distance since the last full step, and reused steps in a row."""
+    """What the controller carries from step to step: distance since the last full step, and reused steps in a row.
+
+    The rest serves a plan: full steps so far, its threshold until the next full step, the pace of this sample (distances
+    observed, and usual for the same steps), and the ratio of true errors to distances learned so far.
+    """
 
     accumulated: float = 0.0
     consecutive: int = 0
+    started: bool = False
+    full: int = 0
+    threshold: float | None = None
+    seen: int = 0
+    observed: float = 0.0
+    usual: float = 0.0
+    recent: float | None = None
+    tested_distance: float = 0.0
+    error_sum: float = 0.0
+    distance_sum: float = 0.0
+    ratio: float | None = None
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the step is reused, why, and the summed distance that was held against the threshold."""
+    """Whether the step is reused, why, the summed distance that was held against the threshold, and with a plan the
+    relative error to be expected from reuse.
+    """
 
     reuse: bool
     reason: str
     accumulated: float
+    expected_error: float | None = None
 
 
 def warmup_steps(steps: int, warmup: float) -> int:
@@ -54,7 +77,7 @@ def must_compute(observation: Observation, state: ControllerState, config: Confi
         if step in config.schedule:
             return "schedule"
         return None if observation.has_history else "nothing to reuse yet"
-    if config.threshold == 0:
+    if config.threshold == 0 and config.plan is None:
         return "threshold is 0"
     if step < warmup_steps(steps, config.warmup):
         return "warm-up"
@@ -90,4 +113,4 @@ def decide(observation: Observation, state: ControllerState, config: Config) -> 
 
 def reads_proxy(config: Config) -> bool:
     """Whether these settings need the proxy at all."""
-    return config.schedule is None and config.threshold > 0
+    return config.schedule is None and (config.threshold > 0 or config.plan is not None)

@@ -9,10 +9,11 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
+from galaxydit.budget import decide_with_plan
 from galaxydit.config import FEW_STEPS, Config
 from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy
 from galaxydit.families import CONCATENATED, Family
-from galaxydit.proxies import PROXIES, filter_latent, relative_l1
+from galaxydit.proxies import PROXIES, filter_latent, relative_l1, relative_l2
 from galaxydit.report import CallRecord
 from galaxydit.reuse import predict, remember
 from galaxydit.session import Generation, Session, TransformerState
@@ -145,6 +146,9 @@ class Engine:
             kept = call.stack_output - call.stack_input
         else:
             kept = (output[0] if isinstance(output, tuple) else output.sample).clone()
+        if self.config.plan is not None and self.config.plan.error_map is None and history.get(call.branch):
+            guess = predict(history[call.branch], call.info.sigma, self.config.order)
+            call.state.errors[call.branch] = self._agree(relative_l2(kept, guess))
         anchor = (call.info.sigma, kept)
         history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
 
@@ -172,20 +176,30 @@ class Engine:
         distances = relative_l1(current, previous)
         if call.state.conditional_half:
             distances = distances[len(distances) // 2 :]
-        largest = distances.max()
+        return self._agree(distances.max())
+
+    def _agree(self, value: Tensor) -> float:
+        """The largest value of all ranks: each decides the same."""
         if getattr(self.transformer, "_parallel_config", None) is not None and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
-        return float(largest)
+            torch.distributed.all_reduce(value, op=torch.distributed.ReduceOp.MAX)
+        return float(value)
 
     def _decide(self, call: Call, distance: float | None) -> None:
         decider = self._decider(call.branch)
         histories = call.state.history
         branches = [call.branch] if decider == call.branch else list(histories) or [call.branch]
         observation = Observation(
-            call.info.step, call.info.steps, distance, all(histories.get(branch) for branch in branches)
+            call.info.step,
+            call.info.steps,
+            distance,
+            all(histories.get(branch) for branch in branches),
+            call.generation.sigmas,
+            max(call.state.errors.values(), default=None),
         )
+        call.state.errors.clear()
         before = call.state.controllers.get(decider, ControllerState())
-        call.decision, call.state.controllers[decider] = decide(observation, before, self.config)
+        choose = decide if self.config.plan is None else decide_with_plan
+        call.decision, call.state.controllers[decider] = choose(observation, before, self.config)
         call.state.decisions[decider] = call.decision
 
     def run_first_block(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -246,5 +260,6 @@ class Engine:
             accumulated=decision.accumulated if decision and call.distance is not None else None,
             blocks_run=call.blocks_run,
             blocks=self.blocks,
+            expected_error=decision.expected_error if decision else None,
         )
         self.session.leave(call.generation, record, latent.device)

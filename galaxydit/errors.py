@@ -11,3 +11,7 @@ class FullComputeWarning(UserWarning):
 
 class NoEffectWarning(UserWarning):
     """The plugin is attached but can reuse nothing with these settings."""
+
+
+class ProfileWarning(UserWarning):
+    """A profile is used under conditions other than those it was measured under; the report carries the same text."""

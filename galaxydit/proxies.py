@@ -56,6 +56,12 @@ def relative_l1(current: Tensor, previous: Tensor) -> Tensor:
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
 
 
+def relative_l2(tensor: Tensor, reference: Tensor) -> Tensor:
+    """Root mean square of tensor - reference over that of `tensor`, a scalar of at least 0: what PSNR measures."""
+    change = torch.linalg.vector_norm(tensor - reference, dtype=torch.float32)
+    return change / torch.linalg.vector_norm(tensor, dtype=torch.float32).clamp_min(torch.finfo(torch.float32).tiny)
+
+
 def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
     """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
 

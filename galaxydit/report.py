@@ -24,6 +24,7 @@ class CallRecord:
         accumulated: that distance summed since the last full step, as held against the threshold; None likewise.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
+        expected_error: relative error to be expected from reuse, where a profile or the warm-up told; None elsewhere.
     """
 
     step: int
@@ -36,6 +37,7 @@ class CallRecord:
     accumulated: float | None
     blocks_run: float
     blocks: int
+    expected_error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from galaxydit.config import FEW_STEPS, Config
 from galaxydit.controller import ControllerState, Decision
-from galaxydit.errors import FullComputeWarning
+from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.report import CallRecord, Report
 from galaxydit.reuse import Anchor
-from galaxydit.trajectory import Signature, StepInfo
+from galaxydit.trajectory import Signature, StepInfo, sigmas_of
 
 
 @dataclass
@@ -26,6 +26,7 @@ class TransformerState:
     proxies: dict[str, Tensor] = field(default_factory=dict)
     controllers: dict[str, ControllerState] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
     conditional_half: bool = False
 
     def bytes_held(self) -> int:
@@ -41,6 +42,7 @@ class Generation:
     steps: int
     schedule: Tensor | None
     text_seconds: float
+    sigmas: tuple[float, ...] | None = None
     step: int = -1
     sigma: float = float("inf")
     seen: set[tuple[str, str]] = field(default_factory=set)
@@ -78,6 +80,7 @@ class Session:
     def __init__(self, config: Config, scheduler: Callable[[], Any | None]) -> None:
         self.config = config
         self.scheduler = scheduler
+        self.remarks: Callable[[Generation], list[str]] = lambda generation: []
         self.reports: list[Report] = []
         self.current: Generation | None = None
         self._text_seconds = 0.0
@@ -117,10 +120,13 @@ class Session:
     def _open(self, info: StepInfo) -> Generation:
         self.close()
         schedule = getattr(self.scheduler(), "timesteps", None)
-        generation = Generation(self.config, info.steps, schedule, self._text_seconds)
+        sigmas = sigmas_of(self.scheduler(), info.steps)
+        generation = Generation(self.config, info.steps, schedule, self._text_seconds, sigmas)
         generation.denoise_started = time.perf_counter()
         self._text_seconds = 0.0
         self.current = generation
+        for remark in self.remarks(generation):
+            self.note(remark, ProfileWarning)
         if info.steps <= FEW_STEPS:
             self.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
@@ -135,13 +141,13 @@ class Session:
             self.current.release()
             self.current = None
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Put a note into the current report and warn once."""
         if self.current is not None and text not in self.current.notes:
             self.current.notes.append(text)
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
+            warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
     def leave(self, generation: Generation, record: CallRecord, device: torch.device) -> None:
         """Book a finished call; the clock of the last step waits for the device."""

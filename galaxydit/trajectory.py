@@ -64,6 +64,16 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     return StepInfo(step, steps, sigma)
 
 
+def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
+    """The noise level of every step, or None where the scheduler does not tell or they do not fall."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if sigmas is None or len(sigmas) < steps:
+        return None
+    values = tuple(float(sigma) for sigma in sigmas[:steps])
+    falling = all(after <= before for before, after in zip(values, values[1:], strict=False))
+    return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+
+
 def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:
     """The scheduler's own step counter; schedulers without one are searched for the timestep."""
     if scheduler is None or timesteps is None:
