@@ -79,7 +79,7 @@ def test_records_of_other_weights_or_settings_are_not_reused(tiny_wan_folder, ti
     marks.append(evaluation.fingerprint(tiny_wan_folder, QUICK, seed=0))
     assert len(set(marks)) == 4
     journal = tmp_path / "journal.jsonl"
-    journal.write_text("".join(json.dumps({"index": 0, "fingerprint": mark}) + "\n" for mark in marks))
+    journal.write_text("".join(json.dumps({"index": 0, "fingerprint": mark}) + "\n" for mark in reversed(marks)))
     assert load_records(journal, marks[3]) == {0: {"index": 0, "fingerprint": marks[3]}}
     assert len(journal.read_text().splitlines()) == 1
 
