@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +14,8 @@ from galaxydit.engine import Engine
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning
 from galaxydit.families import Family, blocks_of, family_of
 from galaxydit.hooks import HOOK_NAME, ClockHook, FirstBlockHook, HookSet, PartHook, RootHook, StackBlockHook
+from galaxydit.planning import Planned, plan_settings
+from galaxydit.profile import Profile
 from galaxydit.proxies import PROXIES
 from galaxydit.report import Report
 from galaxydit.session import Session
@@ -24,6 +27,9 @@ TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
 def accelerate(
     pipe: Any,
     *,
+    speedup: float | None = None,
+    max_error: float | None = None,
+    profile: Profile | str | Path | None = None,
     threshold: float | None = None,
     proxy: str | None = None,
     warmup: float | None = None,
@@ -34,21 +40,53 @@ def accelerate(
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        threshold: overrides `config.threshold`; larger is faster, 0 changes nothing.
+        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. 2.0 if nothing
+            else is said.
+        max_error: largest expected relative error of a reused step, above 0; with `speedup` it wins, at the cost of
+            speed.
+        profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
+            that belongs to this model, and without one errors are learned online.
+        threshold: overrides `config.threshold`, on the proxy's distance; larger is faster, 0 changes nothing.
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
         warmup: overrides `config.warmup`, share of first steps never reused.
-        config: all other settings.
+        config: all other settings. With `config`, `threshold` or `proxy` and none of the first three, no profile is
+            used.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline brings its own.
 
     Returns:
         An `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: bad settings, an unsupported transformer, or one that is accelerated or cached already.
+        GalaxyDiTError: bad settings, an unsupported transformer, or one that is accelerated or cached already; a
+            damaged profile, or one of another model.
     """
     given: dict[str, Any] = {"threshold": threshold, "proxy": proxy, "warmup": warmup}
-    settings = replace(config or Config(), **{name: value for name, value in given.items() if value is not None})
-    return Acceleration(pipe, settings, scheduler)
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = replace(config or Config(), **given)
+    by_hand = config is not None or threshold is not None or proxy is not None
+    if by_hand and speedup is None and max_error is None and profile is None:
+        return Acceleration(pipe, settings, scheduler)
+    transformer = next(iter(transformers_of(pipe).values()))
+    family_of(transformer)
+    planned = plan_settings(
+        pipe,
+        transformer,
+        settings,
+        speedup=speedup,
+        max_error=max_error,
+        profile=profile,
+        threshold=threshold,
+        proxy=proxy,
+    )
+    if proxy is not None and planned.config.proxy != proxy:
+        raise GalaxyDiTError(
+            f"proxy={proxy!r}, and the profile was fitted to {planned.config.proxy!r}; leave proxy or profile out"
+        )
+    if warmup is not None:
+        planned = replace(planned, config=replace(planned.config, warmup=warmup))
+    acceleration = Acceleration(pipe, planned.config, scheduler)
+    acceleration.follow(planned)
+    return acceleration
 
 
 def transformers_of(pipe: Any) -> dict[str, nn.Module]:
@@ -75,18 +113,24 @@ class Acceleration:
 
     def __init__(self, pipe: Any, config: Config, scheduler: Any | None = None) -> None:
         self.config = config
+        self.profile: Profile | None = None
         self._session = Session(config, lambda: scheduler or getattr(pipe, "scheduler", None))
         self._hooks = HookSet()
         transformers = transformers_of(pipe)
         families = {name: family_of(transformer) for name, transformer in transformers.items()}
         for name, transformer in transformers.items():
             _check(name, transformer, families[name], config)
-        if config.threshold == 0 and config.schedule is None:
+        if config.threshold == 0 and config.schedule is None and config.plan is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
         for name, transformer in transformers.items():
             self._attach(name, transformer, families[name])
         if not isinstance(pipe, nn.Module):
             self._attach_clocks(pipe)
+
+    def follow(self, planned: Planned) -> None:
+        """Say in every report what `planned` has to remark on that generation."""
+        self.profile = planned.profile
+        self._session.remarks = planned.remarks
 
     def _attach(self, component: str, transformer: nn.Module, family: Family) -> None:
         blocks = blocks_of(transformer, family)

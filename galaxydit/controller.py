@@ -32,7 +32,7 @@ class Observation:
 class ControllerState:
     """What the controller carries from step to step: distance since the last full step, and reused steps in a row.
 
-    The rest serves a plan: full steps so far, its threshold until the next full step, the pace of this sample (distances
+    The rest serves a plan: full steps so far, the threshold until the next full step, the pace of this sample (distance
     observed, and usual for the same steps), and the ratio of true errors to distances learned so far.
     """
 

@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 
 from galaxydit.errors import GalaxyDiTError
 
@@ -14,7 +15,7 @@ def check_ascending(field: str, values: tuple[float, ...], *, strictly: bool) ->
     for value in values:
         if not math.isfinite(value) or value < 0:
             raise GalaxyDiTError(f"{field} holds {value!r}, allowed are finite numbers of at least 0; calibrate again")
-    for before, after in zip(values, values[1:], strict=False):
+    for before, after in pairwise(values):
         if after < before or (strictly and after == before):
             raise GalaxyDiTError(
                 f"{field} goes from {before!r} to {after!r}, allowed are "

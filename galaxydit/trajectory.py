@@ -3,6 +3,7 @@ calls.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     if sigmas is None or len(sigmas) < steps:
         return None
     values = tuple(float(sigma) for sigma in sigmas[:steps])
-    falling = all(after <= before for before, after in zip(values, values[1:], strict=False))
+    falling = all(after <= before for before, after in pairwise(values))
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
 
 
