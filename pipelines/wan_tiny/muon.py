@@ -12,16 +12,16 @@ from torch import Tensor
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
-    """An approximately orthogonal matrix with the singular vectors of `matrix` `(rows, columns)`."""
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    x = (x / (x.norm() + 1e-7)).bfloat16()
+def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+    """Approximately orthogonal matrices with the singular vectors of `matrices` `(count, rows, columns)`."""
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     a, b, c = NEWTON_SCHULZ
     for _ in range(steps):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.T if tall else x).to(matrix.dtype)
+    return (x.mT if tall else x).to(matrices.dtype)
 
 
 class Muon(torch.optim.Optimizer):
@@ -33,16 +33,25 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
+            alike: dict[tuple[int, ...], list[Tensor]] = {}
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-                update = parameter.grad.lerp(state["momentum"], group["momentum"]).flatten(1)
-                scale = max(1.0, update.shape[0] / update.shape[1]) ** 0.5
-                parameter.add_(orthogonalise(update).view_as(parameter), alpha=-group["lr"] * scale)
+                if parameter.grad is not None:
+                    alike.setdefault(parameter.flatten(1).shape, []).append(parameter)
+            for (rows, columns), parameters in alike.items():  # one batched product instead of many small ones
+                gradients = [parameter.grad.flatten(1) for parameter in parameters if parameter.grad is not None]
+                momenta = [self._momentum(parameter).flatten(1) for parameter in parameters]
+                torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+                updates = orthogonalise(torch.stack(gradients).lerp(torch.stack(momenta), group["momentum"]))
+                rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+                for parameter, update in zip(parameters, updates, strict=True):
+                    parameter.add_(update.view_as(parameter), alpha=-rate)
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+        momentum: Tensor = state["momentum"]
+        return momentum
 
 
 def optimizers_for(model: torch.nn.Module, rate: float, adam_rate: float) -> list[torch.optim.Optimizer]:

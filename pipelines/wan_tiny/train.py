@@ -263,10 +263,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["vae", "latents", "transformer", "export"])
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
-    parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 6000)")
+    parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3400)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
-    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.01)")
-    parser.add_argument("--clips", type=int, default=12288, help="clips that the transformer learns from")
+    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
+    parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
@@ -277,7 +277,7 @@ def main() -> None:
         encode_clips(arguments.work, arguments.clips, 8)
     elif arguments.stage == "transformer":
         train_transformer(
-            arguments.work, arguments.steps or 6000, arguments.batch or 24, arguments.learning_rate or 0.01
+            arguments.work, arguments.steps or 3400, arguments.batch or 24, arguments.learning_rate or 0.02
         )
     else:
         export(arguments.work, arguments.out)
