@@ -36,6 +36,7 @@ BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 HEIGHT, WIDTH, FRAMES = 64, 64, 17
 EDGE = 2.0  # pixels over which an outline fades
 HELD_OUT_SHARE = 8
+MAX_OBJECTS = 3
 
 Array = NDArray[np.float32]
 
@@ -94,7 +95,13 @@ def parse_caption(caption: str) -> Scene:
         objects.append(Clause(colour, shape, motion))
     if len({clause.colour for clause in objects}) != len(objects):
         raise ValueError(f"caption {caption!r} names a colour twice; colours within one scene must differ")
-    return Scene(tuple(objects), background)
+    scene = Scene(tuple(objects), background)
+    if len(objects) > MAX_OBJECTS or scene.caption != caption.strip():
+        raise ValueError(
+            f"caption {caption!r} joins its parts in a way the grammar has not; allowed are one to {MAX_OBJECTS} objects, "
+            "joined as in 'A', 'A and B', 'A, B and C' or 'A in front of a COLOUR SHAPE'"
+        )
+    return scene
 
 
 def is_held_out(caption: str) -> bool:

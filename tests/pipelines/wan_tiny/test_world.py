@@ -113,6 +113,9 @@ def test_the_object_named_first_is_in_front():
         ("a red ball orbits and a blue cube grows over a plain background", "a blue cube grows"),
         ("a red ball orbits in front of a blue ball grows over a plain background", "a blue ball grows"),
         ("a red ball orbits and a red square grows over a plain background", "names a colour twice"),
+        ("a red ball grows, a blue ball grows over a plain background", "joins its parts"),
+        ("a red ball grows and a blue ball grows and a cyan ball grows over a plain background", "joins its parts"),
+        ("a red ball grows, a cyan ball grows in front of a blue ball over a plain background", "joins its parts"),
         ("", "''"),
     ],
 )

@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from galaxydit.config import Config
+from galaxydit.report import CallRecord, Report
+
+
+def call(
+    step: int, branch: str, *, reused: bool, reason: str = "below threshold", accumulated: float = 0.1
+) -> CallRecord:
+    return CallRecord(
+        step=step,
+        sigma=1 - step / 4,
+        transformer="transformer",
+        branch=branch,
+        reused=reused,
+        reason=reason,
+        distance=0.1,
+        accumulated=accumulated,
+        blocks_run=1.0 if reused and branch == "cond" else 0.0 if reused else 10.0,
+        blocks=10,
+    )
+
+
+def report(*calls: CallRecord, notes: tuple[str, ...] = ()) -> Report:
+    return Report(Config(), 4, calls, notes, 2**20, 2.0, 2.5)
+
+
+@pytest.fixture
+def half_reused() -> Report:
+    branches = ("cond", "uncond")
+    computed = [call(step, branch, reused=False, reason="warm-up") for step in (0, 1) for branch in branches]
+    return report(*computed, *(call(step, branch, reused=True) for step in (2, 3) for branch in branches))
+
+
+def test_the_compute_fraction_counts_blocks(half_reused: Report) -> None:
+    assert half_reused.compute_fraction == pytest.approx(42 / 80)
+    assert half_reused.reused_steps == 2
+
+
+def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:
+    mixed = report(call(0, "cond", reused=True), call(0, "uncond", reused=False))
+    assert mixed.reused_steps == 0
+
+
+def test_a_run_that_reused_nothing_says_why() -> None:
+    text = str(report(call(0, "cond", reused=False, reason="warm-up"), notes=("the model is odd",)))
+    assert "0 of 4 steps reused" in text
+    assert "warm-up (1)" in text
+    assert "Note: the model is odd." in text
+
+
+def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Report, tmp_path: Path) -> None:
+    endless = report(*half_reused.calls, call(3, "cond", reused=False, accumulated=float("inf")))
+    endless.save(tmp_path / "report.json")
+    data = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
+    assert data["calls"][-1]["accumulated"] is None
+    assert data["compute_fraction"] == endless.compute_fraction
+    assert data["config"]["threshold"] == Config().threshold
+
+
+def test_the_plot_shows_computed_and_reused_steps_in_their_colours(half_reused: Report, tmp_path: Path) -> None:
+    half_reused.plot(tmp_path / "decisions.png")
+    with Image.open(tmp_path / "decisions.png") as picture:
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(2**24) or ()}
+    assert {(0x1F, 0x6F, 0x8B), (0xF2, 0xA5, 0x41)} <= colours
