@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.options import MaxError, ProfileName, Seed, Speedup, Threshold
+
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
 
@@ -17,9 +19,12 @@ MODEL = "wan-tiny"
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for videos, plot and report.")] = Path("runs/demo"),
     prompt: Annotated[str | None, typer.Option(help="A caption; by default one that training never showed.")] = None,
-    prompts: Annotated[int, typer.Option(min=1, help="How many unseen captions to run.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the captions and the initial noise.")] = 0,
-    threshold: Annotated[float | None, typer.Option(min=0, help="Larger is faster and less faithful.")] = None,
+    prompts: Annotated[int, typer.Option(min=1, help="How many unseen captions to run; the seed draws them.")] = 1,
+    seed: Seed = 0,
+    speedup: Speedup = None,
+    max_error: MaxError = None,
+    profile: ProfileName = None,
+    threshold: Threshold = None,
 ) -> None:
     """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""
     if prompt is not None and prompts != 1:
@@ -44,7 +49,12 @@ def demo(
             recommended_settings(pipe),
             seed,
             out,
-            acceleration={} if threshold is None else {"threshold": threshold},
+            acceleration={
+                "speedup": speedup,
+                "max_error": max_error,
+                "profile": profile,
+                "threshold": threshold,
+            },
             on_progress=status.update,
         )
     samples = result.plain.samples

@@ -6,32 +6,41 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-MODEL_HELP = "wan-tiny, a local folder, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers."
+from galaxydit.commands.options import MaxError, Model, ProfileName, Revision, Seed, Speedup, Threshold
 
 
 def generate(
-    model: Annotated[str, typer.Option(help=MODEL_HELP)],
+    model: Model,
     prompt: Annotated[str, typer.Option(help="What the video shows.")],
     out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
-    seed: Annotated[int, typer.Option(min=0, help="Draws the initial noise.")] = 0,
+    seed: Seed = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
     guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
     frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
     fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None,
-    threshold: Annotated[float | None, typer.Option(min=0, help="Larger is faster and less faithful.")] = None,
+    speedup: Speedup = None,
+    max_error: MaxError = None,
+    profile: ProfileName = None,
+    threshold: Threshold = None,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    revision: Revision = None,
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
     if out.suffix != ".mp4":
         raise typer.BadParameter(f"is {out}, allowed are files ending in .mp4", param_hint="--out")
-    if threshold is not None and not accelerate:
-        raise typer.BadParameter(
-            "has no effect with --no-accelerate: leave one of the two out", param_hint="--threshold"
-        )
+    acceleration: dict[str, Any] = {
+        "speedup": speedup,
+        "max_error": max_error,
+        "profile": profile,
+        "threshold": threshold,
+    }
+    for name, value in acceleration.items():
+        if value is not None and not accelerate:
+            hint = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
     from contextlib import nullcontext
     from dataclasses import replace
 
@@ -52,7 +61,7 @@ def generate(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = replace(recommended_settings(pipe), **given)
-    with galaxydit.accelerate(pipe, threshold=threshold) if accelerate else nullcontext() as handle:
+    with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         generation = generate_video(pipe, prompt, settings, seed)
         summary = "" if handle is None else str(handle.report)
     save_video(generation.frames, out, settings.fps, lossless=lossless)

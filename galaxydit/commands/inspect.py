@@ -1,17 +1,14 @@
 """`galaxydit inspect`: what the plugin would do to a pipeline."""
 
-from typing import Annotated
-
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.generate import MODEL_HELP
+from galaxydit.commands.options import Model, Revision
 
 
 def inspect(
-    model: Annotated[str, typer.Option(help=MODEL_HELP)],
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    model: Model,
+    revision: Revision = None,
 ) -> None:
     """Load a pipeline and show its transformers, how guidance reaches them, and which modules get a hook."""
     from dataclasses import asdict

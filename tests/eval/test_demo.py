@@ -13,6 +13,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import LABEL_HEIGHT, load_video
 
 PROMPTS = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
+BY_HAND = {"threshold": 0.3}
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def settings(tiny_settings: GenerationSettings) -> GenerationSettings:
 def test_demo_measures_three_ways_against_the_plain_video(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
 ):
-    result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path)
+    result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path, acceleration=BY_HAND)
     plain = generate(tiny_wan_pipeline, PROMPTS[1], settings, seed=4).frames
     fewer = generate(tiny_wan_pipeline, PROMPTS[1], replace(settings, steps=5), seed=4).frames
     sample = result.fewer_steps.samples[1]
@@ -41,12 +42,12 @@ def test_demo_leaves_the_pipeline_as_it_was(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
 ):
     before = generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames
-    run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path)
+    run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration=BY_HAND)
     np.testing.assert_array_equal(generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames, before)
 
 
 def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path):
-    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path / "out")
+    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path / "out", acceleration=BY_HAND)
     assert {path.name for path in result.files} == {path.name for path in (tmp_path / "out").iterdir()}
     assert load_video(tmp_path / "out" / "baseline.mp4").shape == (5, 256, 256, 3)
     frames, height, width, _ = load_video(tmp_path / "out" / "side-by-side.mp4").shape

@@ -67,6 +67,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list, message: str, ca
         ),
         (["demo", "--prompt", "x", "--prompts", "2"], "--prompts"),
         (["demo", "--prompts", "0"], "--prompts"),
+        (["demo", "--speedup", "0.5"], "--speedup"),
     ],
 )
 def test_options_out_of_range_are_named(arguments: list, option: str, capsys: pytest.CaptureFixture):
@@ -94,7 +95,7 @@ def test_generate_without_acceleration_writes_the_plain_video(
 def test_generate_with_acceleration_reports_what_it_did(
     tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "fast.mp4", "--threshold", "0.5"]
+    options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "fast.mp4", "--speedup", "1.5"]
     assert run("generate", *options, *SMALL) == 0
     assert load_video(tmp_path / "fast.mp4").shape == (5, 32, 32, 3)
     assert "steps reused, compute fraction" in capsys.readouterr().out
