@@ -98,7 +98,7 @@ def parse_caption(caption: str) -> Scene:
     scene = Scene(tuple(objects), background)
     if len(objects) > MAX_OBJECTS or scene.caption != caption.strip():
         raise ValueError(
-            f"caption {caption!r} joins its parts in a way the grammar has not; allowed are one to {MAX_OBJECTS} objects, "
+            f"caption {caption!r} joins its parts as the grammar does not; allowed are one to {MAX_OBJECTS} objects, "
             "joined as in 'A', 'A and B', 'A, B and C' or 'A in front of a COLOUR SHAPE'"
         )
     return scene
