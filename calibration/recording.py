@@ -1,0 +1,111 @@
+"""What is kept of one recorded generation: scalars, and what follows from them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAGS = (1, 2, 3, 4)
+LONGEST_LAG = 12
+CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One generation, computed in full and watched.
+
+    Attributes:
+        prompt, seed: what was generated.
+        sigmas: noise level of each step.
+        guidance_scale: as used by the pipeline; 1 without guidance.
+        latent_shape: of the transformer's input, one sample.
+        distances: by branch and proxy, the relative L1 distance to the step before; 0 for the first step.
+        residual_changes: by branch, then one row a step: relative L2 change of what the block stack adds to its input,
+            over 1 to 4 steps; 0 where there are not so many. Empty for families whose blocks hand on several tensors.
+        output_changes: the same for each branch's output.
+        guided_norms: root mean square of the guided prediction at each step.
+        guided_gram: for each step the mean products of y[step - g] - y[step] with y[step - h] - y[step] for lags g, h
+            from 1, where y is the guided prediction. From it follows the error of every prediction of y[step] from
+            earlier steps whose coefficients sum to 1, without a tensor being kept.
+    """
+
+    prompt: str
+    seed: int
+    sigmas: tuple[float, ...]
+    guidance_scale: float
+    latent_shape: tuple[int, ...]
+    distances: Mapping[str, Mapping[str, tuple[float, ...]]]
+    residual_changes: Mapping[str, tuple[tuple[float, ...], ...]]
+    output_changes: Mapping[str, tuple[tuple[float, ...], ...]]
+    guided_norms: tuple[float, ...]
+    guided_gram: tuple[tuple[tuple[float, ...], ...], ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.sigmas)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        return tuple(self.distances[CONDITIONAL])
+
+    def accumulated(self, proxy: str, lag: int, branch: str = CONDITIONAL) -> Array:
+        """Distance summed over the last `lag` steps, `(steps,)`, as the controller sums it; NaN for the first `lag`."""
+        total = np.concatenate([[0.0], np.cumsum(self.distances[branch][proxy])])
+        summed = np.full(self.steps, np.nan)
+        summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
+        return summed
+
+    def guided_change(self, lag: int) -> Array:
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN for the first `lag`."""
+        return self.prediction_error(0, lag, 1)
+
+    def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
+        """True relative L2 error of the prediction of each step, `(steps,)`, from the full step `gap` steps before it
+        and, for order 1, the one `gap_before` steps before that; NaN where those do not exist or were not recorded.
+        """
+        errors = np.full(self.steps, np.nan)
+        reach = gap + (gap_before if order else 0)
+        for step in range(reach, self.steps):
+            value = self.error_at(step, order, gap, gap_before)
+            if value is not None:
+                errors[step] = value
+        return errors
+
+    def error_at(self, step: int, order: int, gap: int, gap_before: int) -> float | None:
+        """The same for one step; None where it was not recorded."""
+        gram = self.guided_gram[step]
+        reach = gap + (gap_before if order else 0)
+        if reach > len(gram) or self.guided_norms[step] <= 0:
+            return None
+        mean_square = gram[gap - 1][gap - 1]
+        if order:
+            newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
+            weight = -(self.sigmas[step] - newest) / (older - newest) if older != newest else 0.0
+            forth, back = 1 + weight, -weight
+            mean_square = (
+                forth * forth * gram[gap - 1][gap - 1]
+                + 2 * forth * back * gram[gap - 1][reach - 1]
+                + back * back * gram[reach - 1][reach - 1]
+            )
+        return float(np.sqrt(max(0.0, mean_square)) / self.guided_norms[step])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Recording":
+        """From the plain data of `to_dict`; raises KeyError or TypeError for anything else."""
+        return cls(**{name: _frozen(value) for name, value in data.items()})
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    return value
