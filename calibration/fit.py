@@ -62,13 +62,15 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
     halves = [recordings[0::2], recordings[1::2]] if len(recordings) > 1 else [recordings, recordings]
     scores: list[tuple[float, float, float]] = []
     for fitted, held_out in ((halves[0], halves[1]), (halves[1], halves[0])):
-        points, test = _all_points(fitted, proxy, order), _all_points(held_out, proxy, order)
+        points, test = all_points(fitted, proxy, order), all_points(held_out, proxy, order)
         one, many = _fit(points, 1), _fit(points, SIGMA_BINS)
-        guess = _apply(many, test)
-        scores.append((r_squared(_apply(one, test), test.error), r_squared(guess, test.error), _rho(guess, test.error)))
+        guess = apply_map(many, test)
+        scores.append(
+            (r_squared(apply_map(one, test), test.error), r_squared(guess, test.error), _rho(guess, test.error))
+        )
     r2_one, r2_many, rho = (round(float(value), 6) for value in np.mean(scores, axis=0))
     bins = SIGMA_BINS if r2_many > r2_one + WORTH_IT else 1
-    return _fit(_all_points(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
+    return _fit(all_points(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
 
 
 def r_squared(guess: Array, truth: Array) -> float:
@@ -103,11 +105,13 @@ def _fit(points: Points, bins: int) -> ErrorMap:
     return ErrorMap("distances", tuple(curves))
 
 
-def _apply(error_map: ErrorMap, points: Points) -> Array:
+def apply_map(error_map: ErrorMap, points: Points) -> Array:
+    """The expected error at each point."""
     return np.array([error_map(d, s) for d, s in zip(points.distance.tolist(), points.sigma.tolist(), strict=True)])
 
 
-def _all_points(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
+def all_points(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
+    """The points of all recordings."""
     total = points_of(recordings[0], proxy, order)
     for recording in recordings[1:]:
         total = total + points_of(recording, proxy, order)

@@ -1,0 +1,148 @@
+"""The figures of a calibration report, each drawn from the calibration alone and written as one PNG."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from galaxydit.calibration.fit import points_of
+from galaxydit.calibration.procedure import Calibration
+from galaxydit.calibration.recording import LAGS
+
+BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
+
+
+def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
+    """Write every figure to `folder`; returns their paths in the order of the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, draw in FIGURES.items():
+        figure = Figure(figsize=(8, 4.2), layout="constrained")
+        draw(calibration, figure)
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=110)
+    return paths
+
+
+def draw_ranking(calibration: Calibration, figure: Figure) -> None:
+    """Spearman's rho of each proxy with its interval, the best on top."""
+    axes = _axes(figure)
+    rows = list(reversed(calibration.profile.ranking))
+    for place, row in enumerate(rows):
+        colour = ORANGE if row.proxy == calibration.profile.proxy else BLUE
+        axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
+        axes.plot(row.rho, place, "o", color=colour)
+    axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
+    axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
+    axes.set_title(f"Chosen: {calibration.profile.proxy.replace('_', ' ')}")
+
+
+def draw_scatter(calibration: Calibration, figure: Figure) -> None:
+    """Proxy distance against true change, for the best and the worst proxy."""
+    ranking = calibration.profile.ranking
+    for place, row in enumerate((ranking[0], ranking[-1])):
+        axes = _axes(figure, place + 1, 2)
+        for lag in LAGS:
+            x = np.concatenate([r.accumulated(row.proxy, lag) for r in calibration.recordings])
+            y = np.concatenate([r.guided_change(lag) for r in calibration.recordings])
+            shade = 0.35 + 0.6 * (lag - 1) / (len(LAGS) - 1)
+            axes.plot(x, y, ".", ms=3, color=(0.1, 0.3 * shade, shade), alpha=0.5, label=f"{lag} steps")
+        axes.set_xlabel(f"{row.proxy.replace('_', ' ')}: summed distance")
+        axes.set_title(f"{'best' if place == 0 else 'worst'}, rho {row.rho:.2f}")
+        if place == 0:
+            axes.set_ylabel("relative change of the guided prediction")
+            axes.legend(frameon=False, markerscale=3)
+
+
+def draw_fit(calibration: Calibration, figure: Figure) -> None:
+    """The monotone map over the errors it was fitted to."""
+    axes, profile = _axes(figure), calibration.profile
+    for recording in calibration.recordings:
+        points = points_of(recording, profile.proxy, profile.order)
+        axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
+    curves = profile.error_map.curves
+    for place, curve in enumerate(curves):
+        x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
+        shade = place / max(1, len(curves) - 1)
+        colour = (0.85 * shade + 0.1, 0.35, 0.85 - 0.75 * shade)
+        axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
+        axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
+    axes.set_xlabel(f"{profile.proxy.replace('_', ' ')}: distance since the last full step")
+    axes.set_ylabel("relative error of the prediction")
+    top = max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves)
+    axes.set_ylim(0, 1.15 * top)
+    axes.legend(frameon=False)
+    if profile.fit is not None:
+        used = "by noise level" if len(curves) > 1 else "one for all noise levels"
+        one, many = profile.fit.r2_one_curve, profile.fit.r2_by_sigma
+        axes.set_title(f"Held-out R²: one curve {one:.2f}, by noise level {many:.2f}; used: {used}")
+
+
+def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
+    """How much each step changes: mean and band from the 10th to the 90th percentile over the samples."""
+    axes = _axes(figure)
+    for lag, colour in ((1, BLUE), (4, ORANGE)):
+        rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
+        steps = np.arange(lag, rows.shape[1] + lag)
+        axes.plot(steps, rows.mean(axis=0), color=colour, label=f"over {lag} step{'s' if lag > 1 else ''}")
+        low, high = np.quantile(rows, [0.1, 0.9], axis=0)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.2)
+    axes.set_yscale("log")
+    axes.set_xlabel("step")
+    axes.set_ylabel("relative change of the guided prediction")
+    axes.set_title("Redundancy per step: mean, and 10th to 90th percentile over the samples")
+    axes.legend(frameon=False)
+
+
+def draw_budget(calibration: Calibration, figure: Figure) -> None:
+    """PSNR on unseen prompts against speedup, the plan and the fixed schedule; planned against measured speedup."""
+    targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
+    axes = _axes(figure, 1, 2)
+    speedups = [target.speedup for target in targets]
+    axes.plot(speedups, [target.psnr_db for target in targets], "-o", color=BLUE, label="plan, by the sample's signal")
+    fixed = [target.fixed_psnr_db for target in targets]
+    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one fixed schedule")
+    for row in calibration.verified:
+        axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
+    axes.set_xlabel("speedup (block evaluations)")
+    axes.set_ylabel("PSNR against the plain video, dB")
+    axes.legend(frameon=False)
+    second = _axes(figure, 2, 2)
+    second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
+    measured = [1 / target.compute_fraction for target in targets if target.compute_fraction]
+    second.plot(speedups, measured, "o", color=BLUE, label="block evaluations")
+    seconds = calibration.profile.seconds
+    if seconds is not None:
+        all_speedups = [target.speedup for target in calibration.profile.targets]
+        second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
+        if len(seconds.measured_speedup) == len(all_speedups):
+            second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
+    second.set_xlabel("speedup asked for")
+    second.set_ylabel("speedup got, denoising")
+    second.legend(frameon=False)
+
+
+FIGURES: Mapping[str, Callable[[Calibration, Figure], None]] = MappingProxyType(
+    {
+        "ranking": draw_ranking,
+        "scatter": draw_scatter,
+        "fit": draw_fit,
+        "redundancy": draw_redundancy,
+        "budget": draw_budget,
+    }
+)
+
+
+def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:
+    axes = figure.add_subplot(1, columns, place)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return axes
+
+
+def captions() -> Sequence[str]:
+    """What each figure shows, in the order of `draw_all`."""
+    return tuple(str(draw.__doc__).strip() for draw in FIGURES.values())
