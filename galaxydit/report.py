@@ -76,13 +76,13 @@ class Report:
         return len({call.step for call in self.calls} - computed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        data = asdict(self)
+        """Plain data, ready for JSON: infinities, which it has no words for, become None."""
+        data: dict[str, Any] = _finite(asdict(self))
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON."""
-        Path(path).write_text(json.dumps(_finite(self.to_dict()), indent=1), encoding="utf-8")
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
 
     def plot(self, path: str | Path) -> None:
         """Draw the decisions over the steps to an image file; needs matplotlib."""
@@ -105,7 +105,7 @@ class Report:
 
 
 def _finite(value: Any) -> Any:
-    """The same data with infinities and NaNs as null, which JSON has no words for."""
+    """The same data with infinities and NaNs as None."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
