@@ -102,8 +102,10 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
-    axes.plot(speedups, [target.psnr_db for target in targets], "-o", color=BLUE, label="plan, by the sample's signal")
-    fixed = [target.fixed_psnr_db for target in targets]
+    axes.plot(
+        speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan, by the sample's signal"
+    )
+    fixed = [target.fixed_psnr_db or 0.0 for target in targets]
     axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one fixed schedule")
     for row in calibration.verified:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)

@@ -64,7 +64,7 @@ def _targets(calibration: Calibration) -> str:
             [
                 f"{target.speedup:g}x",
                 _number(target.compute_fraction and 1 / target.compute_fraction, "{:.2f}x"),
-                _number(seconds and seconds.predicted_speedup[index], "{:.2f}x"),
+                _number(seconds.predicted_speedup[index] if seconds else None, "{:.2f}x"),
                 _number(measured[index] if index < len(measured) else None, "{:.2f}x"),
                 _number(target.psnr_db, "{:.2f}"),
                 _number(target.fixed_psnr_db, "{:.2f}"),

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from galaxydit import __version__
+from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.demo import demo
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
@@ -23,6 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(calibrate)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
