@@ -52,7 +52,10 @@ def plan_settings(
         raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
     if speedup is None and max_error is None:
         speedup = DEFAULT_SPEEDUP
-    found, why = _resolve(transformer, profile)
+    if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
+        found, why = None, "no profile covers pipelines with two denoising transformers"
+    else:
+        found, why = _resolve(transformer, profile)
     if found is not None and profile is None and proxy is not None and proxy != found.proxy:
         why, found = f"the profile of this model is for the proxy {found.proxy}, and {proxy} was asked for", None
     if found is None:

@@ -1,0 +1,111 @@
+"""Starter profiles for Wan2.1 from TeaCache's published constants, to begin with until a model is calibrated.
+
+TeaCache (arXiv 2411.19108) maps the distance of the time embedding at each step through a polynomial and reuses while
+the sum stays below a threshold. The constants are those for the projected time embedding, which is the tensor that the
+proxy `time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps"; facts.md 4 for T2V).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from galaxydit.error_map import Curve, ErrorMap
+from galaxydit.profile import SCHEMA_VERSION, Conditions, Model, Profile, Setting, Target
+from galaxydit.profile_store import FOLDER
+
+LARGEST_DISTANCE = 0.1
+KNOTS = 16
+SOURCE = "TeaCache, arXiv 2411.19108, constants of github.com/ali-vilab/TeaCache for Wan2.1"
+
+_LAYERS: Mapping[str, Mapping[str, Setting]] = MappingProxyType(
+    {
+        "t2v-1.3b": {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128, "in_channels": 16},
+        "t2v-14b": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 16},
+        "i2v-14b-480p": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 36},
+        "i2v-14b-720p": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 36},
+    }
+)
+_POLYNOMIALS: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "t2v-1.3b": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
+        "t2v-14b": (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
+        "i2v-14b-480p": (2.57151496e5, -3.54229917e4, 1.40286849e3, -1.35890334e1, 1.32517977e-1),
+        "i2v-14b-720p": (8.10705460e3, 2.13393892e3, -3.72934672e2, 1.66203073e1, -4.17769401e-2),
+    }
+)
+# Warm-up and cap leave each budget reachable; TeaCache itself keeps the first 5 of 50 steps.
+_TARGETS = (
+    Target(1.25, 0.2, 4, 0.5),
+    Target(1.5, 0.2, 4, 0.5),
+    Target(2.0, 0.2, 4, 0.5),
+    Target(2.5, 0.1, 6, 0.5),
+    Target(3.0, 0.1, 8, 0.5),
+    Target(4.0, 0.1, None, 0.5),
+)
+
+
+def starter_profile(name: str) -> Profile:
+    """The starter of one model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
+    return Profile(
+        schema_version=SCHEMA_VERSION,
+        name=f"wan2.1-{name}",
+        kind="starter",
+        source=SOURCE,
+        model=Model("WanTransformer3DModel", dict(_LAYERS[name])),
+        conditions=Conditions(
+            scheduler="",
+            steps=50,
+            flow_shift=None,
+            guidance_scale=None,
+            latent_shape=(),
+            dtype="",
+            device="",
+            samples=0,
+            seed=0,
+            prompts_sha256="",
+            versions={},
+            sigmas=(),
+        ),
+        proxy="time_embedding",
+        reason="published constants exist for the time embedding alone; nothing was ranked on this model",
+        ranking=(),
+        error_map=ErrorMap("errors", (curve_of(_POLYNOMIALS[name]),)),
+        fit=None,
+        clock=(),
+        order=0,
+        reuse="residual",
+        reused_cost=0.0,
+        targets=_TARGETS,
+    )
+
+
+def curve_of(polynomial: tuple[float, ...]) -> Curve:
+    """A polynomial (highest degree first) as a monotone curve over distances up to 0.1.
+
+    It was fitted to distances of some hundredths: where it falls to the right of its highest value it says nothing and
+    is cut off, and where it dips or goes below 0 in between, isotonic regression levels it.
+    """
+    distances = np.linspace(0, LARGEST_DISTANCE, 401)[1:]
+    values = np.clip(np.polyval(polynomial, distances), 0, None)
+    end = int(np.argmax(values)) + 1
+    levelled = isotonic_regression(values[:end]).x
+    chosen = np.unique(np.linspace(0, end - 1, KNOTS).round().astype(int))
+    return Curve(
+        sigma=0.5,
+        distances=tuple(float(f"{distances[i]:.6g}") for i in chosen),
+        errors=tuple(float(f"{levelled[i]:.6g}") for i in chosen),
+        spread=(0.0,) * len(chosen),
+    )
+
+
+def write_starters(folder: Path = FOLDER) -> list[Path]:
+    """Write all starters; returns their paths."""
+    paths = []
+    for name in _POLYNOMIALS:
+        path = folder / f"wan2.1-{name}.json"
+        starter_profile(name).save(path)
+        paths.append(path)
+    return paths
