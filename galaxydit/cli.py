@@ -16,6 +16,7 @@ from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.demo import demo
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
+from galaxydit.commands.latency import latency
 
 app = typer.Typer(
     name="galaxydit",
@@ -28,6 +29,7 @@ app.command()(calibrate)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
+app.command()(latency)
 
 
 def _show_version(wanted: bool) -> None:

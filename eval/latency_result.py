@@ -1,0 +1,176 @@
+"""What a latency run has measured, as plain data: rows from samples, JSON in and out, a table for a README."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from galaxydit.eval.latency_plan import Plan
+
+KIND = "galaxydit latency"
+FORMAT = 1
+
+
+@dataclass
+class Samples:
+    """All that was measured of one method so far. Blocks are counted in both branches together.
+
+    full_ms, reused_ms: milliseconds of each step of that kind. whole_seconds: of each whole trajectory.
+    """
+
+    method: str
+    compiled: bool
+    full_ms: list[float] = field(default_factory=list)
+    reused_ms: list[float] = field(default_factory=list)
+    whole_seconds: list[float] = field(default_factory=list)
+    blocks_full: float = 0.0
+    blocks_reused: float = 0.0
+    syncs_per_step: float | None = None
+    peak_bytes: int | None = None
+    bytes_held: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of `count` measurements."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """None of nothing; one value is its own quartiles."""
+    if not values:
+        return None
+    low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
+    return Spread(median(values), low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method, eager or compiled.
+
+    Attributes:
+        full_ms, reused_ms: one step, all branches, milliseconds.
+        probe_ms: reused step less the reused step of the same method that reads no proxy, milliseconds.
+        syncs_per_step: times the host waited for the device, mean over full and reused steps in alternation.
+        denoise_seconds: whole trajectory.
+        denoise_measured: False where it is extrapolated: full steps x full_ms + reused steps x reused_ms.
+        compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
+        speedup: denoise seconds of the plain method / of this one, both eager or both compiled.
+        efficiency: speedup x compute fraction; 1 where nothing but blocks costs time.
+        peak_bytes: most bytes on the device, weights included. bytes_held: kept between calls.
+    """
+
+    method: str
+    compiled: bool
+    full_ms: Spread | None
+    reused_ms: Spread | None
+    probe_ms: float | None
+    syncs_per_step: float | None
+    denoise_seconds: float | None
+    denoise_measured: bool
+    compute_fraction: float | None
+    speedup: float | None
+    efficiency: float | None
+    peak_bytes: int | None
+    bytes_held: int | None
+    note: str | None
+
+
+def rows_from(samples: Sequence[Samples], plan: Plan, without_proxy: dict[str, str]) -> list[Row]:
+    """The table's rows, in the order of the samples.
+
+    `without_proxy` names for each method that reads a proxy the one that does the same without.
+    """
+    by_name = {(sample.method, sample.compiled): sample for sample in samples}
+    rows = []
+    for sample in samples:
+        plain = by_name.get(("plain", sample.compiled))
+        seconds = denoise_seconds(sample, plan)
+        plain_seconds = denoise_seconds(plain, plan) if plain else None
+        fraction = _compute_fraction(sample, plain, plan)
+        speedup = plain_seconds / seconds if plain_seconds and seconds else None
+        bare = by_name.get((without_proxy.get(sample.method, ""), sample.compiled))
+        rows.append(
+            Row(
+                method=sample.method,
+                compiled=sample.compiled,
+                full_ms=spread_of(sample.full_ms),
+                reused_ms=spread_of(sample.reused_ms),
+                probe_ms=median(sample.reused_ms) - median(bare.reused_ms)
+                if bare and bare.reused_ms and sample.reused_ms
+                else None,
+                syncs_per_step=sample.syncs_per_step,
+                denoise_seconds=seconds,
+                denoise_measured=bool(sample.whole_seconds),
+                compute_fraction=fraction,
+                speedup=speedup,
+                efficiency=speedup * fraction if speedup and fraction else None,
+                peak_bytes=sample.peak_bytes,
+                bytes_held=sample.bytes_held,
+                note=sample.note,
+            )
+        )
+    return rows
+
+
+def denoise_seconds(sample: Samples, plan: Plan) -> float | None:
+    """Of the whole trajectory: measured, else put together from single steps; None where a kind of step is missing."""
+    if sample.whole_seconds:
+        return median(sample.whole_seconds)
+    full = len(plan.full)
+    if sample.method == "plain":
+        full = plan.steps
+    if not sample.full_ms or (full < plan.steps and not sample.reused_ms):
+        return None
+    reused = (plan.steps - full) * median(sample.reused_ms) if full < plan.steps else 0.0
+    return (full * median(sample.full_ms) + reused) / 1000
+
+
+def _compute_fraction(sample: Samples, plain: Samples | None, plan: Plan) -> float | None:
+    if sample.method == "plain":
+        return 1.0
+    if not plain or not plain.blocks_full or not sample.blocks_full:
+        return None
+    full = len(plan.full)
+    done = full * sample.blocks_full + (plan.steps - full) * sample.blocks_reused
+    return done / (plan.steps * plain.blocks_full)
+
+
+def save(path: Path, data: dict[str, Any]) -> None:
+    """Write JSON in one stroke: a run that is killed leaves the file before, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(path.suffix + ".part")
+    unfinished.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A measured run; raises ValueError for any other file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no JSON ({error}): pass a file written by galaxydit latency") from error
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
+        raise ValueError(f"{path} is no latency run of format {FORMAT}: pass a file written by galaxydit latency --out")
+    return data
+
+
+def row_from(data: dict[str, Any]) -> Row:
+    """A row of a loaded run."""
+    values = {item.name: data[item.name] for item in fields(Row)}
+    for name in ("full_ms", "reused_ms"):
+        values[name] = Spread(**values[name]) if values[name] else None
+    return Row(**values)
+
+
+def row_to(row: Row) -> dict[str, Any]:
+    """A row as plain data."""
+    return asdict(row)

@@ -1,0 +1,113 @@
+"""`galaxydit latency`: what a step costs at real sizes, with random weights."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from galaxydit.eval.latency_result import Row
+
+
+class Mode(StrEnum):
+    """How blocks run."""
+
+    EAGER = "eager"
+    COMPILED = "compiled"
+    BOTH = "both"
+
+
+def latency(
+    model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny",
+    size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny",
+    steps: Annotated[int, typer.Option(min=1, help="Denoising steps.")] = 50,
+    sampled_steps: Annotated[int, typer.Option(min=1, help="Steps run to time single ones.")] = 12,
+    fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5,
+    replay: Annotated[Path | None, typer.Option(exists=True, help="A report whose decisions are taken.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3,
+    whole: Annotated[bool, typer.Option("--whole/--no-whole", help="Also run whole trajectories.")] = True,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing that would end later.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="By default both on a GPU, eager on a CPU.")] = None,
+    backend: Annotated[str, typer.Option(help="Of torch.compile.")] = "inductor",
+    proxy: Annotated[str, typer.Option(help="Which proxy is read.")] = "block_residual",
+    device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="By default bfloat16 on a GPU, float32 on a CPU.")] = None,
+    text_encoder: Annotated[bool, typer.Option("--text-encoder", help="Also time UMT5-XXL, 11 GB.")] = False,
+    vae: Annotated[bool, typer.Option("--vae", help="Also time the video decoder.")] = False,
+    host: Annotated[bool, typer.Option("--host/--no-host", help="Also time the hooks alone, on the CPU.")] = True,
+    out: Annotated[Path | None, typer.Option(help="The JSON to write, after every turn.")] = None,
+    table: Annotated[Path | None, typer.Option(exists=True, help="Only show such a JSON as markdown.")] = None,
+) -> None:
+    """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
+    console = Console()
+    if table is not None:
+        from galaxydit.eval.latency_result import load
+        from galaxydit.eval.latency_table import markdown
+
+        console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
+        return
+    import torch
+
+    from galaxydit.eval.latency import LatencyRun, LatencySettings
+    from galaxydit.eval.latency_result import row_from
+    from galaxydit.eval.latency_table import caption
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.startswith("cuda")
+    mode = mode or (Mode.BOTH if on_gpu else Mode.EAGER)
+    settings = LatencySettings(
+        model=model,
+        size=size,
+        steps=steps,
+        sampled_steps=min(sampled_steps, steps),
+        fraction=fraction,
+        replay=replay,
+        repeats=repeats,
+        whole=whole,
+        minutes=minutes,
+        methods=method or None,
+        modes={Mode.EAGER: (False,), Mode.COMPILED: (True,), Mode.BOTH: (False, True)}[mode],
+        backend=backend,
+        proxy=proxy,
+        device=device,
+        dtype=dtype or ("bfloat16" if on_gpu else "float32"),
+        text_encoder=text_encoder,
+        vae=vae,
+        host=host,
+    )
+    out = out or Path(f"runs/latency/{model}-{size}-{device.replace(':', '')}.json")
+    data = _run(LatencyRun, settings, out, console)
+    console.print(caption(data), highlight=False, markup=False)
+    console.print(build_table([row_from(row) for row in data["rows"]]))
+    for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
+        console.print(f"host, {name}: {microseconds:+.0f} us a call", highlight=False, markup=False)
+    console.print(str(out), highlight=False, markup=False, soft_wrap=True)
+
+
+def _run(run: Any, settings: Any, out: Path, console: Console) -> dict[str, Any]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=1.0)
+        return run(settings, out, lambda text, done: progress.update(task, description=text, completed=done)).measure()
+
+
+def build_table(rows: "list[Row]") -> Table:
+    """The rows for a terminal: medians alone, and no column that would be empty."""
+    from galaxydit.eval.latency_table import HEADINGS, cells
+
+    columns = [list(column) for column in zip(*(cells(row, quartiles=False) for row in rows), strict=True)]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    shown = []
+    for index, (heading, column) in enumerate(zip(HEADINGS, columns, strict=False)):
+        if any(column):
+            table.add_column("\n".join(heading.split()), justify="left" if index < 2 else "right", no_wrap=index > 0)
+            shown.append(column)
+    for texts in zip(*shown, strict=True):
+        table.add_row(*texts)
+    return table
