@@ -10,6 +10,7 @@ from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
 from galaxydit.budget import decide_with_plan
+from galaxydit.compilation import around_the_model, beside_the_model
 from galaxydit.config import FEW_STEPS, Config
 from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy
 from galaxydit.families import CONCATENATED, Family
@@ -60,6 +61,7 @@ class Engine:
         if self.session.current is not None:
             self.session.current.release()
 
+    @around_the_model
     def run_transformer(
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -76,6 +78,7 @@ class Engine:
         self._book(call, latent)
         return output
 
+    @beside_the_model
     def _begin(self, context: CacheContext | None, latent: Any, timestep: Any) -> Call | None:
         """Place the call in its generation; None, with a note, where that cannot be done."""
         if not isinstance(latent, Tensor):
@@ -104,6 +107,7 @@ class Engine:
     def _decider(self, branch: str) -> str:
         return "all branches" if self.config.guidance_alignment else branch
 
+    @around_the_model
     def _compute_or_reuse(
         self, call: Call, latent: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -132,6 +136,7 @@ class Engine:
         """Whether this branch is reused now: decided, and there is something to reuse."""
         return call.decision is not None and call.decision.reuse and bool(call.state.history.get(call.branch))
 
+    @beside_the_model
     def _keep(self, call: Call, output: Any) -> None:
         """Remember a full step; the last one is never reused, so it frees the memory instead."""
         history = call.state.history
@@ -152,6 +157,7 @@ class Engine:
         anchor = (call.info.sigma, kept)
         history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
 
+    @beside_the_model
     def read(self, proxy: str, tensor: Callable[[], Tensor]) -> None:
         """Offer a proxy's tensor. Raises ReuseStep when it decides the step for reuse.
 
@@ -184,6 +190,7 @@ class Engine:
             torch.distributed.all_reduce(value, op=torch.distributed.ReduceOp.MAX)
         return float(value)
 
+    @beside_the_model
     def _decide(self, call: Call, distance: float | None) -> None:
         decider = self._decider(call.branch)
         histories = call.state.history
@@ -202,13 +209,15 @@ class Engine:
         call.decision, call.state.controllers[decider] = choose(observation, before, self.config)
         call.state.decisions[decider] = call.decision
 
+    @around_the_model
     def run_first_block(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The first block, with the proxies around it read."""
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
         hidden = args[0] if args else kwargs["hidden_states"]
-        call.stack_input = hidden
+        if self.config.reuse == "residual":
+            call.stack_input = hidden
         if call.skips_stack:
             return hidden
         try:
@@ -227,6 +236,7 @@ class Engine:
             return hidden
         return output
 
+    @around_the_model
     def run_later_block(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], is_last: bool
     ) -> Any:
@@ -242,6 +252,7 @@ class Engine:
             return hidden + predict(call.state.history[call.branch], call.info.sigma, self.config.order)
         return hidden
 
+    @beside_the_model
     def _book(self, call: Call, latent: Tensor) -> None:
         decision = call.decision
         reason = decision.reason if decision else "the proxy was not read"

@@ -4,18 +4,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from diffusers.hooks import HookRegistry, ModelHook
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import Tensor, nn
 
+from galaxydit.compilation import around_the_model
 from galaxydit.engine import Engine
 from galaxydit.session import Session, synchronize
 
 HOOK_NAME = "galaxydit"
-
-# Decisions are Python on numbers: compiled regions begin below them, at the blocks' own forward.
-outside_compilation = torch.compiler.disable(recursive=False)
 
 
 class RootHook(ModelHook):
@@ -28,7 +25,7 @@ class RootHook(ModelHook):
         self.engine = engine
         self.contexts = StateManager(BaseState)
 
-    @outside_compilation
+    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
 
@@ -52,7 +49,7 @@ class FirstBlockHook(ModelHook):
         super().__init__()
         self.engine = engine
 
-    @outside_compilation
+    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self.engine.run_first_block(self.fn_ref.original_forward, args, kwargs)
 
@@ -65,7 +62,7 @@ class StackBlockHook(ModelHook):
         self.engine = engine
         self.is_last = is_last
 
-    @outside_compilation
+    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self.engine.run_later_block(self.fn_ref.original_forward, args, kwargs, self.is_last)
 
@@ -79,7 +76,7 @@ class PartHook(ModelHook):
         self.input_proxy = input_proxy
         self.output_proxy = output_proxy
 
-    @outside_compilation
+    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.input_proxy is not None:
             self.engine.read(self.input_proxy, lambda: args[0] if args else kwargs["hidden_states"])
@@ -96,7 +93,7 @@ class ClockHook(ModelHook):
         self.session = session
         self.encodes_text = encodes_text
 
-    @outside_compilation
+    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)

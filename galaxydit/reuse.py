@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from galaxydit.compilation import beside_the_model
+
 Anchor = tuple[float, Tensor]
 
 
@@ -10,6 +12,7 @@ def remember(history: tuple[Anchor, ...], anchor: Anchor, order: int) -> tuple[A
     return (*history, anchor)[-(order + 1) :]
 
 
+@beside_the_model
 def predict(history: tuple[Anchor, ...], sigma: float, order: int) -> Tensor:
     """The tensor at `sigma`, in the shape and dtype of the anchors.
 
