@@ -81,16 +81,20 @@ def r_squared(guess: Array, truth: Array) -> float:
 def fit_curve(points: Points) -> Curve:
     """Isotonic regression (scipy) of the mean errors of equally large groups by distance, weighted by their size."""
     order = np.argsort(points.distance, kind="stable")
-    groups = [group for group in np.array_split(order, min(GROUPS, len(order))) if len(group)]
-    means = [float(np.mean(points.distance[group])) for group in groups]
-    groups = [group for group, mean, before in zip(groups, means, [0.0, *means], strict=False) if mean > before]
-    if not groups:
-        groups = [order]
+    distances: list[float] = []
+    groups: list[NDArray[np.int64]] = []
+    for group in np.array_split(order, min(GROUPS, len(order))):
+        mean = _round(max(1e-12, float(np.mean(points.distance[group]))))
+        if distances and mean <= distances[-1]:  # many equal distances: they share one knot
+            groups[-1] = np.concatenate([groups[-1], group])
+        else:
+            distances.append(mean)
+            groups.append(group)
     errors = np.array([np.mean(points.error[group]) for group in groups])
     fitted = isotonic_regression(errors, weights=np.array([len(group) for group in groups], dtype=float)).x
     return Curve(
         sigma=_round(np.mean(points.sigma)),
-        distances=tuple(_round(max(1e-12, float(np.mean(points.distance[group])))) for group in groups),
+        distances=tuple(distances),
         errors=tuple(_round(value) for value in fitted),
         spread=tuple(_round(np.std(points.error[group])) for group in groups),
     )

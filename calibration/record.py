@@ -187,7 +187,7 @@ def record_sample(
         )
     transformer = transformers["transformer"]
     family = family_of(transformer)
-    session = Session(Config(), lambda: pipe.scheduler)
+    session = Session(Config(reuse="residual"), lambda: pipe.scheduler)
     recorder = Recorder(transformer, family, session, lambda: guidance_of(pipe))
     hooks = _attach(transformer, family, recorder)
     try:

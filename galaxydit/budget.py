@@ -19,8 +19,9 @@ def decide_with_plan(
     """Decide one step under `config.plan` and return the state for the next.
 
     1. Warm-up, last steps, a missing distance: computed.
-    2. The budget is spent: reused. As many steps left as full steps to spend: computed.
-    3. Otherwise reused while the expected error of this step, weighted by what it does to the final latent, stays below
+    2. The expected error is above `max_error`: computed.
+    3. The budget is spent: reused. As many steps left as full steps to spend: computed.
+    4. Otherwise reused while the expected error of this step, weighted by what it does to the final latent, stays below
        the threshold that would spend the remaining budget on the remaining steps, were they to go as in the calibration
        at this sample's own pace.
     """
@@ -38,6 +39,8 @@ def decide_with_plan(
     expected = expected_error(plan, state, accumulated, sigma)
     if forced is not None and forced != CAP:
         return _full(state, forced, accumulated, expected)
+    if plan.max_error is not None and expected is not None and expected > plan.max_error:
+        return _full(state, "expected error above max_error", accumulated, expected)
     free = observation.steps - config.keep_last - observation.step
     left = _full_steps_left(plan, state, observation, config)
     if left <= 0:
@@ -46,8 +49,6 @@ def decide_with_plan(
         return _full(state, "budget for every step left", accumulated, expected)
     if forced == CAP:
         return _full(state, forced, accumulated, expected)
-    if plan.max_error is not None and expected is not None and expected > plan.max_error:
-        return _full(state, "expected error above max_error", accumulated, expected)
     if plan.speedup is None:
         if expected is None:
             return _full(state, "error not yet known", accumulated, expected)

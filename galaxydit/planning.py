@@ -50,7 +50,7 @@ def plan_settings(
     """
     if threshold is not None and (speedup is not None or max_error is not None):
         raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
-    if speedup is None and max_error is None:
+    if speedup is None and max_error is None and threshold is None:
         speedup = DEFAULT_SPEEDUP
     if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
         found, why = None, "no profile covers pipelines with two denoising transformers"

@@ -281,5 +281,5 @@ def _refuse_constant(name: str) -> None:
 
 
 def _check_range(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not (math.isfinite(value) and low <= value <= high):
+    if value is not None and (not low <= value <= high or value == math.inf):
         raise GalaxyDiTError(f"{name}={value!r}, allowed is {low:g} to {high:g}; calibrate again")

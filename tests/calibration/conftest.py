@@ -1,0 +1,115 @@
+"""Trajectories with a known answer, made without a model, and a profile and calibrations made from them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diffusers import WanPipeline
+
+from galaxydit.calibration.procedure import Calibration, draft_profile, run_calibration
+from galaxydit.calibration.recording import CONDITIONAL, LAGS, LONGEST_LAG, Recording
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profile import Profile
+
+STEPS = 40
+PROMPTS = [
+    f"a {colour} {shape} orbits over a plain background" for colour in ("red", "blue") for shape in ("ball", "square")
+]
+
+
+def make_outputs(rng: np.random.Generator, steps: int = STEPS, size: int = 24) -> np.ndarray:
+    """A path `(steps, size)` that moves at a speed which changes from step to step."""
+    directions = np.cumsum(rng.normal(size=(steps, size)), axis=0)
+    speed = 0.02 + 0.2 * np.abs(np.sin(np.linspace(0, 5, steps) + rng.uniform(0, 6)))[:, None]
+    return rng.normal(size=size) * 2 + np.cumsum(
+        speed * directions / np.linalg.norm(directions, axis=1)[:, None], axis=0
+    )
+
+
+def make_recording(
+    index: int, proxies: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]], steps: int = STEPS
+) -> Recording:
+    """A recording whose proxies are functions of the true change of each step."""
+    rng = np.random.default_rng([7, index])
+    outputs = make_outputs(rng, steps)
+    change = np.concatenate([[0.0], np.linalg.norm(np.diff(outputs, axis=0), axis=1)])
+    grams = []
+    for step in range(steps):
+        moves = [outputs[step - lag] - outputs[step] for lag in range(1, min(step, LONGEST_LAG) + 1)]
+        grams.append(tuple(tuple(float(a @ b) / outputs.shape[1] for b in moves) for a in moves))
+    return Recording(
+        prompt=f"prompt {index}",
+        seed=index,
+        sigmas=tuple(float(value) for value in np.linspace(1.0, 0.1, steps)),
+        guidance_scale=6.0,
+        latent_shape=(16, 5, 8, 8),
+        distances={CONDITIONAL: {name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()}},
+        residual_changes={},
+        output_changes={CONDITIONAL: tuple((0.0,) * len(LAGS) for _ in range(steps))},
+        guided_norms=tuple(float(np.sqrt(np.mean(row**2))) for row in outputs),
+        guided_gram=tuple(grams),
+    )
+
+
+def noisy(amount: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+    """A proxy that follows the true change, up to relative noise of this size."""
+    return lambda change, rng: np.abs(0.3 * change * (1 + amount * rng.normal(size=change.shape)))
+
+
+@pytest.fixture
+def outputs_of() -> Callable[..., np.ndarray]:
+    return make_outputs
+
+
+@pytest.fixture
+def recording_of() -> Callable[..., Recording]:
+    return make_recording
+
+
+@pytest.fixture
+def noisy_proxy() -> Callable[[float], Callable]:
+    return noisy
+
+
+@pytest.fixture
+def recordings() -> list[Recording]:
+    proxies = {"block_residual": noisy(0.05), "noisy_latent": noisy(0.6), "time_embedding": noisy(2.0)}
+    return [make_recording(index, proxies) for index in range(8)]
+
+
+@pytest.fixture
+def settings() -> GenerationSettings:
+    return GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+
+
+@pytest.fixture
+def prompts() -> list[str]:
+    return list(PROMPTS)
+
+
+@pytest.fixture
+def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings) -> Profile:
+    """A profile of the tiny pipeline, its numbers from synthetic recordings."""
+    jobs = [(recording.prompt, recording.seed) for recording in recordings]
+    return draft_profile(
+        tiny_wan_pipeline, recordings, replace(settings, steps=STEPS), jobs, 0, (1.5, 2.0, 2.5), "tiny"
+    )
+
+
+@pytest.fixture
+def calibration(
+    tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
+) -> Calibration:
+    """A real one, of the tiny pipeline."""
+    return run_calibration(
+        tiny_wan_pipeline,
+        prompts,
+        resume_dir=tmp_path / "parts",
+        samples=3,
+        settings=settings,
+        verified_prompts=1,
+        speedups=(1.5, 2.0),
+        name="tiny",
+    )

@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.profile import load_profile
+
+SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
+
+
+def run(*arguments: str | Path) -> int:
+    """The exit code of the command line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code or 0
+
+
+def test_calibrate_writes_profile_and_report_and_shows_both(
+    tiny_wan_folder: Path, prompts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "prompts.txt").write_text("\n\n".join(prompts))
+    out, report = tmp_path / "profiles" / "mine.json", tmp_path / "report"
+    options = ["--samples", "2", "--verify", "1", "--report", report, *SMALL]
+    command = ["calibrate", "--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", out, *options]
+    assert run(*command) == 0
+    profile = load_profile(out)
+    assert profile.name == "mine"
+    assert profile.conditions.samples == 2
+    shown = capsys.readouterr().out
+    for text in (profile.proxy, "1.50x", "PSNR", "mine.json", "report.html"):
+        assert text in shown
+    assert (report / "report.html").read_text().count("<img") == 5
+    pieces = sorted(path.name for path in (tmp_path / "profiles" / "mine.parts").iterdir())
+    assert pieces == ["costs.json", "sample-0000.json", "sample-0001.json", "verify-0000.json"]
+    assert all("\n" not in (out.parent / "mine.parts" / name).read_text().strip() for name in pieces)
+    assert json.loads(out.read_text())["seconds"]["step"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--out", "a.txt"], "--out"),
+        (["--prompts", "/no/such"], "/no/such"),
+        (["--samples", "1"], "--samples"),
+    ],
+)
+def test_bad_options_are_refused(change: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    given = {"--model": "wan-tiny", "--prompts": "p.txt", "--out": "a.json"}
+    given |= dict([change])
+    assert run("calibrate", *(word for pair in given.items() for word in pair)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_without_prompts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    assert run("calibrate", "--model", "wan-tiny", "--prompts", tmp_path / "empty.txt", "--out", "a.json") == 2
+    assert "holds no prompt; write one a line" in capsys.readouterr().err

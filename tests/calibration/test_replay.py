@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.replay import choose_target, error_of_schedule, mean_distances, planned_config, replay
+from galaxydit.profile import Profile
+
+
+def test_computing_every_step_costs_no_error_and_reuse_costs_more_the_more_there_is(
+    recordings: list[Recording],
+) -> None:
+    steps = range(recordings[0].steps)
+    errors = [error_of_schedule(recordings[0], [s for s in steps if s % n == 0], 1) for n in (1, 2, 4, 8)]
+    assert errors[0] == 0.0
+    assert errors == sorted(errors)
+
+
+def test_the_chosen_plan_is_not_worse_than_an_even_schedule(drafted: Profile, recordings: list[Recording]) -> None:
+    for target in drafted.targets:
+        config = planned_config(drafted, target, target.speedup)
+        played = replay(recordings[0].sigmas, mean_distances(recordings, drafted.proxy), config)
+        even = np.unique(np.linspace(0, recordings[0].steps - 1, len(played.full)).round().astype(int))
+        planned = np.mean([error_of_schedule(r, played.full, drafted.order) for r in recordings])
+        assert planned <= np.mean([error_of_schedule(r, even, drafted.order) for r in recordings])
+
+
+def test_every_sample_meets_the_budget_whatever_its_pace(drafted: Profile, recordings: list[Recording]) -> None:
+    for target in drafted.targets:
+        config = planned_config(drafted, target, target.speedup)
+        for scale in (0.3, 1.0, 3.0):
+            for recording in recordings:
+                distances = [scale * d for d in recording.distances["conditional"][drafted.proxy]]
+                played = replay(recording.sigmas, distances, config)
+                assert len(played.full) == config.plan.full_steps(recording.steps)
+
+
+def test_a_speedup_that_the_probe_alone_exceeds_has_no_target(drafted: Profile, recordings: list[Recording]) -> None:
+    assert drafted.reused_cost == pytest.approx(1 / 6, abs=1e-6)
+    assert choose_target(drafted, recordings, 6.5) is None

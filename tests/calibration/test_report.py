@@ -1,0 +1,34 @@
+from dataclasses import replace
+from pathlib import Path
+
+from galaxydit.calibration.procedure import Calibration
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.report import write_report
+from galaxydit.calibration.verify import Verified
+from galaxydit.profile import Profile
+
+NASTY = "<script>alert('x')</script> & \"a ball\""
+
+
+def test_the_page_is_self_contained_and_prompts_are_escaped(
+    drafted: Profile, recordings: list[Recording], tmp_path: Path
+) -> None:
+    verified = tuple(Verified(t.speedup, NASTY, 1, 1 / t.speedup, 30.0, 29.0, 1.0, 2.0) for t in drafted.targets)
+    targets = tuple(
+        replace(t, compute_fraction=1 / t.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for t in drafted.targets
+    )
+    nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
+    page = write_report(Calibration(replace(drafted, targets=targets), nasty, verified), tmp_path / "report")
+    text = page.read_text()
+    assert NASTY not in text
+    assert "&lt;script&gt;" in text
+    assert text.count("data:image/png;base64,") == 5
+    assert "http" not in text.split("<h2>Settings")[0]
+    assert {path.name for path in page.parent.iterdir()} == {
+        "report.html",
+        "ranking.png",
+        "scatter.png",
+        "fit.png",
+        "redundancy.png",
+        "budget.png",
+    }

@@ -1,0 +1,141 @@
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from galaxydit.budget import decide_with_plan
+from galaxydit.config import Config
+from galaxydit.controller import ControllerState, Observation
+from galaxydit.error_map import Curve, ErrorMap
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.plan import Plan, step_weights
+
+LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
+
+
+def shifted_sigmas(steps: int, shift: float = 8.0) -> tuple[float, ...]:
+    """Flow-matching noise levels as Wan's scheduler makes them."""
+    even = [1 - step / steps for step in range(steps)]
+    return tuple(shift * sigma / (1 + (shift - 1) * sigma) for sigma in even)
+
+
+def plan(**options: object) -> Plan:
+    sigmas = shifted_sigmas(50)
+    return Plan(**{"error_map": LINE, "sigmas": sigmas, "clock": tuple(0.1 * i for i in range(50)), **options})
+
+
+def play(config: Config, distances: list[float], errors: list[float | None] | None = None) -> list[tuple[bool, str]]:
+    """Whether each step is reused, and why."""
+    steps, state, decisions = len(distances), ControllerState(), []
+    for step, distance in enumerate(distances):
+        observation = Observation(
+            step, steps, distance if step else None, step > 0, shifted_sigmas(steps), errors[step] if errors else None
+        )
+        decision, state = decide_with_plan(observation, state, config)
+        decisions.append((decision.reuse, decision.reason))
+    return decisions
+
+
+def full_steps(decisions: list[tuple[bool, str]]) -> int:
+    return sum(not reuse for reuse, _ in decisions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([1.25, 1.5, 2.0, 2.5, 3.0]),
+    st.lists(st.floats(0, 2), min_size=50, max_size=50),
+    st.sampled_from([0.0, 1 / 24]),
+)
+def test_every_budget_is_met_exactly_whatever_the_signal(speedup: float, distances: list[float], cost: float) -> None:
+    config = Config(warmup=0.1, max_consecutive=8, plan=plan(speedup=speedup, reused_cost=cost))
+    full = full_steps(play(config, distances))
+    assert full == config.plan.full_steps(50)
+    fraction = (full + (50 - full) * cost) / 50
+    assert abs(fraction * speedup - 1) <= 0.05
+
+
+@pytest.mark.parametrize("steps", [12, 20, 25, 36, 80])
+def test_budgets_hold_for_other_step_counts(steps: int) -> None:
+    config = Config(warmup=0.1, max_consecutive=8, plan=plan(speedup=2.0))
+    assert full_steps(play(config, [0.1 + 0.05 * math.sin(step) for step in range(steps)])) == round(steps / 2)
+
+
+def test_the_signal_moves_the_full_steps_to_where_it_is_large() -> None:
+    config = Config(warmup=0.1, max_consecutive=None, plan=plan(speedup=2.5, decay=0.0))
+    calm, lively = [0.1] * 50, [0.1] * 50
+    for step in range(20, 28):
+        lively[step] = 0.4
+    there = [sum(not reuse for reuse, _ in play(config, distances)[20:28]) for distances in (calm, lively)]
+    assert there[1] > there[0]
+
+
+def test_max_error_is_never_passed_and_needs_no_budget() -> None:
+    config = Config(warmup=0.1, max_consecutive=None, plan=plan(max_error=0.12))
+    state, expected = ControllerState(), []
+    for step in range(50):
+        observation = Observation(step, 50, 0.1 if step else None, step > 0, shifted_sigmas(50))
+        decision, state = decide_with_plan(observation, state, config)
+        if decision.reuse:
+            expected.append(decision.expected_error)
+    assert max(expected) == pytest.approx(0.1)
+    assert len(expected) > 20
+
+
+def test_max_error_wins_over_speedup() -> None:
+    fast = Config(warmup=0.1, max_consecutive=None, plan=plan(speedup=3.0))
+    careful = Config(warmup=0.1, max_consecutive=None, plan=plan(speedup=3.0, max_error=0.06))
+    assert full_steps(play(careful, [0.1] * 50)) > full_steps(play(fast, [0.1] * 50))
+
+
+def test_without_a_profile_errors_are_learned_from_full_steps() -> None:
+    config = Config(warmup=0.2, max_consecutive=None, plan=Plan(max_error=0.2))
+    errors: list[float | None] = [None, None] + [0.05] * 8 + [None] * 40
+    decisions = play(config, [0.1] * 50, errors)
+    assert not any(reuse for reuse, _ in decisions[:10])
+    # The ratio is 0.5, so that the error is expected to pass 0.2 when the distance passes 0.4.
+    assert [reuse for reuse, _ in decisions[10:15]] == [True, True, True, True, False]
+    unknown = play(config, [0.1] * 50)
+    assert {reason for reuse, reason in unknown[10:-1]} == {"error not yet known"}
+
+
+@pytest.mark.parametrize("distance", [None, math.nan, math.inf])
+def test_a_distance_that_is_not_understood_computes_the_step(distance: float | None) -> None:
+    config = Config(warmup=0.1, plan=plan(speedup=2.0))
+    decision, _ = decide_with_plan(Observation(30, 50, distance, True, shifted_sigmas(50)), ControllerState(), config)
+    assert not decision.reuse
+
+
+def test_the_covered_distance_is_interpolated_in_sigma() -> None:
+    """Twice as many steps: each covers half the distance. Another flow shift: the total stays the same."""
+    measured = plan(speedup=2.0)
+    for sigmas in (shifted_sigmas(100), shifted_sigmas(50, 3.0), shifted_sigmas(30, 12.0)):
+        within = [s for s in sigmas if s >= measured.sigmas[-1]]
+        total = sum(measured.usual_distance(a, b) for a, b in pairwise(within))
+        exact = measured.usual_distance(1.0, within[-1])
+        assert total == pytest.approx(exact)
+    double = shifted_sigmas(100)
+    both = measured.usual_distance(double[40], double[41]) + measured.usual_distance(double[41], double[42])
+    assert both == pytest.approx(0.1)
+
+
+def test_weights_have_mean_one_and_follow_the_size_of_the_steps() -> None:
+    weights = step_weights(shifted_sigmas(50), 0.0)
+    assert sum(weights) / 50 == pytest.approx(1.0)
+    assert weights[-1] > 10 * weights[0]
+    assert step_weights(shifted_sigmas(50), 1.0)[-1] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [({}, "speedup"), ({"speedup": 0.5}, "speedup"), ({"speedup": 2.0, "decay": 2.0}, "decay")],
+)
+def test_impossible_plans_are_refused(options: dict, field: str) -> None:
+    with pytest.raises(GalaxyDiTError, match=field):
+        Plan(**options)
+
+
+def test_a_speedup_beyond_the_cost_of_reuse_is_refused() -> None:
+    with pytest.raises(GalaxyDiTError, match="a reused step still costs"):
+        Plan(speedup=4.0, reused_cost=0.3)
