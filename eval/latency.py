@@ -4,30 +4,35 @@ Weights are random (latency does not depend on them) and decisions are forced (n
 weights); everything else is the real thing. See eval/README.md for how it is measured.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from galaxydit import __version__
 from galaxydit.eval import latency_result
 from galaxydit.eval.latency_around import host_microseconds, text_encoder_seconds, vae_decode_seconds
 from galaxydit.eval.latency_clock import clock_name, device_name
 from galaxydit.eval.latency_methods import METHODS
 from galaxydit.eval.latency_models import PRESETS, build_inputs, build_transformer, parse_size
 from galaxydit.eval.latency_plan import Plan, plan_for, plan_from_report, sampling_plan
-from galaxydit.eval.latency_result import Samples, rows_from
+from galaxydit.eval.latency_result import Samples, denoise_seconds, rows_from
 from galaxydit.eval.latency_variant import Timing, Variant
 
-WARM_UP_STEPS = 4  # full, full, reused, full: every path once
-PACKAGES = ("galaxydit", "torch", "diffusers", "transformers", "cache-dit", "triton")
+logger = logging.getLogger(__name__)
+WARM_UP_STEPS = 3  # full, full, reused: every path once
+COUNTED_STEPS = 4  # and full again
+PACKAGES = ("torch", "diffusers", "transformers", "cache-dit", "triton")
 # Every variant compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
+
+Pair = tuple[str, bool]  # method, compiled
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,9 @@ class LatencySettings:
             raise ValueError(f"model is {self.model!r}, allowed are {', '.join(PRESETS)}")
         if unknown := [name for name in self.methods or () if name not in METHODS]:
             raise ValueError(f"methods has {', '.join(unknown)}, allowed are {', '.join(METHODS)}")
-        if not WARM_UP_STEPS <= self.sampled_steps <= self.steps:
+        if not COUNTED_STEPS <= self.sampled_steps <= self.steps:
             raise ValueError(
-                f"sampled_steps is {self.sampled_steps}, allowed are integers from {WARM_UP_STEPS} to steps="
+                f"sampled_steps is {self.sampled_steps}, allowed are integers from {COUNTED_STEPS} to steps="
                 f"{self.steps}: pass for example 12 of 50"
             )
         if self.repeats < 1:
@@ -78,7 +83,7 @@ class LatencySettings:
         if not self.modes:
             raise ValueError("modes is empty, pass (False,) for eager, (True,) for compiled, or both")
 
-    def chosen(self) -> list[tuple[str, bool]]:
+    def chosen(self) -> list[Pair]:
         """Methods and modes in the order they are measured: the essential ones first."""
         names = [name for name in (self.methods or METHODS) if METHODS[name].is_available]
         missing = [name for name in self.methods or () if not METHODS[name].is_available]
@@ -89,6 +94,16 @@ class LatencySettings:
 
 
 Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A part of a run: what to show, the kind under which its time is foreseen, what to call, and the row it fills."""
+
+    text: str
+    kind: str
+    action: Callable[..., None]
+    pair: Pair | None = None
 
 
 class LatencyRun:
@@ -105,6 +120,8 @@ class LatencyRun:
         self.plan: Plan = (
             plan_from_report(settings.replay) if settings.replay else plan_for(settings.steps, settings.fraction)
         )
+        if settings.sampled_steps > self.plan.steps:
+            raise ValueError(f"sampled_steps is {settings.sampled_steps}, allowed are at most {self.plan.steps}")
         self.samples = {pair: Samples(*pair) for pair in settings.chosen()}
         self.once: dict[str, float | None] = {"text_encoder_seconds": None, "vae_decode_seconds": None}
         self.host: dict[str, float] | None = None
@@ -112,6 +129,7 @@ class LatencyRun:
         self._blocks: dict[str, tuple[float, float]] = {}
         self._started = time.monotonic()
         self._longest: dict[str, float] = {}
+        self._variants: dict[tuple[str, bool, bool], Variant] = {}
 
     def measure(self) -> dict[str, Any]:
         """Everything, in the order of its worth; returns what was written."""
@@ -121,72 +139,95 @@ class LatencyRun:
         self.transformer = build_transformer(self.preset, self.device, self.dtype)
         self.inputs = build_inputs(self.preset, self.size, self.device, self.dtype)
         turns = self._turns()
-        complete = True
-        for index, (phase, action) in enumerate(turns):
-            if not self._has_time(phase):
-                complete = False
+        self.finished = True
+        for index, turn in enumerate(turns):
+            if not self._has_time(turn):
+                self.finished = False
                 continue
-            self.on_progress(phase, index / len(turns))
+            self.on_progress(turn.text, index / len(turns))
             started = time.monotonic()
-            action()
-            self._longest[phase] = max(self._longest.get(phase, 0.0), time.monotonic() - started)
-            self.save()
-        self.finished = complete
+            self._take(turn)
+            self._longest[turn.kind] = max(self._longest.get(turn.kind, 0.0), time.monotonic() - started)
+            self.save(finished=False)
         self.on_progress("done", 1.0)
-        return self.save()
+        return self.save(self.finished)
 
-    def _turns(self) -> list[tuple[str, Callable[[], None]]]:
-        """What to do, each with the name under which its time is foreseen; methods alternate within each repeat."""
-        turns: list[tuple[str, Callable[[], None]]] = []
-        variants: dict[tuple[str, bool, bool], Variant] = {}
-
-        def variant(pair: tuple[str, bool], whole: bool) -> Variant:
-            key = (*pair, whole)
-            if key not in variants:
-                plan = self.plan if whole else sampling_plan(self.plan.steps)
-                variants[key] = self._build(*pair, plan)
-                variants[key].run(WARM_UP_STEPS)
-            return variants[key]
-
-        def sample(pair: tuple[str, bool], first: bool) -> None:
-            if first:
-                self._count(pair, variant(pair, False))
-            self._book_sample(pair, variant(pair, False).run(self.settings.sampled_steps))
-
-        def whole(pair: tuple[str, bool]) -> None:
-            timing = variant(pair, True).run(self.plan.steps)
-            self.samples[pair].whole_seconds.append(sum(timing.milliseconds) / 1000)
-
-        for repeat in range(self.settings.repeats):
-            turns += [
-                (f"{_label(pair)}, single steps", partial(sample, pair, first=repeat == 0)) for pair in self.samples
-            ]
+    def _turns(self) -> list[Turn]:
+        """What to do, in order; methods alternate within each repeat."""
+        repeats = range(self.settings.repeats)
+        turns = [
+            Turn(f"{_label(pair)}, single steps", "first sample" if repeat == 0 else "sample", self._sample, pair)
+            for repeat in repeats
+            for pair in self.samples
+        ]
         if self.settings.text_encoder:
-            turns.append(("text encoder", self._time_text_encoder))
+            turns.append(Turn("text encoder", "text encoder", self._time_text_encoder))
         if self.settings.vae:
-            turns.append(("decoder", self._time_vae))
+            turns.append(Turn("decoder", "decoder", self._time_vae))
         if self.settings.host:
-            turns.append(("host", self._time_host))
+            turns.append(Turn("host", "host", self._time_host))
         if self.settings.whole:
-            for _ in range(self.settings.repeats):
-                turns += [(f"{_label(pair)}, whole", partial(whole, pair)) for pair in self.samples]
+            turns += [
+                Turn(f"{_label(pair)}, whole", "whole", self._run_whole, pair) for _ in repeats for pair in self.samples
+            ]
         return turns
+
+    def _take(self, turn: Turn) -> None:
+        """Do it. A method that fails gets a note in its row and no further turn; the others get theirs."""
+        if turn.pair is None:
+            turn.action()
+            return
+        sample = self.samples[turn.pair]
+        if sample.note is not None:
+            return
+        try:
+            turn.action(turn.pair)
+        except Exception as error:
+            logger.exception("%s failed", turn.text)
+            sample.note = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+    def _has_time(self, turn: Turn) -> bool:
+        """Whether it ends in time: a whole trajectory by what its steps took, else the longest of its kind so far."""
+        if self.settings.minutes is None:
+            return True
+        needed = self._longest.get(turn.kind, 0.0)
+        if turn.kind == "whole" and turn.pair is not None:
+            needed = 1.2 * (denoise_seconds(self.samples[turn.pair], self.plan) or 0.0)
+        return time.monotonic() - self._started + needed <= 60 * self.settings.minutes
+
+    def _variant(self, pair: Pair, whole: bool) -> Variant:
+        """A method at work, warmed up; built once for single steps, and once for whole trajectories."""
+        if (*pair, whole) not in self._variants:
+            variant = self._build(*pair, self.plan if whole else sampling_plan(self.plan.steps))
+            variant.run(WARM_UP_STEPS)
+            self._variants[(*pair, whole)] = variant
+        return self._variants[(*pair, whole)]
+
+    def _sample(self, pair: Pair) -> None:
+        variant = self._variant(pair, False)
+        if not self.samples[pair].full_ms:
+            self._count(pair, variant)
+        self._book_sample(pair, variant.run(self.settings.sampled_steps))
+
+    def _run_whole(self, pair: Pair) -> None:
+        timing = self._variant(pair, True).run(self.plan.steps)
+        self.samples[pair].whole_seconds.append(sum(timing.milliseconds) / 1000)
 
     def _build(self, method: str, compiled: bool, plan: Plan) -> Variant:
         backend = self.settings.backend if compiled else None
         return Variant(method, plan, self.transformer, self.inputs, proxy=self.settings.proxy, backend=backend)
 
-    def _count(self, pair: tuple[str, bool], variant: Variant) -> None:
+    def _count(self, pair: Pair, variant: Variant) -> None:
         """Blocks and host synchronisations. Blocks are counted once, eagerly: counting would disturb compiled ones."""
         method, _ = pair
         if method not in self._blocks:
             counted = self._build(method, False, sampling_plan(self.plan.steps))
-            self._blocks[method] = counted.count_blocks(WARM_UP_STEPS)
+            self._blocks[method] = counted.count_blocks(COUNTED_STEPS)
         sample = self.samples[pair]
         sample.blocks_full, sample.blocks_reused = self._blocks[method]
         sample.syncs_per_step = variant.count_syncs(WARM_UP_STEPS)
 
-    def _book_sample(self, pair: tuple[str, bool], timing: Timing) -> None:
+    def _book_sample(self, pair: Pair, timing: Timing) -> None:
         sample = self.samples[pair]
         for is_full, milliseconds in zip(timing.kinds, timing.milliseconds, strict=True):
             (sample.full_ms if is_full or pair[0] == "plain" else sample.reused_ms).append(milliseconds)
@@ -201,19 +242,10 @@ class LatencyRun:
     def _time_host(self) -> None:
         self.host = host_microseconds(self.settings.proxy)
 
-    def _has_time(self, phase: str) -> bool:
-        """Whether the next turn, if it takes as long as the longest of its kind so far, ends in time."""
-        if self.settings.minutes is None:
-            return True
-        kind = phase.rsplit(", ", 1)[-1]
-        known = [seconds for name, seconds in self._longest.items() if name == phase or name.endswith(f", {kind}")]
-        needed = self._longest.get(phase, max(known, default=0.0))
-        return time.monotonic() - self._started + needed <= 60 * self.settings.minutes
-
-    def save(self) -> dict[str, Any]:
+    def save(self, finished: bool) -> dict[str, Any]:
         """Write what is known by now."""
         without_proxy = {name: method.without_proxy for name, method in METHODS.items() if method.without_proxy}
-        measured = [sample for sample in self.samples.values() if sample.full_ms]
+        measured = [sample for sample in self.samples.values() if sample.full_ms or sample.note]
         settings = asdict(self.settings) | {"replay": str(self.settings.replay) if self.settings.replay else None}
         data: dict[str, Any] = {
             "kind": latency_result.KIND,
@@ -225,7 +257,7 @@ class LatencyRun:
                 "threads": torch.get_num_threads(),
                 "clock": clock_name(self.device),
             },
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {"galaxydit": __version__} | {name: _version(name) for name in PACKAGES},
             "settings": settings
             | {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)},
             "model": asdict(self.preset) | {"tokens": self.size.tokens, "dtype": self.settings.dtype},
@@ -233,13 +265,13 @@ class LatencyRun:
             "rows": [latency_result.row_to(row) for row in rows_from(measured, self.plan, without_proxy)],
             "once": self.once,
             "host_microseconds_per_call": self.host,
-            "finished": self.finished,
+            "finished": finished,
         }
         latency_result.save(self.out, data)
         return data
 
 
-def _label(pair: tuple[str, bool]) -> str:
+def _label(pair: Pair) -> str:
     return f"{pair[0]} ({'compiled' if pair[1] else 'eager'})"
 
 

@@ -59,6 +59,9 @@ def caption(data: dict[str, Any]) -> str:
     parts = [f"{name.replace('_', ' ')} {value:.2f} s" for name, value in data["once"].items() if value is not None]
     if parts:
         text += f" Beside the denoising: {', '.join(parts)}."
+    for row in data["rows"]:
+        if row["note"]:
+            text += f" {row['method']} ({'compiled' if row['compiled'] else 'eager'}) failed: {row['note']}."
     if not data["finished"]:
         text += " The run ended early: what is missing was not measured."
     return text

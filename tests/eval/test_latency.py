@@ -11,7 +11,7 @@ import torch
 from galaxydit.cli import main
 from galaxydit.eval.latency import LatencyRun, LatencySettings
 from galaxydit.eval.latency_clock import SyncCounter
-from galaxydit.eval.latency_methods import METHODS
+from galaxydit.eval.latency_methods import METHODS, Method
 from galaxydit.eval.latency_models import (
     PRESETS,
     SIZES,
@@ -91,6 +91,7 @@ def test_every_method_has_a_row_whose_fraction_is_the_forced_one(tmp_path: Path)
         assert (row["reused_ms"] is None) == (name == "plain")
         assert row["syncs_per_step"] is None, "a CPU has nobody to wait for"
         assert row["peak_bytes"] is None
+        assert row["note"] is None
     assert rows["plain"]["speedup"] == 1.0
     assert rows["plain"]["bytes_held"] == 0
     latent, hidden = 4 * 16 * 2 * 4 * 4, 4 * 8 * 32
@@ -156,6 +157,22 @@ def test_a_run_without_time_left_keeps_what_it_has(tmp_path: Path) -> None:
     assert [row["method"] for row in data["rows"]] == ["plain", "galaxydit output"]
     assert not data["finished"]
     assert "ended early" in markdown(load(tmp_path / "run.json"))
+
+
+def test_a_method_that_fails_gets_a_note_and_the_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    monkeypatch.setitem(METHODS, "SeaCache", Method(fail, essential=True))
+    settings = replace(QUICK, methods=("SeaCache", "plain"))
+    data = LatencyRun(settings, tmp_path / "run.json").measure()
+    check(data, SCHEMA, SCHEMA)
+    sea, plain = data["rows"]
+    assert (sea["full_ms"], sea["speedup"]) == (None, None)
+    assert plain["speedup"] == 1.0
+    assert "SeaCache (eager) failed: OutOfMemoryError: tried to allocate 2 GiB" in markdown(data)
 
 
 def test_the_command_writes_json_and_shows_it_again_as_markdown(
