@@ -129,8 +129,13 @@ class Engine:
                     call.blocks_run = self.blocks
                     self._keep(call, output)
                 return output
-        sample = predict(call.state.history[call.branch], call.info.sigma, self.config.order)
+        sample = self._predict(call)
         return (sample,) if kwargs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
+
+    def _predict(self, call: Call) -> Tensor:
+        """What reuse gives for this call's branch."""
+        history = call.state.history[call.branch]
+        return predict(history, call.info.sigma, self.config.order, self.config.slope)
 
     def _reuses(self, call: Call) -> bool:
         """Whether this branch is reused now: decided, and there is something to reuse."""
@@ -152,7 +157,7 @@ class Engine:
         else:
             kept = (output[0] if isinstance(output, tuple) else output.sample).clone()
         if self.config.plan is not None and self.config.plan.error_map is None and history.get(call.branch):
-            guess = predict(history[call.branch], call.info.sigma, self.config.order)
+            guess = self._predict(call)
             call.state.errors[call.branch] = self._agree(relative_l2(kept, guess))
         anchor = (call.info.sigma, kept)
         history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
@@ -249,7 +254,7 @@ class Engine:
             return output
         hidden = args[0] if args else kwargs["hidden_states"]
         if is_last:
-            return hidden + predict(call.state.history[call.branch], call.info.sigma, self.config.order)
+            return hidden + self._predict(call)
         return hidden
 
     @beside_the_model
