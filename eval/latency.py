@@ -88,7 +88,7 @@ class LatencySettings:
         names = [name for name in (self.methods or METHODS) if METHODS[name].is_available]
         missing = [name for name in self.methods or () if not METHODS[name].is_available]
         if missing:
-            raise ValueError(f"methods has {', '.join(missing)}, which is not installed: pip install the bench extra")
+            raise ValueError(f"methods has {', '.join(missing)}, not installed: pip install 'galaxydit[bench]'")
         pairs = [(name, mode) for mode in self.modes for name in names]
         return sorted(pairs, key=lambda pair: not METHODS[pair[0]].essential)
 

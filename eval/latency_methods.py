@@ -5,7 +5,7 @@ gets the latents and the timestep of the step before, and any method then measur
 ones, and any method then measures a large change. So each runs its own code, decision included, along the same plan.
 """
 
-import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -76,9 +76,8 @@ def _sea_cache(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> At
 
 
 def _cache_dit(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
+    os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "WARNING")  # read when it is imported
     import cache_dit
-
-    logging.getLogger("CACHE_DIT").setLevel(logging.WARNING)
 
     def config() -> cache_dit.DBCacheConfig:
         return cache_dit.DBCacheConfig(

@@ -101,13 +101,13 @@ def build_table(rows: "list[Row]") -> Table:
     """The rows for a terminal: medians alone, and no column that would be empty."""
     from galaxydit.eval.latency_table import HEADINGS, cells
 
-    columns = [list(column) for column in zip(*(cells(row, quartiles=False) for row in rows), strict=True)]
+    texts = [cells(row, quartiles=False) for row in rows]
+    shown = [index for index in range(2, len(HEADINGS)) if any(text[index] for text in texts)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    shown = []
-    for index, (heading, column) in enumerate(zip(HEADINGS, columns, strict=False)):
-        if any(column):
-            table.add_column("\n".join(heading.split()), justify="left" if index < 2 else "right", no_wrap=index > 0)
-            shown.append(column)
-    for texts in zip(*shown, strict=True):
-        table.add_row(*texts)
+    table.add_column("", min_width=14)
+    for index in shown:
+        table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
+    for text in texts:
+        name = text[0] if text[1] == "eager" else f"{text[0]}, {text[1]}"
+        table.add_row(name, *(text[index] for index in shown))
     return table

@@ -1,0 +1,99 @@
+"""What only an accelerator can tell: host synchronisations, memory, events; skipped where there is none.
+
+No time is asserted here: the times are in the JSON that `galaxydit latency` writes.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from galaxydit.eval.latency import LatencyRun, LatencySettings
+from galaxydit.eval.latency_models import PRESETS, VideoSize, build_inputs, build_transformer
+from galaxydit.eval.latency_plan import sampling_plan
+from galaxydit.eval.latency_variant import Variant
+from galaxydit.proxies import PIECE, relative_l1
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+TINY = LatencySettings(
+    steps=12, sampled_steps=6, repeats=1, device="cuda", dtype="bfloat16", modes=(False, True), host=False
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """A tiny run of all methods, eager and compiled."""
+    out = tmp_path_factory.mktemp("latency") / "run.json"
+    data = LatencyRun(TINY, out).measure()
+    assert data == json.loads(out.read_text())
+    return data
+
+
+def rows(run: dict, compiled: bool) -> dict[str, dict]:
+    return {row["method"]: row for row in run["rows"] if row["compiled"] == compiled}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_row_is_complete(run: dict, compiled: bool):
+    for name, row in rows(run, compiled).items():
+        assert row["note"] is None, f"{name}: {row['note']}"
+        for field in ("full_ms", "syncs_per_step", "denoise_seconds", "speedup", "peak_bytes", "bytes_held"):
+            assert row[field] is not None, (name, field)
+    assert run["device"]["clock"] == "CUDA events"
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_plugin_makes_the_host_wait_once_a_step_for_the_proxy_and_never_without(run: dict, compiled: bool):
+    found = {name: row["syncs_per_step"] for name, row in rows(run, compiled).items()}
+    for reuse in ("output", "residual"):
+        assert found[f"galaxydit {reuse}"] <= found["plain"] + 1
+        assert found[f"galaxydit {reuse}, no proxy"] <= found["plain"]
+
+
+def test_the_distance_is_right_and_allocates_one_piece():
+    previous = torch.randn(1, 4 * PIECE, device="cuda", dtype=torch.bfloat16)
+    current = torch.randn_like(previous)
+    change, size = (current - previous).abs().double().mean(), previous.abs().double().mean()
+    expected = (change / size).item()
+    del change, size
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    distance = relative_l1(current, previous).item()
+    allocated = torch.cuda.max_memory_allocated() - before
+    assert distance == pytest.approx(expected, rel=1e-4)
+    assert allocated <= 2.1 * PIECE * previous.element_size()
+
+
+def test_output_reuse_adds_no_more_than_the_proxy_to_the_peak():
+    """At 3,600 tokens of the 1.3B width: the proxy, and latents that are small beside it."""
+    preset, size, device = replace(PRESETS["1.3B"], blocks=4), VideoSize(640, 384, 13), torch.device("cuda")
+    transformer = build_transformer(preset, device, torch.bfloat16)
+    inputs = build_inputs(preset, size, device, torch.bfloat16)
+    peaks = {}
+    for method in ("plain", "galaxydit output"):
+        variant = Variant(method, sampling_plan(50), transformer, inputs, proxy="block_residual")
+        variant.run(4)
+        peaks[method] = variant.run(4).peak_bytes or 0
+    hidden = size.tokens * 1536 * 2
+    latents = 5 * 2 * torch.Size(size.latent_shape).numel()
+    assert peaks["galaxydit output"] - peaks["plain"] <= 2 * hidden + latents
+
+
+def test_the_true_shape_runs(tmp_path: Path):
+    """Wan2.1-1.3B at 32,760 tokens, one method; seconds on a recent card."""
+    settings = replace(
+        TINY,
+        model="1.3B",
+        size="480p",
+        steps=50,
+        sampled_steps=4,
+        methods=("plain", "galaxydit output", "galaxydit output, no proxy"),
+        modes=(False,),
+        whole=False,
+    )
+    data = LatencyRun(settings, tmp_path / "run.json").measure()
+    assert data["model"]["tokens"] == 32_760
+    assert [row["note"] for row in data["rows"]] == [None] * 3
