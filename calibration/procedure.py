@@ -17,7 +17,8 @@ from galaxydit.calibration.provenance import conditions_of
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import DECAY, choose_target, mean_distances
+from galaxydit.calibration.replay import DECAY, mean_distances
+from galaxydit.calibration.search import choose_target
 from galaxydit.calibration.store import Progress, Store, work_through
 from galaxydit.calibration.verify import Verified, verify_prompt, with_measurements
 from galaxydit.config import FEW_STEPS, Config

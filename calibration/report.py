@@ -69,13 +69,12 @@ def _targets(calibration: Calibration) -> str:
                 _number(target.psnr_db, "{:.2f}"),
                 _number(target.fixed_psnr_db, "{:.2f}"),
                 _number(target.expected_error, "{:.3f}"),
-                _number(target.threshold, "{:.3g}"),
                 f"{target.warmup:.0%}",
                 target.max_consecutive,
             ]
         )
     heads = ["asked for", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "fixed schedule, dB"]
-    return _table([*heads, "largest expected error", "threshold", "warm-up", "cap"], rows)
+    return _table([*heads, "largest expected error", "warm-up", "cap"], rows)
 
 
 def _ranking(calibration: Calibration) -> str:

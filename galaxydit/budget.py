@@ -1,16 +1,16 @@
-"""The decision with a plan: a threshold in units of expected error, found anew after each full step so that the budget
-of full steps is spent exactly. Pure functions of plain numbers.
+"""The decision with a plan: full steps lie where the calibration found them best, moved by the sample's own signal, and
+there are exactly as many as the budget holds. Pure functions of plain numbers.
 """
 
 import math
 from dataclasses import replace
 
 from galaxydit.config import Config
-from galaxydit.controller import ControllerState, Decision, Observation, must_compute
-from galaxydit.plan import Plan, RiskAhead, added_amount, find_threshold, step_weights
+from galaxydit.controller import ControllerState, Decision, Observation, must_compute, warmup_steps
+from galaxydit.plan import Plan, place_full_steps
 
 CAP = "cap on consecutive reuse"
-RATE_RANGE = (0.25, 4.0)
+PACE_RANGE = (0.25, 4.0)
 
 
 def decide_with_plan(
@@ -19,48 +19,69 @@ def decide_with_plan(
     """Decide one step under `config.plan` and return the state for the next.
 
     1. Warm-up, last steps, a missing distance: computed.
-    2. The expected error is above `max_error`: computed.
+    2. The expected error is above `max_error`: computed. Without a speedup, all else is reused.
     3. The budget is spent: reused. As many steps left as full steps to spend: computed.
-    4. Otherwise reused while the expected error of this step, weighted by what it does to the final latent, stays below
-       the threshold that would spend the remaining budget on the remaining steps, were they to go as in the calibration
-       at this sample's own pace.
+    4. Otherwise the next full step is due when this sample has covered, at its own pace, the distance that the planned
+       schedule has between its last full step and its next (`due_distance`).
     """
     plan = config.plan
     if plan is None:
         raise ValueError("config.plan is None; call galaxydit.controller.decide")
     sigmas = observation.sigmas or _even_sigmas(observation.steps)
+    step, distance = observation.step, observation.distance
     state = _observe(observation, state, plan, sigmas)
     forced = must_compute(observation, state, config)
-    distance = observation.distance
     if distance is None or not math.isfinite(distance):
-        return _full(state, forced or "no distance", math.inf, None)
-    sigma = sigmas[observation.step]
-    accumulated = state.accumulated + added_amount(plan.error_map, distance, sigma)
-    expected = expected_error(plan, state, accumulated, sigma)
+        return _full(state, step, forced or "no distance", math.inf, None)
+    accumulated = state.accumulated + added_amount(plan, distance, sigmas[step])
+    expected = expected_error(plan, state, accumulated, sigmas[step])
     if forced is not None and forced != CAP:
-        return _full(state, forced, accumulated, expected)
+        return _full(state, step, forced, accumulated, expected)
     if plan.max_error is not None and expected is not None and expected > plan.max_error:
-        return _full(state, "expected error above max_error", accumulated, expected)
-    free = observation.steps - config.keep_last - observation.step
-    left = _full_steps_left(plan, state, observation, config)
+        return _full(state, step, "expected error above max_error", accumulated, expected)
+    if plan.speedup is None:
+        if expected is None or forced == CAP:
+            return _full(state, step, forced or "error not yet known", accumulated, expected)
+        return _reuse(state, "expected error below max_error", accumulated, expected)
+    left = plan.full_steps(observation.steps) - state.full - config.keep_last
     if left <= 0:
         return _reuse(state, "budget is spent", accumulated, expected)
-    if plan.speedup is not None and left >= free:
-        return _full(state, "budget for every step left", accumulated, expected)
+    if left >= observation.steps - config.keep_last - step:
+        return _full(state, step, "budget for every step left", accumulated, expected)
     if forced == CAP:
-        return _full(state, forced, accumulated, expected)
-    if plan.speedup is None:
-        if expected is None:
-            return _full(state, "error not yet known", accumulated, expected)
-        return _reuse(state, "expected error below max_error", accumulated, expected)
-    weights = step_weights(sigmas, plan.decay)
-    if state.threshold is None:
-        ahead = _look_ahead(plan, state, observation, config, sigmas, weights, accumulated)
-        state = replace(state, threshold=find_threshold(ahead, left))
-    risk = (accumulated if expected is None or plan.error_map is None else expected) * weights[observation.step]
-    if state.threshold is not None and risk < state.threshold:
-        return _reuse(state, "below threshold", accumulated, expected)
-    return _full(state, "above threshold", accumulated, expected)
+        return _full(state, step, forced, accumulated, expected)
+    moved = plan.follow * accumulated + (1 - plan.follow) * usual_distance(plan, state, sigmas, step)
+    if moved < due_distance(plan, state, sigmas, warmup_steps(observation.steps, config.warmup)):
+        return _reuse(state, "next full step not yet due", accumulated, expected)
+    return _full(state, step, "full step due", accumulated, expected)
+
+
+def due_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], warmup: int) -> float:
+    """The distance since the last full step at which the next one is due.
+
+    The schedule says how far apart its last full step and its next are on the calibration's clock. What is left of it
+    is stretched over what is left of the way, as full steps may have come earlier or later than planned; and it is
+    scaled by the pace of this sample. A full step is due from half a step before its place on.
+    """
+    schedule = place_full_steps(plan, sigmas, warmup)
+    following = min(state.full, len(schedule) - 1)
+    before, after = schedule[max(0, following - 1)], schedule[following]
+    clock = _clock(plan, sigmas)
+    planned = 0.5 * (clock[after - 1] + clock[after]) - clock[before]
+    whole, rest = clock[-1] - clock[before], clock[-1] - clock[state.last_full]
+    stretch = rest / whole if whole > 0 and rest > 0 else 1.0
+    return planned * stretch * _pace(plan, state)
+
+
+def usual_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], step: int) -> float:
+    """The distance since the last full step that the calibration leads to expect at the pace of this sample."""
+    clock = _clock(plan, sigmas)
+    return (clock[step] - clock[state.last_full]) * _pace(plan, state)
+
+
+def _clock(plan: Plan, sigmas: tuple[float, ...]) -> list[float]:
+    """Distance covered at each step on the calibration's clock; without a calibration all steps are alike."""
+    return [plan.covered(sigma) for sigma in sigmas] if plan.clock else [float(index) for index in range(len(sigmas))]
 
 
 def expected_error(plan: Plan, state: ControllerState, accumulated: float, sigma: float) -> float | None:
@@ -70,6 +91,22 @@ def expected_error(plan: Plan, state: ControllerState, accumulated: float, sigma
     return accumulated if plan.error_map.accumulate == "errors" else plan.error_map(accumulated, sigma)
 
 
+def added_amount(plan: Plan, distance: float, sigma: float) -> float:
+    """What one step adds to the amount accumulated since the last full step: its distance, or its mapped error."""
+    if plan.error_map is not None and plan.error_map.accumulate == "errors":
+        return plan.error_map(distance, sigma)
+    return distance
+
+
+def _pace(plan: Plan, state: ControllerState) -> float:
+    """Distance of this sample by that of the calibration's; without a calibration, the recent amount of one step."""
+    if not plan.clock:
+        return state.recent or 0.0
+    if state.usual <= 0:
+        return 1.0
+    return min(PACE_RANGE[1], max(PACE_RANGE[0], state.observed / state.usual))
+
+
 def _observe(
     observation: Observation, state: ControllerState, plan: Plan, sigmas: tuple[float, ...]
 ) -> ControllerState:
@@ -77,52 +114,20 @@ def _observe(
     if not state.started:
         # A second transformer takes over in the middle: it counts as if its share of the budget had been spent so far.
         done = plan.full_steps(observation.steps) * observation.step / observation.steps
-        state = replace(state, started=True, full=round(done))
+        state = replace(state, started=True, full=round(done), last_full=observation.step)
     if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):
         errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance
         state = replace(state, error_sum=errors, distance_sum=distances, ratio=errors / distances)
     distance = observation.distance
     if distance is None or not math.isfinite(distance) or observation.step == 0:
         return state
-    usual = plan.usual_distance(sigmas[observation.step - 1], sigmas[observation.step])
-    count = state.seen + 1
-    recent = distance if state.recent is None else 0.8 * state.recent + 0.2 * distance
+    before, now = sigmas[observation.step - 1], sigmas[observation.step]
+    amount = added_amount(plan, distance, now)
     return replace(
-        state, seen=count, recent=recent, observed=state.observed + distance, usual=state.usual + (usual or 0.0)
-    )
-
-
-def _full_steps_left(plan: Plan, state: ControllerState, observation: Observation, config: Config) -> int:
-    """Full steps that may still be taken before the last, always full ones."""
-    last = config.keep_last if plan.speedup is not None else 0
-    return plan.full_steps(observation.steps) - state.full - last
-
-
-def _look_ahead(
-    plan: Plan,
-    state: ControllerState,
-    observation: Observation,
-    config: Config,
-    sigmas: tuple[float, ...],
-    weights: tuple[float, ...],
-    accumulated: float,
-) -> RiskAhead:
-    first, end = observation.step, observation.steps - config.keep_last
-    pace = 1.0
-    if state.usual > 0:
-        pace = min(RATE_RANGE[1], max(RATE_RANGE[0], state.observed / state.usual))
-    ahead = []
-    for step in range(first, end):
-        usual = plan.usual_distance(sigmas[step - 1], sigmas[step])
-        ahead.append((state.recent or 0.0) if usual is None else pace * usual)
-    return RiskAhead(
-        accumulated,
-        state.consecutive,
-        tuple(ahead),
-        weights[first:end],
-        sigmas[first:end],
-        config.max_consecutive,
-        plan.error_map,
+        state,
+        recent=amount if state.recent is None else 0.8 * state.recent + 0.2 * amount,
+        observed=state.observed + distance,
+        usual=state.usual + plan.covered(now) - plan.covered(before),
     )
 
 
@@ -132,10 +137,10 @@ def _even_sigmas(steps: int) -> tuple[float, ...]:
 
 
 def _full(
-    state: ControllerState, reason: str, accumulated: float, expected: float | None
+    state: ControllerState, step: int, reason: str, accumulated: float, expected: float | None
 ) -> tuple[Decision, ControllerState]:
     tested = accumulated if math.isfinite(accumulated) else 0.0
-    after = replace(state, accumulated=0.0, consecutive=0, full=state.full + 1, threshold=None, tested_distance=tested)
+    after = replace(state, accumulated=0.0, consecutive=0, full=state.full + 1, last_full=step, tested_distance=tested)
     return Decision(False, reason, accumulated, expected), after
 
 

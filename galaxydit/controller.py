@@ -32,16 +32,15 @@ class Observation:
 class ControllerState:
     """What the controller carries from step to step: distance since the last full step, and reused steps in a row.
 
-    The rest serves a plan: full steps so far, the threshold until the next full step, the pace of this sample (distance
-    observed, and usual for the same steps), and the ratio of true errors to distances learned so far.
+    The rest serves a plan: full steps so far and the last of them, the pace of this sample (distance observed, and
+    usual for the same steps), and the ratio of true errors to distances learned so far.
     """
 
     accumulated: float = 0.0
     consecutive: int = 0
     started: bool = False
     full: int = 0
-    threshold: float | None = None
-    seen: int = 0
+    last_full: int = 0
     observed: float = 0.0
     usual: float = 0.0
     recent: float | None = None

@@ -53,7 +53,9 @@ class Curve:
             raise GalaxyDiTError("distances starts with 0, allowed are numbers above 0; calibrate again")
         for value in self.spread:
             if not math.isfinite(value) or value < 0:
-                raise GalaxyDiTError(f"spread holds {value!r}, allowed are finite numbers of at least 0")
+                raise GalaxyDiTError(
+                    f"spread holds {value!r}, allowed are finite numbers of at least 0; calibrate again"
+                )
 
     def __call__(self, distance: float) -> float:
         """The expected relative error: a straight line from the origin to the first knot, and on in proportion after

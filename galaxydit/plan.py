@@ -1,13 +1,12 @@
-"""What a planned acceleration aims at, and the look ahead that finds the threshold for it. Pure Python numbers."""
+"""What a planned acceleration aims at, and where it would place the full steps. Pure Python numbers."""
 
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 
 from galaxydit.error_map import ErrorMap
 from galaxydit.errors import GalaxyDiTError
-
-SEARCH_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -16,12 +15,14 @@ class Plan:
 
     Attributes:
         speedup: block evaluations without the plugin / with it, at least 1; None for no budget.
-        max_error: largest expected relative error of a reused step, above 0; None for no limit.
+        max_error: largest expected relative error of a reused step, at least 0; None for no limit.
         error_map: expected error of the guided prediction by proxy distance and sigma; None learns one ratio online.
         sigmas: noise levels of the calibrated steps, falling; empty without a calibration.
         clock: mean proxy distance covered from the first step to each of `sigmas`, never falling.
-        decay: how much more an early error weighs than a late one, in [0, 1]: weights fall linearly from 1 + decay to
-            1 - decay over the run (propagation weighting, arXiv 2609.36433).
+        schedule: noise levels of the full steps that served the calibration's samples best, falling; empty without one.
+        follow: how far this sample's own signal moves the full steps, in [0, 1]: 0 keeps the schedule, 1 goes by the
+            distance alone.
+        decay: for a plan without a schedule, how much more an early error weighs than a late one, see `step_weights`.
         reused_cost: block evaluations of a reused step / those of a full one, in [0, 1).
     """
 
@@ -30,6 +31,8 @@ class Plan:
     error_map: ErrorMap | None = None
     sigmas: tuple[float, ...] = ()
     clock: tuple[float, ...] = ()
+    schedule: tuple[float, ...] = ()
+    follow: float = 1.0
     decay: float = 0.5
     reused_cost: float = 0.0
 
@@ -38,6 +41,7 @@ class Plan:
             raise GalaxyDiTError("speedup and max_error are both None; pass one of them, for example speedup=2.0")
         _check("speedup", self.speedup, 1.0, math.inf)
         _check("max_error", self.max_error, 0.0, math.inf)
+        _check("follow", self.follow, 0.0, 1.0)
         _check("decay", self.decay, 0.0, 1.0)
         _check("reused_cost", self.reused_cost, 0.0, 1.0)
         if len(self.sigmas) != len(self.clock):
@@ -52,20 +56,16 @@ class Plan:
         """How many of `steps` are computed in full to meet the speedup; all of them without one."""
         if self.speedup is None:
             return steps
-        return round(steps * (1 / self.speedup - self.reused_cost) / (1 - self.reused_cost))
+        share = (1 / self.speedup - self.reused_cost) / (1 - self.reused_cost)
+        return max(2, min(steps, round(steps * share)))
 
-    def usual_distance(self, sigma: float, next_sigma: float) -> float | None:
-        """Mean proxy distance between two noise levels in the calibration; None without one.
+    def covered(self, sigma: float) -> float:
+        """Mean proxy distance from the first step to a noise level in the calibration; 0 without one.
 
-        Interpolates the covered distance in sigma, so that it holds for other step counts and flow shifts.
+        Interpolated in sigma, so that it holds for other step counts and flow shifts.
         """
-        if not self.sigmas:
-            return None
-        return max(0.0, self._covered(next_sigma) - self._covered(sigma))
-
-    def _covered(self, sigma: float) -> float:
-        if sigma >= self.sigmas[0]:
-            return self.clock[0]
+        if not self.sigmas or sigma >= self.sigmas[0]:
+            return self.clock[0] if self.clock else 0.0
         if sigma <= self.sigmas[-1]:
             return self.clock[-1]
         right = bisect_left(self.sigmas, -sigma, key=lambda value: -value)
@@ -83,8 +83,9 @@ def _check(field: str, value: float | None, low: float, high: float) -> None:
 def step_weights(sigmas: tuple[float, ...], decay: float) -> tuple[float, ...]:
     """What an error at each step weighs in the final latent, with mean 1.
 
-    A flow-matching step adds (next sigma - sigma) times the prediction, so an error counts by the size of its step, and
-    by what is still to come after it.
+    A flow-matching step adds (next sigma - sigma) times the prediction, so an error counts by the size of its step; and
+    an early one counts more, as all later steps build on it: a factor that falls linearly from 1 + decay to 1 - decay
+    (propagation weighting, arXiv 2609.36433).
     """
     ends = (*sigmas[1:], 0.0)
     last = max(1, len(sigmas) - 1)
@@ -96,91 +97,47 @@ def step_weights(sigmas: tuple[float, ...], decay: float) -> tuple[float, ...]:
     return tuple(value / mean for value in raw) if mean > 0 else (1.0,) * len(raw)
 
 
-def find_threshold(risks: "RiskAhead", full_steps: int) -> float:
-    """The threshold on weighted expected error with which the steps ahead take `full_steps` full steps.
+@lru_cache(maxsize=64)
+def place_full_steps(plan: Plan, sigmas: tuple[float, ...], warmup_steps: int) -> tuple[int, ...]:
+    """The full steps of the budget as they are meant to lie, rising, first and last step among them.
 
-    It lies between the risk at which the first full step is due and the risk just before it, so that a sample may be a
-    little faster or slower than expected without a change of plan.
+    With a calibrated schedule: its noise levels, stretched to this number of full steps, at the steps nearest to them.
+    Without one: the warm-up, then equal shares of the sum of sqrt(weight), which is optimal where the error of a linear
+    prediction grows with the square of the gap (an interval of L steps then costs weight * L^3).
     """
-    low, high = 0.0, risks.largest()
-    for _ in range(SEARCH_STEPS):
-        middle = 0.5 * (low + high)
-        if risks.play(middle)[0] > full_steps:
-            low = middle
-        else:
-            high = middle
-    _, before, due = risks.play(high)
-    return math.sqrt(before * due) if before > 0 and due < math.inf else max(high, before)
+    steps, count = len(sigmas), plan.full_steps(len(sigmas))
+    if plan.schedule:
+        last = len(plan.schedule) - 1
+        levels = [_interpolate(plan.schedule, last * index / max(1, count - 1)) for index in range(count)]
+        places = [_place(sigmas, level) for level in levels]
+    else:
+        first = min(warmup_steps, count - 1)
+        roots = [math.sqrt(max(0.0, weight)) for weight in step_weights(sigmas, plan.decay)]
+        sums = [sum(roots[first : index + 1]) for index in range(steps)]
+        shares = [sums[-1] * (index + 1) / (count - first) for index in range(count - first)]
+        places = [float(index) for index in range(first)]
+        places += [_place(tuple(-value for value in sums), -share) for share in shares]
+    chosen: list[int] = []
+    for index, place in enumerate(places):
+        low = chosen[-1] + 1 if chosen else 0
+        chosen.append(min(max(round(place), low), steps - count + index))
+    chosen[0] = 0
+    chosen[-1] = steps - 1
+    return tuple(chosen)
 
 
-@dataclass(frozen=True)
-class RiskAhead:
-    """The steps to come as they are expected: weighted error if reused, by distance since the last full step.
-
-    Attributes:
-        start: distance already covered since the last full step, the coming step included.
-        consecutive: reused steps in a row so far.
-        distances: expected distance of each step to come (the first is part of `start`).
-        weights: weight of an error at each step.
-        sigmas: noise level of each.
-        cap: most reused steps in a row.
-        error_map: expected error; None for one in proportion to distance.
-    """
-
-    start: float
-    consecutive: int
-    distances: tuple[float, ...]
-    weights: tuple[float, ...]
-    sigmas: tuple[float, ...]
-    cap: int | None
-    error_map: ErrorMap | None
-
-    def risk(self, index: int, accumulated: float) -> float:
-        error = accumulated if self.error_map is None else self.error_map(accumulated, self.sigmas[index])
-        return error * self.weights[index]
-
-    def added(self, index: int) -> float:
-        """What a step adds to the accumulated amount: its distance, or its error where errors are summed."""
-        return added_amount(self.error_map, self.distances[index], self.sigmas[index])
-
-    def measure(self, accumulated: float, index: int) -> float:
-        if self.error_map is not None and self.error_map.accumulate == "errors":
-            return accumulated * self.weights[index]
-        return self.risk(index, accumulated)
-
-    def largest(self) -> float:
-        """A threshold that nothing ahead reaches."""
-        total = self.start
-        largest = self.measure(total, 0)
-        for index in range(1, len(self.distances)):
-            total += self.added(index)
-            largest = max(largest, self.measure(total, index))
-        return largest * 1.001 + 1e-12
-
-    def play(self, threshold: float) -> tuple[int, float, float]:
-        """Number of full steps at a threshold; the risk just before the first, and at it (infinite if there is none or
-        the cap forced it).
-        """
-        total, run, count = self.start, self.consecutive, 0
-        before, due = 0.0, math.inf
-        for index in range(len(self.distances)):
-            if index:
-                total += self.added(index)
-            risk = self.measure(total, index)
-            capped = self.cap is not None and run >= self.cap
-            if capped or risk >= threshold:
-                if count == 0 and not capped:
-                    due = risk
-                count, total, run = count + 1, 0.0, 0
-            else:
-                run += 1
-                if count == 0:
-                    before = max(before, risk)
-        return count, before, due
+def _interpolate(values: tuple[float, ...], place: float) -> float:
+    left = min(int(place), len(values) - 1)
+    right = min(left + 1, len(values) - 1)
+    return values[left] + (place - left) * (values[right] - values[left])
 
 
-def added_amount(error_map: ErrorMap | None, distance: float, sigma: float) -> float:
-    """What one step's distance adds to the amount accumulated since the last full step."""
-    if error_map is not None and error_map.accumulate == "errors":
-        return error_map(distance, sigma)
-    return distance
+def _place(falling: tuple[float, ...], value: float) -> float:
+    """Where a value lies among falling ones, as an index with a fraction."""
+    if value >= falling[0]:
+        return 0.0
+    if value <= falling[-1]:
+        return float(bisect_left(falling, -falling[-1], key=lambda item: -item))
+    right = bisect_left(falling, -value, key=lambda item: -item)
+    high, low = falling[right - 1], falling[right]
+    return right - 1 + ((high - value) / (high - low) if high > low else 0.0)

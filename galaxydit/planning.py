@@ -2,6 +2,7 @@
 unlike the calibration.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +62,7 @@ def plan_settings(
     if found is None:
         plan = Plan(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config))
         text = f"{why}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
-        return Planned(replace(config, plan=plan), None, lambda generation: [text])
+        return Planned(replace(_roomy(config, speedup), plan=plan), None, lambda generation: [text])
     target = found.target_for(speedup if speedup is not None else found.targets[0].speedup)
     settings = found.config_for(config, target)
     if threshold is not None:
@@ -73,11 +74,21 @@ def plan_settings(
             error_map=found.error_map,
             sigmas=found.conditions.sigmas,
             clock=found.clock,
+            schedule=target.schedule,
+            follow=target.follow,
             decay=target.decay,
             reused_cost=found.reused_cost,
         )
         settings = replace(settings, plan=plan)
     return Planned(settings, found, lambda generation: remarks(found, pipe, transformer, generation, speedup))
+
+
+def _roomy(config: Config, speedup: float | None) -> Config:
+    """Settings with room for the budget: warm-up takes 0.4 of its full steps at most, the cap twice the mean gap."""
+    if speedup is None:
+        return config
+    cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
+    return replace(config, warmup=min(config.warmup, 0.4 / speedup), max_consecutive=cap)
 
 
 def reused_cost(transformer: nn.Module, config: Config) -> float:

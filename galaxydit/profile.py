@@ -90,9 +90,10 @@ class Target:
 
     Attributes:
         speedup: block evaluations without the plugin / with it, at least 1.
-        warmup, max_consecutive, decay: settings found best for it, see `Config` and `Plan`.
-        threshold: mean weighted expected error at which a step is computed, in the replay.
-        expected_error: largest expected relative error of a reused step, in the replay.
+        warmup, max_consecutive, decay, follow: settings for it, see `Config` and `Plan`.
+        schedule: noise levels of the full steps with the least error on the recordings, falling; empty in a starter.
+        expected_error: largest expected relative error of a reused step, in the replay: the threshold that this speedup
+            amounts to.
         compute_fraction, psnr_db, fixed_psnr_db: measured on held-out prompts: block evaluations done, PSNR against the
             plain video, and PSNR of the same plan as one fixed schedule for all prompts. None in a starter profile.
     """
@@ -101,7 +102,8 @@ class Target:
     warmup: float
     max_consecutive: int | None
     decay: float
-    threshold: float | None = None
+    follow: float = 1.0
+    schedule: tuple[float, ...] = ()
     expected_error: float | None = None
     compute_fraction: float | None = None
     psnr_db: float | None = None
@@ -111,9 +113,11 @@ class Target:
         _check_range("speedup", self.speedup, 1, 100)
         _check_range("warmup", self.warmup, 0, 1)
         _check_range("decay", self.decay, 0, 1)
+        _check_range("follow", self.follow, 0, 1)
         if self.max_consecutive is not None:
             _check_range("max_consecutive", self.max_consecutive, 1, 10_000)
-        for name in ("threshold", "expected_error", "psnr_db", "fixed_psnr_db"):
+        check_ascending("schedule", tuple(reversed(self.schedule)), strictly=True)
+        for name in ("expected_error", "psnr_db", "fixed_psnr_db"):
             _check_range(name, getattr(self, name), 0, math.inf)
         _check_range("compute_fraction", self.compute_fraction, 0, 1)
 

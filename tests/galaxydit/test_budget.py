@@ -10,7 +10,7 @@ from galaxydit.config import Config
 from galaxydit.controller import ControllerState, Observation
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.plan import Plan, step_weights
+from galaxydit.plan import Plan, place_full_steps, step_weights
 
 LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
@@ -112,12 +112,11 @@ def test_the_covered_distance_is_interpolated_in_sigma() -> None:
     measured = plan(speedup=2.0)
     for sigmas in (shifted_sigmas(100), shifted_sigmas(50, 3.0), shifted_sigmas(30, 12.0)):
         within = [s for s in sigmas if s >= measured.sigmas[-1]]
-        total = sum(measured.usual_distance(a, b) for a, b in pairwise(within))
-        exact = measured.usual_distance(1.0, within[-1])
+        total = sum(measured.covered(b) - measured.covered(a) for a, b in pairwise(within))
+        exact = measured.covered(within[-1])
         assert total == pytest.approx(exact)
     double = shifted_sigmas(100)
-    both = measured.usual_distance(double[40], double[41]) + measured.usual_distance(double[41], double[42])
-    assert both == pytest.approx(0.1)
+    assert measured.covered(double[42]) - measured.covered(double[40]) == pytest.approx(0.1)
 
 
 def test_weights_have_mean_one_and_follow_the_size_of_the_steps() -> None:
@@ -139,3 +138,38 @@ def test_impossible_plans_are_refused(options: dict, field: str) -> None:
 def test_a_speedup_beyond_the_cost_of_reuse_is_refused() -> None:
     with pytest.raises(GalaxyDiTError, match="a reused step still costs"):
         Plan(speedup=4.0, reused_cost=0.3)
+
+
+@pytest.mark.parametrize("steps", [20, 36, 50, 80])
+@pytest.mark.parametrize(
+    "schedule", [(), shifted_sigmas(50)[:10] + shifted_sigmas(50)[10::3] + (shifted_sigmas(50)[-1],)]
+)
+def test_placed_steps_are_as_many_as_the_budget_and_rise(steps: int, schedule: tuple[float, ...]) -> None:
+    for speedup in (1.25, 2.0, 3.0):
+        placed = place_full_steps(plan(speedup=speedup, schedule=schedule), shifted_sigmas(steps), 3)
+        assert len(placed) == round(steps / speedup)
+        assert list(placed) == sorted(set(placed))
+        assert (placed[0], placed[-1]) == (0, steps - 1)
+
+
+def test_a_calibrated_schedule_is_placed_exactly_and_stays_in_sigma_under_another_shift() -> None:
+    sigmas = shifted_sigmas(50)
+    steps = (*range(5), *range(6, 48, 2), 49)
+    measured = plan(speedup=50 / len(steps), schedule=tuple(sigmas[step] for step in steps))
+    assert place_full_steps(measured, sigmas, 5) == steps
+    other = shifted_sigmas(50, 3.0)
+    for step, place in zip(steps, place_full_steps(measured, other, 5), strict=True):
+        nearest = min(abs(sigmas[step] - sigma) for sigma in other)
+        assert abs(other[place] - sigmas[step]) <= nearest + 0.1
+
+
+def test_follow_0_keeps_the_schedule_whatever_the_signal() -> None:
+    sigmas = shifted_sigmas(50)
+    schedule = tuple(sigmas[step] for step in (*range(5), *range(7, 49, 2), 49))
+    config = Config(warmup=0.1, max_consecutive=None, plan=plan(speedup=50 / 27, schedule=schedule, follow=0.0))
+    for distances in ([0.1] * 50, [0.1 + 0.09 * math.sin(step / 2) for step in range(50)]):
+        assert [s for s, (reuse, _) in enumerate(play(config, distances)) if not reuse] == [
+            *range(5),
+            *range(7, 49, 2),
+            49,
+        ]

@@ -45,7 +45,7 @@ PROFILE = Profile(
     order=1,
     reuse="output",
     reused_cost=0.04,
-    targets=(Target(1.5, 0.2, 4, 0.5, 0.1, 0.2, 0.66, 30.0, 29.0), Target(2.0, 0.1, None, 0.5)),
+    targets=(Target(1.5, 0.2, 4, 0.5, 0.75, (1.0, 0.9, 0.5), 0.2, 0.66, 30.0, 29.0), Target(2.0, 0.1, None, 0.5)),
     seconds=Seconds(0.1, 0.01, 0.01, 0.01, (1.4, 1.9), (1.4, 1.8)),
 )
 

@@ -1,0 +1,119 @@
+"""The best fixed schedule for a number of full steps, found exactly on the recorded errors."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from galaxydit.calibration.recording import CONDITIONAL, Recording
+from galaxydit.calibration.replay import (
+    DECAY,
+    LONGEST_GAP,
+    error_of_schedule,
+    mean_distances,
+    planned_config,
+    recorded_error,
+    replay,
+)
+from galaxydit.controller import warmup_steps
+from galaxydit.plan import step_weights
+from galaxydit.profile import Profile, Target
+
+WARMUP = 0.1
+WARMUP_OF_BUDGET = 0.4
+CAP_ROOM = 2
+FOLLOWS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+Array = NDArray[np.float64]
+
+
+def choose_target(
+    profile: Profile, recordings: Sequence[Recording], speedup: float, *, warmup: float = WARMUP, decay: float = DECAY
+) -> Target | None:
+    """The best schedule for a speedup on the recordings, and the settings around it; None where there is none."""
+    # The warm-up leaves room: at most 0.4 of the full steps belong to it.
+    draft = Target(speedup, min(warmup, WARMUP_OF_BUDGET / speedup), None, decay)
+    config = planned_config(profile, draft, speedup)
+    if config is None or config.plan is None:
+        return None
+    sigmas = recordings[0].sigmas
+    count = config.plan.full_steps(len(sigmas))
+    try:
+        schedule, _ = best_schedule(
+            recordings, count, profile.order, decay, warmup=warmup_steps(len(sigmas), draft.warmup)
+        )
+    except ValueError:
+        return None
+    widest = max(int(gap) for gap in np.diff(schedule)) - 1
+    target = replace(draft, schedule=tuple(sigmas[step] for step in schedule), max_consecutive=widest + CAP_ROOM)
+    final = planned_config(profile, target, speedup)
+    if final is None:
+        return None
+    played = replay(sigmas, mean_distances(recordings, profile.proxy), final)
+    target = replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
+    return min((replace(target, follow=follow) for follow in FOLLOWS), key=lambda t: _cost(profile, recordings, t))
+
+
+def _cost(profile: Profile, recordings: Sequence[Recording], target: Target) -> float:
+    """Mean weighted error when each recording is replayed with its own signal."""
+    config = planned_config(profile, target, target.speedup)
+    if config is None:
+        return math.inf
+    costs = []
+    for recording in recordings:
+        full = replay(recording.sigmas, recording.distances[CONDITIONAL][profile.proxy], config).full
+        costs.append(error_of_schedule(recording, full, profile.order, target.decay))
+    return round(float(np.mean(costs)), 9)
+
+
+def best_schedule(
+    recordings: Sequence[Recording], full_steps: int, order: int, decay: float = DECAY, *, warmup: int = 1
+) -> tuple[tuple[int, ...], float]:
+    """The steps to compute, first and last included, and their weighted mean error (see `error_of_schedule`).
+
+    The first `warmup` steps are computed; the others are where they serve best.
+
+    What a run of reused steps costs depends on the two full steps before it, so that dynamic programming over pairs of
+    neighbouring full steps finds the optimum among all schedules without a gap of more than 8 steps.
+    """
+    steps = recordings[0].steps
+    cost = gap_costs(recordings, order, decay)
+    widest = cost.shape[2] - 1
+    # best[before, gap]: least cost of a schedule whose last full steps are `at` and `at - gap`, for each `at` in turn.
+    best: dict[tuple[int, int, int], tuple[float, tuple[int, ...]]] = {(0, 0, 1): (0.0, (0,))}
+    for at in range(steps - 1):
+        for gap_before in range(widest + 1):
+            for used in range(1, full_steps):
+                state = best.get((at, gap_before, used))
+                if state is None:
+                    continue
+                for gap in range(1, 2 if at + 1 < warmup else min(widest, steps - 1 - at) + 1):
+                    total = state[0] + cost[at, gap_before, gap]
+                    key = (at + gap, gap, used + 1)
+                    known = best.get(key)
+                    if known is None or total < known[0]:
+                        best[key] = (total, (*state[1], at + gap))
+    ends = [best[key] for key in best if key[0] == steps - 1 and key[2] == full_steps]
+    if not ends:
+        raise ValueError(f"{full_steps} full steps of {steps} leave gaps of more than {widest} steps")
+    total, schedule = min(ends)
+    return schedule, total / steps
+
+
+def gap_costs(recordings: Sequence[Recording], order: int, decay: float) -> Array:
+    """`(step, gap before, gap)`: mean cost of reusing all steps between a full step and the one `gap` steps later."""
+    steps = recordings[0].steps
+    weights = step_weights(recordings[0].sigmas, decay)
+    costs = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
+    for at in range(steps):
+        for before in range(0, min(LONGEST_GAP, at) + 1):
+            total = 0.0
+            for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
+                step = at + gap - 1
+                older = at - before if before else -1
+                errors = [recorded_error(recording, step, at, older, order) for recording in recordings]
+                total += weights[step] * float(np.mean(errors))
+                costs[at, before, gap] = total
+    return costs

@@ -1,0 +1,58 @@
+from collections.abc import Callable
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.replay import LONGEST_GAP, error_of_schedule, mean_distances, planned_config, replay
+from galaxydit.calibration.search import best_schedule
+from galaxydit.profile import Profile
+
+
+@pytest.mark.parametrize(("order", "full_steps"), [(0, 4), (1, 4), (1, 6)])
+def test_the_best_schedule_is_that_of_an_exhaustive_search(
+    recording_of: Callable, noisy_proxy: Callable, order: int, full_steps: int
+) -> None:
+    recordings = [recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)]
+    schedules = [
+        (0, *middle, 10)
+        for middle in combinations(range(1, 10), full_steps - 2)
+        if all(b - a <= LONGEST_GAP for a, b in pairwise((0, *middle, 10)))
+    ]
+
+    def mean_error(schedule: tuple[int, ...]) -> float:
+        return float(np.mean([error_of_schedule(recording, schedule, order) for recording in recordings]))
+
+    found, error = best_schedule(recordings, full_steps, order)
+    assert error == pytest.approx(min(map(mean_error, schedules)))
+    assert mean_error(found) == pytest.approx(error)
+
+
+def test_the_warm_up_is_kept(recordings: list[Recording]) -> None:
+    schedule, _ = best_schedule(recordings, 12, 1, warmup=6)
+    assert schedule[:6] == (0, 1, 2, 3, 4, 5)
+    with pytest.raises(ValueError, match="leave gaps"):
+        best_schedule(recordings, 3, 1)
+
+
+def test_the_plan_plays_the_best_schedule_on_the_mean_trajectory(drafted: Profile, recordings: list[Recording]) -> None:
+    sigmas = recordings[0].sigmas
+    for target in drafted.targets:
+        config = planned_config(drafted, target, target.speedup)
+        played = replay(sigmas, mean_distances(recordings, drafted.proxy), config).full
+        assert [sigmas[step] for step in played] == pytest.approx(target.schedule)
+
+
+def test_following_the_signal_is_never_chosen_where_it_costs_more(
+    drafted: Profile, recordings: list[Recording]
+) -> None:
+    for target in drafted.targets:
+        config = planned_config(drafted, target, target.speedup)
+        own, fixed = [], []
+        for recording in recordings:
+            full = replay(recording.sigmas, recording.distances["conditional"][drafted.proxy], config).full
+            own.append(error_of_schedule(recording, full, drafted.order))
+            steps = [recording.sigmas.index(sigma) for sigma in target.schedule]
+            fixed.append(error_of_schedule(recording, steps, drafted.order))
+        assert np.mean(own) <= np.mean(fixed) + 1e-9
