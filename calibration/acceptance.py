@@ -51,6 +51,10 @@ def calibrate_and_time(arguments: argparse.Namespace, out: Path) -> dict[str, An
     generate(pipe, prompts[0], recommended_settings(pipe), 0)
     plain = [generate(pipe, prompt, recommended_settings(pipe), 0).end_to_end_seconds for prompt in prompts[:3]]
     stamps: dict[str, float] = {}
+
+    def stamp(stage: str, done: int, total: int) -> None:
+        stamps.setdefault(stage, time.perf_counter())
+
     start = time.perf_counter()
     calibration = run_calibration(
         pipe,
@@ -58,7 +62,7 @@ def calibrate_and_time(arguments: argparse.Namespace, out: Path) -> dict[str, An
         resume_dir=out.with_suffix(".parts"),
         samples=arguments.samples,
         name=out.stem,
-        progress=lambda stage, done, total: stamps.setdefault(stage, time.perf_counter()) and None,
+        progress=stamp,
     )
     end = time.perf_counter()
     calibration.profile.save(out)
