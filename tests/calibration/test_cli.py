@@ -28,7 +28,7 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     assert profile.name == "mine"
     assert profile.conditions.samples == 2
     shown = capsys.readouterr().out
-    for text in (profile.proxy, "1.50x", "PSNR", "mine.json", "report.html"):
+    for text in (profile.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
         assert text in shown
     assert (report / "report.html").read_text().count("<img") == 5
     pieces = sorted(path.name for path in (tmp_path / "profiles" / "mine.parts").iterdir())
