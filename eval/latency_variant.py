@@ -53,9 +53,9 @@ class Variant:
         self.inputs = inputs
         self.transformer = share_weights(transformer)
         self.device = inputs.latents[0].device
-        self.attached: Attached = METHODS[method].attach(self.transformer, plan, proxy)
         if backend is not None:
             self.transformer.compile_repeated_blocks(backend=backend)
+        self.attached: Attached = METHODS[method].attach(self.transformer, plan, proxy)
 
     def run(self, steps: int) -> Timing:
         """The first `steps` steps, timed; what the method keeps is let go afterwards."""

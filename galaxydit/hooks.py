@@ -8,7 +8,7 @@ from diffusers.hooks import HookRegistry, ModelHook
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import Tensor, nn
 
-from galaxydit.compilation import around_the_model
+from galaxydit.compilation import around_the_model, hook_around_compiled
 from galaxydit.engine import Engine
 from galaxydit.session import Session, synchronize
 
@@ -118,7 +118,13 @@ class HookSet:
         self._roots: list[nn.Module] = []
 
     def add(self, module: nn.Module, hook: ModelHook) -> None:
-        """Register a hook on a module through diffusers' registry."""
+        """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
+
+        The hook of a transformer is always registered: that is how diffusers' cache context finds it.
+        """
+        if getattr(module, "_compiled_call_impl", None) is not None and not isinstance(hook, RootHook):
+            self._undo.append(hook_around_compiled(module, hook))
+            return
         had_registry = hasattr(module, "_diffusers_hook")
         had_forward = "forward" in vars(module)
         HookRegistry.check_if_exists_or_initialize(module).register_hook(hook, HOOK_NAME)

@@ -75,6 +75,35 @@ def test_only_the_block_is_compiled_and_the_result_is_the_same(
     assert [call.reused for call in acceleration.report.calls] == decisions
 
 
+@pytest.mark.parametrize("reuse", ["output", "residual"])
+def test_compiled_first_the_block_stays_a_full_graph_and_is_left_as_it_was(
+    tiny_transformer: Callable[[int], WanTransformer3DModel], reuse: str
+) -> None:
+    transformer = tiny_transformer(3)
+    plain = trajectory(transformer)
+    graphs = Graphs()
+    transformer.compile_repeated_blocks(backend=graphs, fullgraph=True)
+    before = [block._compiled_call_impl for block in transformer.blocks]
+    with galaxydit.accelerate(transformer, config=Config(reuse=reuse, **REUSING)) as acceleration:
+        trajectory(transformer)
+    assert acceleration.report.reused_steps == 4
+    assert len(graphs.found) == 1
+    assert [block._compiled_call_impl for block in transformer.blocks] == before
+    assert torch.allclose(trajectory(transformer), plain, atol=1e-5)
+
+
+def test_blocks_compiled_anew_while_attached_are_left_alone_on_removal(
+    tiny_transformer: Callable[[int], WanTransformer3DModel],
+) -> None:
+    transformer = tiny_transformer(3)
+    transformer.compile_repeated_blocks(backend=Graphs())
+    acceleration = galaxydit.accelerate(transformer, config=Config(**REUSING))
+    transformer.compile_repeated_blocks(backend=Graphs())
+    anew = [block._compiled_call_impl for block in transformer.blocks]
+    acceleration.remove()
+    assert [block._compiled_call_impl for block in transformer.blocks] == anew
+
+
 def test_a_wholly_compiled_transformer_keeps_its_decisions(
     tiny_transformer: Callable[[int], WanTransformer3DModel],
 ) -> None:
