@@ -1,5 +1,7 @@
 """One transformer under acceleration: reads the proxy, asks the controller, computes or reuses."""
 
+import inspect
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ from galaxydit.config import FEW_STEPS, Config
 from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy
 from galaxydit.families import CONCATENATED, Family
 from galaxydit.proxies import PROXIES, filter_latent, relative_l1, relative_l2
+from galaxydit.ranks import token_group
 from galaxydit.report import CallRecord
 from galaxydit.reuse import predict, remember
 from galaxydit.session import Generation, Session, TransformerState
@@ -33,6 +36,7 @@ class Call:
     state: TransformerState
     branch: str
     info: StepInfo
+    conditional_half: bool = False
     decision: Decision | None = None
     distance: float | None = None
     blocks_run: float = 0.0
@@ -50,7 +54,18 @@ class Engine:
         self.family = family
         self.blocks = blocks
         self.session = session
-        self.call: Call | None = None
+        self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
+        self._thread = threading.local()
+
+    @property
+    @beside_the_model
+    def call(self) -> Call | None:
+        """The call that this thread is in: servers share a transformer among pipelines in several threads."""
+        return getattr(self._thread, "call", None)
+
+    @call.setter
+    def call(self, call: Call | None) -> None:
+        self._thread.call = call
 
     @property
     def config(self) -> Config:
@@ -66,8 +81,9 @@ class Engine:
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The transformer's forward pass, computed or predicted, in the form the caller asked for."""
-        latent = args[0] if args else kwargs.get("hidden_states")
-        call = self._begin(context, latent, kwargs.get("timestep"))
+        inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
+        latent = inputs.get("hidden_states")
+        call = self._begin(context, latent, inputs.get("timestep"), inputs.get("encoder_hidden_states"))
         if call is None or latent is None:
             return forward(*args, **kwargs)
         self.call = call
@@ -75,16 +91,17 @@ class Engine:
             output = self._compute_or_reuse(call, latent, forward, args, kwargs)
         finally:
             self.call = None
+        if output is None:
+            sample = self._predict(call)
+            output = (sample,) if inputs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
         self._book(call, latent)
         return output
 
     @beside_the_model
-    def _begin(self, context: CacheContext | None, latent: Any, timestep: Any) -> Call | None:
+    def _begin(self, context: CacheContext | None, latent: Any, timestep: Any, text: Any) -> Call | None:
         """Place the call in its generation; None, with a note, where that cannot be done."""
         if not isinstance(latent, Tensor):
-            self.session.note(
-                "the transformer's latent input is neither its first argument nor hidden_states; computed in full"
-            )
+            self.session.note("the transformer was called without hidden_states, so it is computed in full")
             return None
         info = locate(context, self.session.scheduler(), timestep)
         if info is None:
@@ -95,12 +112,13 @@ class Engine:
             )
             return None
         name = context.name if context else None
-        generation, branch = self.session.enter(self.component, name, info, signature_of(self.transformer, latent))
+        signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
+        generation, branch = self.session.enter(self.component, name, info, signature, text, latent)
         state = generation.states[self.component]
-        if self.family.branches == CONCATENATED and not state.history and latent.shape[0] % 2 == 0:
-            # Guidance doubles the batch with the same latents: so the input itself tells whether there is guidance.
-            state.conditional_half = torch.equal(*latent.chunk(2))
         call = Call(generation, state, branch, info)
+        if self.family.branches == CONCATENATED and len(latent) % 2 == 0 and reads_proxy(self.config):
+            # Guidance doubles the batch with the same latents: so the input itself tells whether there is guidance.
+            call.conditional_half = torch.equal(*latent.chunk(2))
         call.decision = state.decisions.get(self._decider(branch))
         return call
 
@@ -110,7 +128,8 @@ class Engine:
     @around_the_model
     def _compute_or_reuse(
         self, call: Call, latent: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> Any | None:
+        """The output of the forward pass; None where that was left, and the output is to be predicted."""
         if call.decision is None and not reads_proxy(self.config):
             self._decide(call, None)
         try:
@@ -119,18 +138,17 @@ class Engine:
             call.skips_stack = self._reuses(call)
         except ReuseStep:
             call.skips_stack = True
-        if not (call.skips_stack and self.config.reuse == "output"):
-            try:
-                output = forward(*args, **kwargs)
-            except ReuseStep:
-                call.skips_stack = True
-            else:
-                if not call.skips_stack:
-                    call.blocks_run = self.blocks
-                    self._keep(call, output)
-                return output
-        sample = self._predict(call)
-        return (sample,) if kwargs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
+        if call.skips_stack and self.config.reuse == "output":
+            return None
+        try:
+            output = forward(*args, **kwargs)
+        except ReuseStep:
+            call.skips_stack = True
+            return None
+        if not call.skips_stack:
+            call.blocks_run = self.blocks
+            self._keep(call, output)
+        return output
 
     def _predict(self, call: Call) -> Tensor:
         """What reuse gives for this call's branch."""
@@ -153,12 +171,12 @@ class Engine:
             if call.stack_input is None or call.stack_output is None:
                 self.session.note("the block stack did not run as expected, so nothing of it is reused")
                 return
-            kept = call.stack_output - call.stack_input
+            kept = (call.stack_output - call.stack_input).detach()
         else:
-            kept = (output[0] if isinstance(output, tuple) else output.sample).clone()
+            kept = (output[0] if isinstance(output, tuple) else output.sample).detach().clone()
         if self.config.plan is not None and self.config.plan.error_map is None and history.get(call.branch):
             guess = self._predict(call)
-            call.state.errors[call.branch] = self._agree(relative_l2(kept, guess))
+            call.state.errors[call.branch] = float(relative_l2(kept, guess, token_group(self.transformer)))
         anchor = (call.info.sigma, kept)
         history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
 
@@ -171,7 +189,7 @@ class Engine:
         call = self.call
         if call is None or call.decision is not None or proxy != self.config.proxy or not reads_proxy(self.config):
             return
-        current = tensor()
+        current = tensor().detach()
         decider = self._decider(call.branch)
         previous = call.state.proxies.get(decider)
         if previous is not None and previous.shape == current.shape:
@@ -184,16 +202,10 @@ class Engine:
 
     def _distance(self, call: Call, current: Tensor, previous: Tensor) -> float:
         """The largest distance of any sample: an easy sample must not hide a hard one."""
-        distances = relative_l1(current, previous)
-        if call.state.conditional_half:
+        distances = relative_l1(current, previous, token_group(self.transformer))
+        if call.conditional_half:
             distances = distances[len(distances) // 2 :]
-        return self._agree(distances.max())
-
-    def _agree(self, value: Tensor) -> float:
-        """The largest value of all ranks: each decides the same."""
-        if getattr(self.transformer, "_parallel_config", None) is not None and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(value, op=torch.distributed.ReduceOp.MAX)
-        return float(value)
+        return float(distances.max())
 
     @beside_the_model
     def _decide(self, call: Call, distance: float | None) -> None:
@@ -226,14 +238,15 @@ class Engine:
         if call.skips_stack:
             return hidden
         try:
-            self.read("block_input", lambda: hidden)
+            # Tensors of the model are copied: CUDA graphs write the next step's over them.
+            self.read("block_input", hidden.clone)
             if self.family.time_embedding is not None:
                 name, position = self.family.time_embedding
-                self.read("time_embedding", lambda: args[position] if len(args) > position else kwargs[name])
+                self.read("time_embedding", lambda: (args[position] if len(args) > position else kwargs[name]).clone())
             output = forward(*args, **kwargs)
             after = output if isinstance(output, Tensor) else output[0]
             self.read("block_residual", lambda: after - hidden)
-            self.read("block_output", lambda: after)
+            self.read("block_output", after.clone)
         except ReuseStep:
             if self.config.reuse == "output":
                 raise

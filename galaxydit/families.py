@@ -25,6 +25,8 @@ class Family:
         time_embedding: the block's argument that carries the time embedding, its name and position; None where there is
             none.
         parts: submodules of a block for the proxies inside it; a proxy whose part is absent is not offered.
+        plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a straight mix of clean and
+            noise, as the proxy filtered_latent needs it.
     """
 
     name: str
@@ -34,12 +36,14 @@ class Family:
     returns_tensor: bool
     time_embedding: tuple[str, int] | None
     parts: Mapping[str, str] = field(default_factory=dict)
+    plain_latent: bool = True
 
     @property
     def proxies(self) -> tuple[str, ...]:
         """Names of the proxies that this family offers."""
         inside = {"modulated_input": "self_attention"}
-        names = ["noisy_latent", "filtered_latent", "block_input", "block_residual", "block_output"]
+        names = ["noisy_latent", "block_input", "block_residual", "block_output"]
+        names += ["filtered_latent"] if self.plain_latent else []
         names += ["time_embedding"] if self.time_embedding else []
         names += [
             name
@@ -54,9 +58,24 @@ _LTX_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forwa
 FAMILIES = (
     Family("Wan", "WanTransformer3DModel", ("blocks",), SEPARATE, True, ("temb", 2), _WAN_PARTS),
     Family(
-        "LTX-Video", "LTXVideoTransformer3DModel", ("transformer_blocks",), CONCATENATED, True, ("temb", 2), _LTX_PARTS
+        "LTX-Video",
+        "LTXVideoTransformer3DModel",
+        ("transformer_blocks",),
+        CONCATENATED,
+        True,
+        ("temb", 2),
+        _LTX_PARTS,
+        plain_latent=False,
     ),
-    Family("CogVideoX", "CogVideoXTransformer3DModel", ("transformer_blocks",), CONCATENATED, False, ("temb", 2)),
+    Family(
+        "CogVideoX",
+        "CogVideoXTransformer3DModel",
+        ("transformer_blocks",),
+        CONCATENATED,
+        False,
+        ("temb", 2),
+        plain_latent=False,
+    ),
     Family(
         "HunyuanVideo",
         "HunyuanVideoTransformer3DModel",

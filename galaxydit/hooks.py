@@ -10,12 +10,24 @@ from torch import Tensor, nn
 
 from galaxydit.compilation import around_the_model, hook_around_compiled
 from galaxydit.engine import Engine
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.hook_chain import insert_innermost, is_hooked
 from galaxydit.session import Session, synchronize
 
 HOOK_NAME = "galaxydit"
 
 
-class RootHook(ModelHook):
+class PluginHook(ModelHook):
+    """What all hooks of the plugin have in common."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise GalaxyDiTError(
+            "an accelerated model cannot be copied or pickled: the hooks of the copy would run the original; call "
+            "remove() on its Acceleration first"
+        )
+
+
+class RootHook(PluginHook):
     """On the transformer: opens and closes a call. Its StateManager receives diffusers' cache context."""
 
     _is_stateful = True
@@ -42,7 +54,7 @@ class RootHook(ModelHook):
         return module
 
 
-class FirstBlockHook(ModelHook):
+class FirstBlockHook(PluginHook):
     """On the first block: reads proxies around it."""
 
     def __init__(self, engine: Engine) -> None:
@@ -54,7 +66,7 @@ class FirstBlockHook(ModelHook):
         return self.engine.run_first_block(self.fn_ref.original_forward, args, kwargs)
 
 
-class StackBlockHook(ModelHook):
+class StackBlockHook(PluginHook):
     """On every later block, where the residual is reused: hands the hidden states on while the stack is skipped."""
 
     def __init__(self, engine: Engine, is_last: bool) -> None:
@@ -67,7 +79,7 @@ class StackBlockHook(ModelHook):
         return self.engine.run_later_block(self.fn_ref.original_forward, args, kwargs, self.is_last)
 
 
-class PartHook(ModelHook):
+class PartHook(PluginHook):
     """On a part of the first block: reads the proxies at its input and output."""
 
     def __init__(self, engine: Engine, input_proxy: str | None, output_proxy: str) -> None:
@@ -79,13 +91,13 @@ class PartHook(ModelHook):
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if self.input_proxy is not None:
-            self.engine.read(self.input_proxy, lambda: args[0] if args else kwargs["hidden_states"])
+            self.engine.read(self.input_proxy, (args[0] if args else kwargs["hidden_states"]).clone)
         output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read(self.output_proxy, lambda: output if isinstance(output, Tensor) else output[0])
+        self.engine.read(self.output_proxy, (output if isinstance(output, Tensor) else output[0]).clone)
         return output
 
 
-class ClockHook(ModelHook):
+class ClockHook(PluginHook):
     """On the text encoder and the VAE's decoder: how long text takes, and when a video is decoded."""
 
     def __init__(self, session: Session, *, encodes_text: bool) -> None:
@@ -120,24 +132,14 @@ class HookSet:
     def add(self, module: nn.Module, hook: ModelHook) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
 
-        The hook of a transformer is always registered: that is how diffusers' cache context finds it.
+        The hook of a transformer is always registered: that is how diffusers' cache context finds it. So is one on a
+        module that has hooks of others: what they prepare lies inside the compiled call.
         """
-        if getattr(module, "_compiled_call_impl", None) is not None and not isinstance(hook, RootHook):
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if compiled and not isinstance(hook, RootHook) and not is_hooked(module):
             self._undo.append(hook_around_compiled(module, hook))
-            return
-        had_registry = hasattr(module, "_diffusers_hook")
-        had_forward = "forward" in vars(module)
-        HookRegistry.check_if_exists_or_initialize(module).register_hook(hook, HOOK_NAME)
-
-        def undo() -> None:
-            registry = HookRegistry.check_if_exists_or_initialize(module)
-            registry.remove_hook(HOOK_NAME, recurse=False)
-            if not registry.hooks and not had_forward:
-                vars(module).pop("forward", None)
-            if not registry.hooks and not had_registry:
-                del module._diffusers_hook
-
-        self._undo.append(undo)
+        else:
+            self._undo.append(insert_innermost(module, hook, HOOK_NAME))
 
     def refresh(self, root: nn.Module) -> None:
         """Tell diffusers that the hooks below `root` have changed: it keeps a list of them."""

@@ -7,9 +7,12 @@ known.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from galaxydit.ranks import sum_over
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ PIECE_ON_CPU = 2**20
 PIECE = 2**24
 
 
-def relative_l1(current: Tensor, previous: Tensor) -> Tensor:
+def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
     """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, at least 0.
+    Over all ranks of `group` where they share the tokens.
 
     Source: TeaCache, arXiv 2411.19108, equation 4. Computed in the tensors' own precision, summed in float32, and piece
     by piece: what is allocated meanwhile is one piece and no copy of the hidden states, and a piece stays in the cache.
@@ -63,13 +67,15 @@ def relative_l1(current: Tensor, previous: Tensor) -> Tensor:
     for now, before in pieces:
         change = change + (now - before).abs_().sum(dim=1, dtype=torch.float32)
         scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
+    change, scale = sum_over(group, torch.stack([change, scale]))
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def relative_l2(tensor: Tensor, reference: Tensor) -> Tensor:
+def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
     """Root mean square of tensor - reference over that of `tensor`, a scalar of at least 0: what PSNR measures."""
-    change = torch.linalg.vector_norm(tensor - reference, dtype=torch.float32)
-    return change / torch.linalg.vector_norm(tensor, dtype=torch.float32).clamp_min(torch.finfo(torch.float32).tiny)
+    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (tensor - reference, tensor)]
+    change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
+    return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:

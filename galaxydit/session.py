@@ -14,7 +14,9 @@ from galaxydit.controller import ControllerState, Decision
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.report import CallRecord, Report
 from galaxydit.reuse import Anchor
-from galaxydit.trajectory import Signature, StepInfo, sigmas_of
+from galaxydit.trajectory import KnownInput, Signature, StepInfo, sigmas_of
+
+FIRST_CALL = "call 0"
 
 
 @dataclass
@@ -27,7 +29,13 @@ class TransformerState:
     controllers: dict[str, ControllerState] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
-    conditional_half: bool = False
+    texts: dict[str, KnownInput] = field(default_factory=dict)
+
+    def keep_only(self, branches: set[str]) -> None:
+        """Forget the branches that sat out a step: what they had is too old to reuse when they come back."""
+        self.decisions.clear()
+        self.history = {name: anchors for name, anchors in self.history.items() if name in branches}
+        self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def bytes_held(self) -> int:
         kept = [tensor for anchors in self.history.values() for _, tensor in anchors] + list(self.proxies.values())
@@ -45,6 +53,7 @@ class Generation:
     sigmas: tuple[float, ...] | None = None
     step: int = -1
     sigma: float = float("inf")
+    latent: KnownInput | None = None
     seen: set[tuple[str, str]] = field(default_factory=set)
     states: dict[str, TransformerState] = field(default_factory=dict)
     calls: list[CallRecord] = field(default_factory=list)
@@ -65,9 +74,27 @@ class Generation:
             self.config, self.steps, tuple(self.calls), tuple(self.notes), self.bytes_held, denoise, end_to_end
         )
 
+    def next_call(self, component: str, step: int) -> str:
+        """A name for a branch that has none: its place among the step's calls."""
+        earlier = [name for name, _ in self.seen if name == component and step == self.step]
+        return f"call {len(earlier)}"
+
+    def has_latent(self, latent: Tensor | None, step: int) -> bool:
+        """Whether a call without a name belongs to the step under way: all branches of a step have its latent."""
+        return step != self.step or self.latent is None or self.latent.matches(latent)
+
+    def begin_step(self, info: StepInfo, latent: Tensor | None) -> None:
+        """Go on to another step, which is decided anew."""
+        for component, state in self.states.items():
+            state.keep_only({branch for name, branch in self.seen if name == component})
+        self.step, self.sigma = info.step, info.sigma
+        self.latent = None if latent is None else KnownInput(latent)
+        self.seen.clear()
+
     def release(self) -> None:
         """Let go of every tensor."""
         self.states.clear()
+        self.latent = None
         self.finished = True
 
 
@@ -86,35 +113,55 @@ class Session:
         self._text_seconds = 0.0
         self._warned: set[str] = set()
 
-    def enter(self, component: str, branch: str | None, info: StepInfo, signature: Signature) -> tuple[Generation, str]:
+    def enter(
+        self,
+        component: str,
+        branch: str | None,
+        info: StepInfo,
+        signature: Signature,
+        text: Tensor | None = None,
+        latent: Tensor | None = None,
+    ) -> tuple[Generation, str]:
         """The generation that this call belongs to and the name of its branch; opens a new generation where one
         begins.
         """
         generation = self.current
-        if generation is None or not self._continues(generation, component, branch, info, signature):
-            generation = self._open(info)
+        name = branch or (generation.next_call(component, info.step) if generation else FIRST_CALL)
+        if (
+            generation is None
+            or not self._continues(generation, component, name, info, signature, text)
+            or (branch is None and not generation.has_latent(latent, info.step))
+        ):
+            generation, name = self._open(info), branch or FIRST_CALL
         if info.step != generation.step:
-            generation.step, generation.sigma = info.step, info.sigma
-            generation.seen.clear()
-            for state in generation.states.values():
-                state.decisions.clear()
-        if branch is None:
-            branch = f"call {sum(name == component for name, _ in generation.seen)}"
-        generation.seen.add((component, branch))
-        generation.states.setdefault(component, TransformerState(signature))
-        return generation, branch
+            generation.begin_step(info, latent)
+        generation.seen.add((component, name))
+        state = generation.states.setdefault(component, TransformerState(signature))
+        if text is not None:
+            state.texts[name] = KnownInput(text)
+        return generation, name
 
     def _continues(
-        self, generation: Generation, component: str, branch: str | None, info: StepInfo, signature: Signature
+        self,
+        generation: Generation,
+        component: str,
+        branch: str,
+        info: StepInfo,
+        signature: Signature,
+        text: Tensor | None,
     ) -> bool:
         """Whether a call goes on with this generation; anything that does not fit begins a new one."""
-        known = generation.states.get(component)
-        if generation.finished or info.steps != generation.steps or (known and known.signature != signature):
+        if generation.finished or info.steps != generation.steps:
             return False
         if getattr(self.scheduler(), "timesteps", None) is not generation.schedule:
             return False
+        state = generation.states.get(component)
+        if state is not None:
+            known = state.texts.get(branch)
+            if state.signature != signature or (known is not None and not known.matches(text)):
+                return False
         if info.step == generation.step:
-            return branch is None or (component, branch) not in generation.seen
+            return (component, branch) not in generation.seen
         return info.step == generation.step + 1 and info.sigma <= generation.sigma
 
     def _open(self, info: StepInfo) -> Generation:

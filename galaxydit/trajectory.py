@@ -2,6 +2,7 @@
 calls.
 """
 
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -29,15 +30,41 @@ class Signature:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    adapters: tuple[str, ...]
+    adapters: tuple[Any, ...]
 
 
 def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
     """The signature of a call with this latent input."""
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[Any, ...] = ()
     if getattr(transformer, "_hf_peft_config_loaded", False):
-        adapters = tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
+        # Each layer has its own: LoRA weights may differ from block to block, and be switched off or merged.
+        layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
+        adapters = tuple(
+            (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
+            for layer in layers
+        )
     return Signature(tuple(latent.shape), latent.dtype, latent.device, adapters)
+
+
+class KnownInput:
+    """A tensor that a generation has been called with, to tell it from another generation that takes turns with it on
+    the same transformer: the text of a branch, which lasts for all steps, and the latent, which lasts for a step.
+
+    Pipelines pass one and the same tensor again. Loops that make it anew for each call have dropped the one before by
+    then: so a different tensor while that one lives is another generation's, be their values equal or not.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+        self._values = tensor.detach()
+
+    def matches(self, tensor: Tensor | None) -> bool:
+        """Whether this is the tensor again, or in its place."""
+        known, values = self._tensor(), self._values
+        if known is not None or tensor is None:
+            return tensor is known and tensor is not None
+        same_kind = tensor.shape == values.shape and tensor.dtype == values.dtype and tensor.device == values.device
+        return same_kind and torch.equal(tensor, values)
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
@@ -59,7 +86,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
         if sigmas is not None and step < len(sigmas):
             sigma = float(sigmas[step])
         elif timestep is not None:
-            sigma = float(torch.as_tensor(timestep).flatten()[0]) / 1000
+            sigma = float(_largest(timestep)) / 1000
         else:
             return None
     return StepInfo(step, steps, sigma)
@@ -76,15 +103,23 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 
 def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:
-    """The scheduler's own step counter; schedulers without one are searched for the timestep."""
+    """The scheduler's own step counter. Before its first step, and where it has none, the timestep is looked up:
+    editing a given video begins in the middle.
+    """
     if scheduler is None or timesteps is None:
         return None
-    if hasattr(scheduler, "step_index"):
-        if scheduler.step_index is not None:
-            return int(scheduler.step_index)
-        return int(getattr(scheduler, "begin_index", None) or 0)
-    if timestep is None:
-        return None
-    value = torch.as_tensor(timestep).flatten()[0].to(timesteps.device)
-    found = (timesteps == value).nonzero()
-    return int(found[0]) if len(found) else None
+    step = getattr(scheduler, "step_index", None)
+    if step is None:
+        step = getattr(scheduler, "begin_index", None)
+    if step is not None:
+        return int(step)
+    if timestep is not None:
+        found = (timesteps == _largest(timestep).to(timesteps.device)).nonzero()
+        if len(found):
+            return int(found[0])
+    return 0 if hasattr(scheduler, "step_index") else None
+
+
+def _largest(timestep: Tensor | float) -> Tensor:
+    """The timestep of what is denoised; tokens that are given, such as a first frame, have a smaller one."""
+    return torch.as_tensor(timestep).max()

@@ -1,0 +1,202 @@
+"""What every family of transformer must do, whichever way its guidance branches and its steps arrive."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from diffusers import CogVideoXDDIMScheduler, WanVACETransformer3DModel
+from torch import Tensor
+
+import galaxydit
+from galaxydit import PROXIES, Config, GalaxyDiTError, NoEffectWarning
+from galaxydit.proxies import relative_l1
+
+Build = Callable[[str], Any]
+NAMES = ("LTX", "CogVideoX DDIM", "CogVideoX DPM", "HunyuanVideo")
+OFTEN = Config(threshold=50.0, max_consecutive=2)
+
+
+@pytest.fixture(params=NAMES)
+def tiny(request: pytest.FixtureRequest, tiny_pipeline: Build) -> Any:
+    return tiny_pipeline(request.param)
+
+
+@pytest.fixture(params=["with guidance", "without guidance"])
+def guidance(request: pytest.FixtureRequest, tiny: Any) -> dict[str, Any]:
+    return tiny.without_guidance if request.param == "without guidance" else {}
+
+
+def test_threshold_zero_is_bit_identical(tiny: Any, guidance: dict[str, Any]) -> None:
+    plain = tiny.run(**guidance)
+    with pytest.warns(NoEffectWarning), galaxydit.accelerate(tiny.pipe, threshold=0) as acceleration:
+        assert torch.equal(tiny.run(**guidance), plain)
+    assert acceleration.report.compute_fraction == 1.0
+    assert torch.equal(tiny.run(**guidance), plain)
+
+
+def test_a_schedule_of_all_steps_is_bit_identical(tiny: Any, guidance: dict[str, Any]) -> None:
+    plain = tiny.run(**guidance)
+    (description,) = galaxydit.describe(tiny.pipe)
+    for reuse in ("output", "residual") if description.family == "LTX-Video" else ("output",):
+        with galaxydit.accelerate(tiny.pipe, config=Config(reuse=reuse, schedule=tuple(range(12)))):
+            assert torch.equal(tiny.run(**guidance), plain)
+
+
+def test_every_proxy_of_the_family_drives_reuse(tiny: Any, guidance: dict[str, Any]) -> None:
+    plain = tiny.run(**guidance)
+    (description,) = galaxydit.describe(tiny.pipe)
+    for proxy in description.proxies:
+        with galaxydit.accelerate(tiny.pipe, config=OFTEN, proxy=proxy) as acceleration:
+            latents = tiny.run(**guidance)
+            assert torch.equal(tiny.run(**guidance), latents), "the second generation must be as fresh as the first"
+        assert len(acceleration.reports) == 2
+        calls = acceleration.report.calls
+        deciding = [call for call in calls if call.branch != "uncond"]
+        assert [call.step for call in deciding] == list(range(12))
+        assert [call.step for call in deciding if call.reused] == [3, 4, 6, 7, 9, 10]
+        assert {call.blocks_run for call in deciding if call.reused} == {PROXIES[proxy].cost}
+        assert {call.step for call in calls if call.reused} == {call.step for call in deciding if call.reused}
+        assert None not in [call.distance for call in deciding[1:]]
+        assert [call.sigma for call in deciding] == sorted({call.sigma for call in deciding}, reverse=True)
+        assert not acceleration.report.notes
+        assert not torch.equal(latents, plain)
+
+
+def test_the_residual_of_a_concatenated_batch_is_reused(tiny_pipeline: Build) -> None:
+    tiny = tiny_pipeline("LTX")
+    for proxy in ("noisy_latent", "self_attention", "block_residual"):
+        with galaxydit.accelerate(tiny.pipe, config=Config(threshold=50.0, proxy=proxy, reuse="residual")) as run:
+            latents = tiny.run()
+            assert torch.equal(tiny.run(), latents)
+        assert run.report.reused_steps > 0
+        assert latents.isfinite().all()
+
+
+def distances_after(tiny: Any, **changes: Any) -> tuple[list[float], list[Tensor]]:
+    """Distances that the plugin saw in a generation without reuse, and those of each sample, done by hand."""
+    outputs: list[Tensor] = []
+
+    def record(module: Any, arguments: Any, output: Any) -> None:
+        outputs.append((output if isinstance(output, Tensor) else output[0]).clone())
+
+    handle = tiny.pipe.transformer.transformer_blocks[0].register_forward_hook(record)
+    with galaxydit.accelerate(tiny.pipe, threshold=1e-9, proxy="block_output") as acceleration:
+        tiny.run(**changes)
+    handle.remove()
+    by_hand = [relative_l1(after, before) for before, after in pairwise(outputs)]
+    return [call.distance for call in acceleration.report.calls[1:]], by_hand
+
+
+@pytest.mark.parametrize("name", ["LTX", "CogVideoX DDIM"])
+def test_the_conditional_half_of_a_concatenated_batch_decides(tiny_pipeline: Build, name: str) -> None:
+    seen, by_hand = distances_after(tiny_pipeline(name))
+    assert seen == pytest.approx([float(samples[1]) for samples in by_hand])
+    assert seen != pytest.approx([float(samples[0]) for samples in by_hand], rel=1e-4), "the halves must differ"
+
+
+@pytest.mark.parametrize("name", ["LTX", "CogVideoX DDIM"])
+def test_all_of_a_batch_without_guidance_decides_even_from_equal_noise(tiny_pipeline: Build, name: str) -> None:
+    tiny = tiny_pipeline(name)
+    shape = (1, 8, 8) if name == "LTX" else (1, 3, 4, 8, 8)
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(2)).repeat(2, *(1 for _ in shape[1:]))
+    texts = [tiny.arguments["prompt_embeds"], tiny.arguments["negative_prompt_embeds"]]
+    first_is_harder = []
+    for order in (texts, texts[::-1]):
+        changes = {"prompt_embeds": torch.cat(order), "negative_prompt_embeds": None, **tiny.without_guidance}
+        if name == "LTX":
+            changes |= {"prompt_attention_mask": torch.ones(2, 8), "negative_prompt_attention_mask": None}
+        seen, by_hand = distances_after(tiny, latents=noise, **changes)
+        assert seen == pytest.approx([float(samples.max()) for samples in by_hand])
+        first_is_harder += [bool(samples[0] > samples[1]) for samples in by_hand]
+    assert any(first_is_harder), "otherwise the second half alone would do as well"
+
+
+def test_hunyuan_has_two_stacks_and_true_guidance_decides_once(tiny_pipeline: Build) -> None:
+    tiny = tiny_pipeline("HunyuanVideo")
+    (description,) = galaxydit.describe(tiny.pipe)
+    assert (description.family, description.blocks) == ("HunyuanVideo", 4)
+    with galaxydit.accelerate(tiny.pipe, config=OFTEN) as acceleration:
+        tiny.run()
+        calls = acceleration.report.calls
+        assert [call.branch for call in calls] == ["cond", "uncond"] * 12
+        assert [call.reused for call in calls[::2]] == [call.reused for call in calls[1::2]]
+        assert {call.blocks_run for call in calls if not call.reused} == {4}
+        tiny.run(**tiny.without_guidance)
+        assert [call.branch for call in acceleration.report.calls] == ["cond"] * 12
+
+
+@pytest.mark.parametrize("name", ["CogVideoX DDIM", "HunyuanVideo"])
+def test_residual_reuse_of_blocks_with_two_streams_is_refused(tiny_pipeline: Build, name: str) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"reuse='residual'.*reuse='output'"):
+        galaxydit.accelerate(tiny_pipeline(name).pipe, config=Config(reuse="residual"))
+
+
+@pytest.mark.parametrize("name", ["LTX", "CogVideoX DDIM"])
+def test_the_filtered_latent_is_not_offered_where_it_would_be_wrong(tiny_pipeline: Build, name: str) -> None:
+    """LTX packs the latent, so that a Fourier transform of its axes would mix samples; CogVideoX is no flow."""
+    with pytest.raises(GalaxyDiTError, match=r"filtered_latent.*not offered.*noisy_latent"):
+        galaxydit.accelerate(tiny_pipeline(name).pipe, proxy="filtered_latent")
+
+
+def test_a_relative_of_a_supported_transformer_is_refused_by_name() -> None:
+    transformer = WanVACETransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=16,
+        text_dim=16,
+        freq_dim=16,
+        ffn_dim=16,
+        num_layers=2,
+        vace_layers=[0],
+        vace_in_channels=16,
+    )
+    with pytest.raises(GalaxyDiTError, match=r"WanVACETransformer3DModel is not supported; supported are Wan"):
+        galaxydit.accelerate(transformer)
+
+
+@pytest.mark.parametrize("texts", ["one tensor", "a new tensor each time"])
+def test_a_loop_by_hand_may_pass_everything_by_position(tiny_pipeline: Build, texts: str) -> None:
+    """A scheduler without a step counter is searched for the timestep, wherever the timestep stands in the call."""
+    tiny = tiny_pipeline("CogVideoX DDIM")
+    transformer, scheduler = tiny.pipe.transformer, CogVideoXDDIMScheduler()
+    embeds = tiny.arguments["prompt_embeds"]
+
+    def denoise() -> Tensor:
+        scheduler.set_timesteps(12)
+        latents = torch.randn(1, 3, 4, 8, 8, generator=torch.Generator().manual_seed(2))
+        for timestep in scheduler.timesteps:
+            text = embeds if texts == "one tensor" else torch.cat([embeds])
+            (prediction,) = transformer(latents, text, timestep.expand(1), None, None, None, None, False)
+            latents = scheduler.step(prediction, timestep, latents, return_dict=False)[0]
+        return latents
+
+    with torch.no_grad(), galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
+        latents = denoise()
+        assert torch.equal(denoise(), latents)
+    assert len(acceleration.reports) == 2
+    assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
+    assert not acceleration.report.notes
+
+
+def test_nothing_that_is_remembered_holds_on_to_a_graph_for_backward(tiny_pipeline: Build) -> None:
+    """A loop by hand may forget torch.no_grad()."""
+    tiny = tiny_pipeline("LTX")
+    arguments = {
+        "encoder_hidden_states": tiny.arguments["prompt_embeds"],
+        "encoder_attention_mask": torch.ones(1, 8),
+        "num_frames": 2,
+        "height": 2,
+        "width": 2,
+    }
+    for reuse in ("output", "residual"):
+        config = Config(threshold=50.0, proxy="block_output", reuse=reuse)
+        with galaxydit.accelerate(tiny.pipe.transformer, config=config) as acceleration:
+            for step in range(4):
+                where = {"step_index": step, "num_inference_steps": 12, "sigma": 1 - step / 12}
+                with tiny.pipe.transformer.cache_context("cond", **where):
+                    tiny.pipe.transformer(torch.ones(1, 8, 8), timestep=torch.ones(1), **arguments)
+            (state,) = acceleration._session.current.states.values()
+            kept = [*state.proxies.values(), *(tensor for _, tensor in state.history["cond"])]
+        assert len(kept) == 3
+        assert not any(tensor.requires_grad for tensor in kept)

@@ -1,0 +1,235 @@
+"""Schedulers, starts in the middle, and pipelines that take turns on one transformer: state is never mixed."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from diffusers import (
+    DPMSolverMultistepScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
+    UniPCMultistepScheduler,
+    WanPipeline,
+    WanTransformer3DModel,
+)
+from torch import Tensor
+
+import galaxydit
+from galaxydit import Config
+
+OFTEN = Config(threshold=50.0, max_consecutive=2)
+NEVER = Config(schedule=tuple(range(60)))
+FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 5.0}
+SCHEDULERS: dict[str, Callable[[], Any]] = {
+    "Euler": lambda: FlowMatchEulerDiscreteScheduler(shift=5.0),
+    "Heun": lambda: FlowMatchHeunDiscreteScheduler(shift=5.0),
+    "UniPC": lambda: UniPCMultistepScheduler(**FLOW),
+    "UniPC order 3": lambda: UniPCMultistepScheduler(**FLOW, solver_order=3),
+    "DPM++": lambda: DPMSolverMultistepScheduler(**FLOW),
+    "DPM++ SDE": lambda: DPMSolverMultistepScheduler(**FLOW, algorithm_type="sde-dpmsolver++"),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_sampler_is_followed_call_by_call(tiny_wan: Any, name: str) -> None:
+    pipe = tiny_wan.pipe
+    pipe.scheduler = SCHEDULERS[name]()
+    plain = tiny_wan.run()
+    calls = 23 if name == "Heun" else 12
+    for reuse in ("output", "residual"):
+        with galaxydit.accelerate(pipe, config=replace(NEVER, reuse=reuse)):
+            assert torch.equal(tiny_wan.run(), plain)
+    with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
+        latents = tiny_wan.run()
+        longer = tiny_wan.run(num_inference_steps=17)
+        assert torch.equal(tiny_wan.run(), latents)
+    assert [len(report.calls) for report in acceleration.reports] == [
+        2 * calls,
+        66 if name == "Heun" else 34,
+        2 * calls,
+    ]
+    assert [call.step for call in acceleration.report.calls[::2]] == list(range(calls))
+    assert acceleration.report.reused_steps >= calls // 2
+    assert latents.isfinite().all()
+    assert not torch.equal(latents, plain)
+    with galaxydit.accelerate(pipe, config=OFTEN):
+        assert torch.equal(tiny_wan.run(num_inference_steps=17), longer)
+
+
+def test_a_sample_of_a_batch_knows_nothing_of_the_others(tiny_wan: Any) -> None:
+    prompts = ["a red ball moves left over a plain background", "a blue square grows over a dotted background"]
+    latents = torch.cat([noise(0), noise(1)])
+    with galaxydit.accelerate(tiny_wan.pipe, config=Config(schedule=(0, 1, 2, 5, 8, 11))):
+        together = tiny_wan.run(prompt=prompts, latents=latents)
+        alone = [tiny_wan.run(prompt=prompts[index], latents=latents[index : index + 1]) for index in (0, 1)]
+        repeated = tiny_wan.run(prompt=prompts[0], num_videos_per_prompt=2, latents=latents)
+    assert torch.allclose(together, torch.cat(alone), atol=1e-4)
+    assert torch.allclose(repeated[:1], alone[0], atol=1e-4)
+
+
+def noise(seed: int) -> Tensor:
+    return torch.randn(1, 16, 2, 4, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def texts(seed: int) -> list[Tensor]:
+    return list(torch.randn(2, 1, 8, 128, generator=torch.Generator().manual_seed(seed)))
+
+
+def loop(
+    transformer: WanTransformer3DModel, scheduler: Any, text: list[Tensor], latents: Tensor, steps: range
+) -> Iterator[Tensor]:
+    """A denoising loop by hand that hands over after every step."""
+    for index in steps:
+        timestep = scheduler.timesteps[index]
+        predictions = [transformer(latents, timestep.expand(1), branch, return_dict=False)[0] for branch in text]
+        guided = predictions[1] + 3.0 * (predictions[0] - predictions[1])
+        latents = scheduler.step(guided, timestep, latents, return_dict=False)[0]
+        yield latents
+
+
+@pytest.mark.parametrize("begin", [4, 6, 8])
+def test_a_generation_begun_again_at_a_later_index_starts_without_history(tiny_wan: Any, begin: int) -> None:
+    """Stopped after step 5, then begun anew from other noise at an earlier, the next and a later step."""
+    transformer, euler = tiny_wan.pipe.transformer, SCHEDULERS["Euler"]()
+
+    def later() -> Tensor:
+        euler.set_timesteps(12)
+        euler.set_begin_index(begin)
+        return list(loop(transformer, euler, texts(2), noise(2), range(begin, 12)))[-1]
+
+    with torch.no_grad(), galaxydit.accelerate(transformer, config=OFTEN, scheduler=euler):
+        expected = later()
+    with torch.no_grad(), galaxydit.accelerate(transformer, config=OFTEN, scheduler=euler) as acceleration:
+        euler.set_timesteps(12)
+        list(loop(transformer, euler, texts(1), noise(1), range(6)))
+        assert torch.equal(later(), expected)
+    assert len(acceleration.reports) == 2
+    assert [call.step for call in acceleration.report.calls[::2]] == list(range(begin, 12))
+    assert acceleration.report.calls[0].reason == "nothing to reuse yet"
+    assert acceleration.report.reused_steps > 0
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. the step of this call is unknown")
+@pytest.mark.parametrize("own_texts", [True, False], ids=["texts of its own", "the same words"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_two_loops_that_take_turns_on_one_transformer_are_not_mixed(
+    tiny_wan: Any, own_texts: bool, offset: int
+) -> None:
+    """Each has its scheduler and text tensors. The other's steps come at the same index, or look like the next one."""
+    transformer = tiny_wan.pipe.transformer
+    schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
+    text = [texts(1), texts(2 if own_texts else 1)]
+
+    def take_turns(config: Config) -> list[Tensor]:
+        for scheduler in schedulers:
+            scheduler.set_timesteps(12)
+        with torch.no_grad(), galaxydit.accelerate(transformer, config=config, scheduler=schedulers[0]):
+            first, second = (
+                loop(transformer, scheduler, words, noise(index), range(12))
+                for index, (scheduler, words) in enumerate(zip(schedulers, text, strict=True))
+            )
+            for _ in range(offset):
+                next(second)
+            return list(list(zip(first, second, strict=False))[-1])
+
+    assert all(map(torch.equal, take_turns(OFTEN), take_turns(NEVER)))
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. the step of this call is unknown")
+def test_two_threads_that_share_a_transformer_are_not_mixed(tiny_wan: Any) -> None:
+    """The second thread's whole step happens while the first is inside a block of its conditional call."""
+    transformer = tiny_wan.pipe.transformer
+    schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
+
+    def take_turns(config: Config) -> list[Tensor]:
+        for scheduler in schedulers:
+            scheduler.set_timesteps(12)
+        results: dict[int, Tensor] = {}
+        calls: list[int] = []
+        main = threading.get_ident()
+        second = loop(transformer, schedulers[1], texts(2), noise(2), range(12))
+
+        def step() -> None:
+            with torch.no_grad():
+                results[1] = next(second)
+
+        def interrupt(*_: Any) -> None:
+            if threading.get_ident() != main:
+                return
+            calls.append(1)
+            if len(calls) % 2:
+                thread = threading.Thread(target=step)
+                thread.start()
+                thread.join()
+
+        handle = transformer.blocks[0].attn1.register_forward_hook(interrupt)
+        with torch.no_grad(), galaxydit.accelerate(transformer, config=config, scheduler=schedulers[0]):
+            results[0] = list(loop(transformer, schedulers[0], texts(1), noise(1), range(12)))[-1]
+        handle.remove()
+        assert len(calls) == 24
+        return [results[0], results[1]]
+
+    assert all(map(torch.equal, take_turns(OFTEN), take_turns(NEVER)))
+
+
+def test_two_pipelines_whose_steps_alternate_are_not_mixed(tiny_wan: Any) -> None:
+    """The same words and another seed, so that only the tensors themselves tell the two apart."""
+    other = WanPipeline(**(tiny_wan.pipe.components | {"scheduler": SCHEDULERS["UniPC"]()}))
+    other.set_progress_bar_config(disable=True)
+    tinies = [tiny_wan, replace(tiny_wan, pipe=other)]
+
+    def alternate(config: Config) -> list[Tensor]:
+        turns = [threading.Semaphore(1), threading.Semaphore(0)]
+        results: dict[int, Tensor] = {}
+
+        def generate(index: int) -> None:
+            def hand_over(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+                turns[1 - index].release()
+                if step < 11:
+                    turns[index].acquire(timeout=20)
+                return tensors
+
+            turns[index].acquire(timeout=20)
+            results[index] = tinies[index].run(latents=noise(index), callback_on_step_end=hand_over)
+
+        with galaxydit.accelerate(tiny_wan.pipe, config=config):
+            threads = [threading.Thread(target=generate, args=(index,)) for index in (0, 1)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        return [results[0], results[1]]
+
+    assert all(map(torch.equal, alternate(OFTEN), alternate(NEVER)))
+
+
+def test_a_pipeline_run_from_the_callback_of_another_is_not_mixed(tiny_wan: Any) -> None:
+    inner = WanPipeline(**(tiny_wan.pipe.components | {"scheduler": SCHEDULERS["Euler"]()}))
+    inner.set_progress_bar_config(disable=True)
+    tiny_inner = replace(tiny_wan, pipe=inner)
+    inner_latents = []
+
+    def stop(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        if index == 5:
+            raise InterruptedError
+        return tensors
+
+    def nest(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        if index == 5:
+            with pytest.raises(InterruptedError):
+                tiny_inner.run(callback_on_step_end=stop)
+        if index == 8:
+            inner_latents.append(tiny_inner.run())
+        return tensors
+
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        nested = tiny_wan.run(callback_on_step_end=nest)
+        assert torch.equal(inner_latents[0], tiny_inner.run())
+    starts = [report.calls[0] for report in acceleration.reports]
+    assert [call.step for call in starts] == [0, 0, 6, 0, 9, 0]
+    assert not any(call.reused for call in starts)
+    assert nested.isfinite().all()
