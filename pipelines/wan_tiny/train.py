@@ -6,6 +6,8 @@ The stages are run in this order; each is seeded and, killed at any moment, goes
     latents      encodes the clips that the transformer learns from
     transformer  flow matching with caption dropout and an exponential moving average of the weights
     export       writes the diffusers folder
+
+and `resume` first, to go on from an exported folder where the checkpoints are gone (optimizers begin anew).
 """
 
 import argparse
@@ -22,6 +24,7 @@ from diffusers import AutoencoderKLWan, WanPipeline
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
+from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny import build, world
 from galaxydit.pipelines.wan_tiny.muon import optimizers_for, set_rate
@@ -104,8 +107,7 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
             optimizer.load_state_dict(state)
 
     def checkpoint_now(step: int) -> None:
-        states = [optimizer.state_dict() for optimizer in optimizers]
-        save_checkpoint(path, {"step": step, "model": vae.state_dict(), "optimizers": states})
+        save_checkpoint(path, {"step": step, "model": vae.state_dict(), "optimizers": _states(optimizers)})
 
     for step, bar in training_steps(first, steps, "vae"):
         torch.manual_seed(step)
@@ -201,8 +203,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         block.compile()
 
     def checkpoint_now(step: int) -> None:
-        states = [optimizer.state_dict() for optimizer in optimizers]
-        content = {"step": step, "model": model.state_dict(), "average": average, "optimizers": states}
+        content = {"step": step, "model": model.state_dict(), "average": average, "optimizers": _states(optimizers)}
         save_checkpoint(path, content | {"mean": mean.flatten(), "std": std.flatten()})
 
     smooth = math.nan
@@ -259,25 +260,47 @@ def export(work: Path, out: Path) -> None:
     logger.info("wrote %s after %d steps", out, checkpoint["step"])
 
 
+def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
+    """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights."""
+    vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
+    model = Denoiser()
+    model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
+    model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder")
+    content = {"step": 0, "model": vae.state_dict(), "optimizers": _states(optimizers_for(vae, vae_rate, vae_rate / 8))}
+    save_checkpoint(work / "vae.pt", content)
+    content = {"step": 0, "model": model.state_dict(), "average": model.state_dict()}
+    content["optimizers"] = _states(optimizers_for(model, rate, rate / 10))
+    mean, std = torch.tensor(vae.config.latents_mean), torch.tensor(vae.config.latents_std)
+    save_checkpoint(work / "transformer.pt", content | {"mean": mean, "std": std})
+
+
+def _states(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    return [optimizer.state_dict() for optimizer in optimizers]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["vae", "latents", "transformer", "export"])
+    parser.add_argument("stage", choices=["resume", "vae", "latents", "transformer", "export"])
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
-    parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3400)")
+    parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
     parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
     parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export, or to resume from"
+    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if arguments.stage == "vae":
+    if arguments.stage == "resume":
+        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02)
+    elif arguments.stage == "vae":
         train_vae(arguments.work, arguments.steps or 3000, arguments.batch or 12, arguments.learning_rate or 0.02)
     elif arguments.stage == "latents":
         encode_clips(arguments.work, arguments.clips, 8)
     elif arguments.stage == "transformer":
         train_transformer(
-            arguments.work, arguments.steps or 3400, arguments.batch or 24, arguments.learning_rate or 0.02
+            arguments.work, arguments.steps or 3800, arguments.batch or 24, arguments.learning_rate or 0.02
         )
     else:
         export(arguments.work, arguments.out)

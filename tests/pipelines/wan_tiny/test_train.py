@@ -189,3 +189,20 @@ def test_the_longest_caption_fits_into_the_training_tokens():
     tokenizer = build.build_tokenizer()
     assert max(len(tokenizer(caption).input_ids) for caption in longest) <= train.TEXT_TOKENS
     assert tokenizer.unk_token_id not in tokenizer(longest[0]).input_ids
+
+
+def test_training_goes_on_from_an_exported_folder(tmp_path, tiny_parts):
+    (tmp_path / "first").mkdir()
+    make_latents(tmp_path / "first")
+    train.train_transformer(tmp_path / "first", steps=1, batch=2, peak=0.02)
+    train.export(tmp_path / "first", tmp_path / "weights")
+    (tmp_path / "second").mkdir()
+    train.resume(tmp_path / "second", tmp_path / "weights", vae_rate=0.02, rate=0.02)
+    before, after = (torch.load(tmp_path / name / "transformer.pt") for name in ("first", "second"))
+    for name, value in before["average"].items():
+        torch.testing.assert_close(after["model"][name], value, atol=0.01, rtol=0.01)  # the transformer is in bfloat16
+    assert_same(before["mean"], after["mean"])
+    assert_same(torch.load(tmp_path / "first" / "vae.pt")["model"], torch.load(tmp_path / "second" / "vae.pt")["model"])
+    train.encode_clips(tmp_path / "second", clips=4, batch=2)
+    train.train_transformer(tmp_path / "second", steps=2, batch=2, peak=0.02)
+    assert torch.load(tmp_path / "second" / "transformer.pt")["step"] == 2
