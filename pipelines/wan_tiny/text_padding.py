@@ -33,13 +33,15 @@ class CountedPaddingProcessor(WanAttnProcessor):
 
 @contextmanager
 def use_counted_padding(
-    transformer: WanTransformer3DModel, mask: Tensor, padded_length: int
+    transformer: WanTransformer3DModel, mask: Tensor, padding: Tensor
 ) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Within the context, the transformer treats text of `mask` `(batch, tokens)` as if padded to `padded_length`.
+    """Within the context, the transformer treats text of `mask` `(batch, tokens)` as if followed by padding tokens.
+
+    `padding` `(batch, 1)` is their number, above 0.
 
     Yields the function that appends the one padding token to text embeddings `(batch, tokens, dim)`.
     """
-    copies = (padded_length - mask.sum(dim=1, keepdim=True)).float().log()
+    copies = padding.float().log()
     text = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
     bias = torch.cat([text, copies], dim=1)[:, None, None, :]
     processors = []

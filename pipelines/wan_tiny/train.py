@@ -175,11 +175,14 @@ class Denoiser(nn.Module):
         self.transformer = build.build_transformer()
         self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
 
-    def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor) -> Tensor:
-        """Predicted velocity `(batch, 16, frames, height, width)` for latents at timestep in [0, 1000]."""
+    def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
+        """Predicted velocity `(batch, 16, frames, height, width)` for latents at timestep in [0, 1000].
+
+        `padding` `(batch, 1)` says how many padding tokens follow each text.
+        """
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
-        with use_counted_padding(self.transformer, mask, build.MAX_TEXT_TOKENS) as pad:
+        with use_counted_padding(self.transformer, mask, padding) as pad:
             return self.transformer(latents, timestep, pad(text), return_dict=False)[0]
 
 
@@ -217,10 +220,11 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         sigma = TRAINING_SHIFT * uniform / (1 + (TRAINING_SHIFT - 1) * uniform)
         noise = torch.randn(clean.shape, generator=generator)
         level = sigma.view(-1, 1, 1, 1, 1)
+        # From one to as many as WanPipeline adds: 500 padding tokens alone drown the text before anything is learned.
+        padding = build.MAX_TEXT_TOKENS ** torch.rand(batch, 1, generator=generator)
         with torch.autocast("cpu", torch.bfloat16):
-            velocity = model(
-                (1 - level) * clean + level * noise, sigma * 1000, torch.where(dropped, empty, tokens[rows])
-            )
+            text = torch.where(dropped, empty, tokens[rows])
+            velocity = model((1 - level) * clean + level * noise, sigma * 1000, text, padding)
         loss = (velocity.float() - (noise - clean)).square().mean()
         model.zero_grad(set_to_none=True)
         loss.backward()

@@ -25,12 +25,17 @@ def inputs():
     return latents, torch.tensor([999.0, 500.0, 20.0]), text * mask[..., None], mask
 
 
+def padding_of(mask):
+    """How many padding tokens WanPipeline adds to texts of this mask."""
+    return build.MAX_TEXT_TOKENS - mask.sum(dim=1, keepdim=True)
+
+
 @torch.no_grad()
 def test_counted_padding_equals_padding_to_the_full_length(transformer, inputs):
     latents, timestep, text, mask = inputs
     padded = torch.nn.functional.pad(text, (0, 0, 0, build.MAX_TEXT_TOKENS - text.shape[1]))
     expected = transformer(latents, timestep, padded, return_dict=False)[0]
-    with use_counted_padding(transformer, mask, build.MAX_TEXT_TOKENS) as pad:
+    with use_counted_padding(transformer, mask, padding_of(mask)) as pad:
         assert pad(text).shape == (3, 25, build.TEXT_DIM)
         output = transformer(latents, timestep, pad(text), return_dict=False)[0]
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
@@ -42,7 +47,7 @@ def test_counted_padding_equals_padding_to_the_full_length(transformer, inputs):
 def test_a_transformer_after_the_context_computes_as_before(transformer, inputs):
     latents, timestep, text, mask = inputs
     before = transformer(latents, timestep, text, return_dict=False)[0]
-    with pytest.raises(RuntimeError, match="stop"), use_counted_padding(transformer, mask, 512):
+    with pytest.raises(RuntimeError, match="stop"), use_counted_padding(transformer, mask, padding_of(mask)):
         raise RuntimeError("stop")
     torch.testing.assert_close(transformer(latents, timestep, text, return_dict=False)[0], before, atol=0, rtol=0)
 
@@ -53,7 +58,7 @@ def test_gradients_equal_those_of_padding_to_the_full_length(transformer, inputs
     padded = torch.nn.functional.pad(text, (0, 0, 0, build.MAX_TEXT_TOKENS - text.shape[1]))
     loss = transformer(latents, timestep, padded, return_dict=False)[0].square().mean()
     (expected,) = torch.autograd.grad(loss, weight)
-    with use_counted_padding(transformer, mask, build.MAX_TEXT_TOKENS) as pad:
+    with use_counted_padding(transformer, mask, padding_of(mask)) as pad:
         loss = transformer(latents, timestep, pad(text), return_dict=False)[0].square().mean()
     (gradient,) = torch.autograd.grad(loss, weight)
     torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-3)
