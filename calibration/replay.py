@@ -12,7 +12,7 @@ from galaxydit.controller import ControllerState, Observation
 from galaxydit.plan import Plan, step_weights
 from galaxydit.profile import Profile, Target
 
-DECAY = 0.5
+DECAY = 0.0
 LONGEST_GAP = 8
 
 
@@ -40,9 +40,9 @@ def replay(sigmas: tuple[float, ...], distances: Sequence[float], config: Config
 def error_of_schedule(recording: Recording, full: Sequence[int], order: int, decay: float = DECAY) -> float:
     """Weighted mean of the true prediction errors at the steps that a schedule reuses, as recorded without reuse.
 
-    Each counts by the size of its step, by its relative error, and by how much is still to come (see `step_weights`).
+    Each counts by its weight (see `step_weights`).
     """
-    weights = step_weights(recording.sigmas, decay)
+    weights = step_weights(recording.steps, decay)
     total, anchors = 0.0, [-1, -1]
     computed = set(full)
     for step in range(recording.steps):

@@ -21,7 +21,7 @@ from galaxydit.controller import warmup_steps
 from galaxydit.plan import step_weights
 from galaxydit.profile import Profile, Target
 
-WARMUP = 0.1
+WARMUP = 0.0  # a longer one costs full steps that serve better later; measured, see README.md
 WARMUP_OF_BUDGET = 0.4
 CAP_ROOM = 2
 FOLLOWS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -105,7 +105,7 @@ def best_schedule(
 def gap_costs(recordings: Sequence[Recording], order: int, decay: float) -> Array:
     """`(step, gap before, gap)`: mean cost of reusing all steps between a full step and the one `gap` steps later."""
     steps = recordings[0].steps
-    weights = step_weights(recordings[0].sigmas, decay)
+    weights = step_weights(recordings[0].steps, decay)
     costs = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     for at in range(steps):
         for before in range(0, min(LONGEST_GAP, at) + 1):
