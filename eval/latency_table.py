@@ -10,11 +10,11 @@ HEADINGS = (
     "full ms",
     "reused ms",
     "probe ms",
-    "syncs /step",
+    "syncs / step",
     "denoise s",
     "speedup",
     "compute fraction",
-    "speedup xfraction",
+    "speedup x fraction",
     "peak GiB",
     "held MiB",
 )
