@@ -1,0 +1,36 @@
+"""The embedded model, with its trained weights."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import EMBEDDED, load_pipeline
+from galaxydit.pipelines.settings import WAN_TINY, recommended_settings
+from galaxydit.pipelines.wan_tiny.detect import caption_agreement
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+
+
+def test_wan_tiny_is_loaded_by_name_in_float32_and_recognised():
+    pipe = load_pipeline("wan-tiny", device="cpu")
+    assert {part.dtype for part in (pipe.transformer, pipe.text_encoder, pipe.vae)} == {torch.float32}
+    assert recommended_settings(pipe) == WAN_TINY
+
+
+def test_wan_tiny_draws_a_video_and_not_noise():
+    """Neighbouring pixels and frames of a video are alike; those of noise are not."""
+    pipe = load_pipeline("wan-tiny", device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    (prompt,) = draw_prompts(1, seed=0)
+    frames = generate(pipe, prompt, replace(WAN_TINY, steps=12), seed=0).frames
+    assert frames.shape == (17, 64, 64, 3)
+    assert caption_agreement(frames, prompt).colour_share == 1.0
+    spread = frames.std()
+    assert abs(frames[:, :, 1:] - frames[:, :, :-1]).mean() < 0.25 * spread
+    assert abs(frames[1:] - frames[:-1]).mean() < 0.5 * spread
+
+
+def test_weights_are_small_enough_to_live_in_the_repository():
+    size = sum(path.stat().st_size for path in Path(EMBEDDED["wan-tiny"]).rglob("*") if path.is_file())
+    assert size <= 32 * 2**20
