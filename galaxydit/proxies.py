@@ -54,8 +54,12 @@ PIECE_ON_CPU = 2**20
 PIECE = 2**24
 
 
+LARGEST_DISTANCE = 2.0
+
+
 def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, at least 0.
+    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, from 0
+    to 2: a step away from next to nothing (the filtered latent at sigma 1) must not drown all others in a sum.
     Over all ranks of `group` where they share the tokens.
 
     Source: TeaCache, arXiv 2411.19108, equation 4. Computed in the tensors' own precision, summed in float32, and piece
@@ -68,7 +72,7 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
         change = change + (now - before).abs_().sum(dim=1, dtype=torch.float32)
         scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
     change, scale = sum_over(group, torch.stack([change, scale]))
-    return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
+    return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(LARGEST_DISTANCE)
 
 
 def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
