@@ -26,8 +26,6 @@ class Config:
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and head anew.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
-        slope: share of that extrapolation which is used, in [0, 1]; below 1 where the line overshoots, as a
-            calibration can tell (scaled prediction: ScalingCache).
         guidance_alignment: one decision a step for all guidance branches. False lets each branch decide for itself
             and is here to be compared with.
         schedule: indices of the steps to compute in full; the proxy is not read and threshold, warm-up and cap play no
@@ -42,7 +40,6 @@ class Config:
     max_consecutive: int | None = 4
     reuse: str = "output"
     order: int = 1
-    slope: float = 1.0
     guidance_alignment: bool = True
     schedule: tuple[int, ...] | None = None
     plan: Plan | None = None
@@ -50,7 +47,6 @@ class Config:
     def __post_init__(self) -> None:
         _check_number("threshold", self.threshold, minimum=0.0)
         _check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
-        _check_number("slope", self.slope, minimum=0.0, maximum=1.0)
         _check_choice("proxy", self.proxy, tuple(PROXIES))
         _check_choice("reuse", self.reuse, REUSE_KINDS)
         _check_choice("order", self.order, (0, 1))

@@ -153,7 +153,7 @@ class Engine:
     def _predict(self, call: Call) -> Tensor:
         """What reuse gives for this call's branch."""
         history = call.state.history[call.branch]
-        return predict(history, call.info.sigma, self.config.order, self.config.slope)
+        return predict(history, call.info.sigma, self.config.order)
 
     def _reuses(self, call: Call) -> bool:
         """Whether this branch is reused now: decided, and there is something to reuse."""

@@ -36,7 +36,7 @@ def plot_decisions(report: "Report", path: Path) -> None:
     if signal:
         steps = [call.step for call in signal]
         axes[1].plot(steps, [call.accumulated for call in signal], color=SIGNAL, marker="o", markersize=3)
-        if report.config.threshold > 0 and report.config.schedule is None:
+        if report.config.threshold > 0 and report.config.schedule is None and report.config.plan is None:
             axes[1].axhline(report.config.threshold, color=REUSED, linestyle="--", label="threshold")
             axes[1].legend(frameon=False)
         axes[1].set_ylabel(f"{report.config.proxy}\ndistance since full step")

@@ -18,7 +18,6 @@ from galaxydit import Config, GalaxyDiTError
         ("reuse", "everything"),
         ("order", 2),
         ("order", True),
-        ("slope", 1.2),
         ("keep_last", -1),
         ("keep_last", 1.0),
         ("max_consecutive", 0),

@@ -13,12 +13,6 @@ def test_order_0_repeats_and_order_1_follows_the_line() -> None:
     assert torch.allclose(predict(history, 0.7, order=1), torch.full((2, 3), 5.0))
 
 
-def test_the_slope_scales_the_extrapolation_alone() -> None:
-    history = anchors((0.9, 1.0), (0.8, 3.0))
-    assert torch.allclose(predict(history, 0.7, order=1, slope=0.5), torch.full((2, 3), 4.0))
-    assert torch.allclose(predict(history, 0.7, order=1, slope=0.0), torch.full((2, 3), 3.0))
-
-
 def test_order_1_with_one_anchor_or_equal_sigmas_repeats() -> None:
     assert torch.equal(predict(anchors((0.8, 3.0)), 0.7, order=1), torch.full((2, 3), 3.0))
     assert torch.equal(predict(anchors((0.8, 1.0), (0.8, 3.0)), 0.7, order=1), torch.full((2, 3), 3.0))
