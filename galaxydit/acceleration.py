@@ -95,6 +95,8 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
         return {"transformer": unwrap_compiled(pipe)}
     found = {name: getattr(pipe, name, None) for name in COMPONENTS}
     transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
+    if transformers.get("transformer") is transformers.get("transformer_2"):
+        transformers.pop("transformer_2", None)
     if not transformers:
         raise GalaxyDiTError(
             f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}; "
@@ -122,10 +124,14 @@ class Acceleration:
             _check(name, transformer, families[name], config)
         if config.threshold == 0 and config.schedule is None and config.plan is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
-        for name, transformer in transformers.items():
-            self._attach(name, transformer, families[name])
-        if not isinstance(pipe, nn.Module):
-            self._attach_clocks(pipe)
+        try:
+            for name, transformer in transformers.items():
+                self._attach(name, transformer, families[name])
+            if not isinstance(pipe, nn.Module):
+                self._attach_clocks(pipe)
+        except BaseException:
+            self.remove()
+            raise
 
     def follow(self, planned: Planned) -> None:
         """Say in every report what `planned` has to remark on that generation."""

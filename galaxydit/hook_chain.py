@@ -42,7 +42,7 @@ def insert_innermost(module: nn.Module, hook: Any, hook_name: str) -> Callable[[
         registry._fn_refs.remove(reference)
         for holder, attribute in _slots(module, registry):
             if getattr(holder, attribute, None) is wrapper:
-                setattr(holder, attribute, beneath)
+                setattr(holder, attribute, reference.original_forward)
         if not had_forward and vars(module).get("forward") is beneath:
             del module.forward
         if not registry.hooks and not had_registry:

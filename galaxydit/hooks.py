@@ -20,6 +20,8 @@ HOOK_NAME = "galaxydit"
 class PluginHook(ModelHook):
     """What all hooks of the plugin have in common."""
 
+    name = HOOK_NAME
+
     def __reduce__(self) -> tuple[Any, ...]:
         raise GalaxyDiTError(
             "an accelerated model cannot be copied or pickled: the hooks of the copy would run the original; call "
@@ -104,6 +106,7 @@ class ClockHook(PluginHook):
         super().__init__()
         self.session = session
         self.encodes_text = encodes_text
+        self.name = f"{HOOK_NAME} clock {id(session):x}"  # pipelines share text encoders and VAEs
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +132,7 @@ class HookSet:
         self._undo: list[Callable[[], None]] = []
         self._roots: list[nn.Module] = []
 
-    def add(self, module: nn.Module, hook: ModelHook) -> None:
+    def add(self, module: nn.Module, hook: PluginHook) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
 
         The hook of a transformer is always registered: that is how diffusers' cache context finds it. So is one on a
@@ -139,7 +142,7 @@ class HookSet:
         if compiled and not isinstance(hook, RootHook) and not is_hooked(module):
             self._undo.append(hook_around_compiled(module, hook))
         else:
-            self._undo.append(insert_innermost(module, hook, HOOK_NAME))
+            self._undo.append(insert_innermost(module, hook, hook.name))
 
     def refresh(self, root: nn.Module) -> None:
         """Tell diffusers that the hooks below `root` have changed: it keeps a list of them."""

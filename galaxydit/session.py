@@ -53,6 +53,7 @@ class Generation:
     sigmas: tuple[float, ...] | None = None
     step: int = -1
     sigma: float = float("inf")
+    names_branches: bool = True
     latent: KnownInput | None = None
     seen: set[tuple[str, str]] = field(default_factory=set)
     states: dict[str, TransformerState] = field(default_factory=dict)
@@ -78,10 +79,6 @@ class Generation:
         """A name for a branch that has none: its place among the step's calls."""
         earlier = [name for name, _ in self.seen if name == component and step == self.step]
         return f"call {len(earlier)}"
-
-    def has_latent(self, latent: Tensor | None, step: int) -> bool:
-        """Whether a call without a name belongs to the step under way: all branches of a step have its latent."""
-        return step != self.step or self.latent is None or self.latent.matches(latent)
 
     def begin_step(self, info: StepInfo, latent: Tensor | None) -> None:
         """Go on to another step, which is decided anew."""
@@ -126,13 +123,16 @@ class Session:
         begins.
         """
         generation = self.current
-        name = branch or (generation.next_call(component, info.step) if generation else FIRST_CALL)
-        if (
-            generation is None
-            or not self._continues(generation, component, name, info, signature, text)
-            or (branch is None and not generation.has_latent(latent, info.step))
-        ):
-            generation, name = self._open(info), branch or FIRST_CALL
+        if generation is None:
+            generation = self._open(info, branch)
+        else:
+            why_not = self._why_not(generation, component, branch, info, signature, text, latent)
+            if why_not is not None:
+                surprising = info.step == generation.step + 1 and not generation.finished
+                generation = self._open(info, branch)
+                if surprising:
+                    self.note(f"a generation begins at step {info.step}, as {why_not}; nothing before can be reused")
+        name = branch or generation.next_call(component, info.step)
         if info.step != generation.step:
             generation.begin_step(info, latent)
         generation.seen.add((component, name))
@@ -141,34 +141,44 @@ class Session:
             state.texts[name] = KnownInput(text)
         return generation, name
 
-    def _continues(
+    def _why_not(
         self,
         generation: Generation,
         component: str,
-        branch: str,
+        branch: str | None,
         info: StepInfo,
         signature: Signature,
         text: Tensor | None,
-    ) -> bool:
-        """Whether a call goes on with this generation; anything that does not fit begins a new one."""
-        if generation.finished or info.steps != generation.steps:
-            return False
-        if getattr(self.scheduler(), "timesteps", None) is not generation.schedule:
-            return False
+        latent: Tensor | None,
+    ) -> str | None:
+        """Why a call does not go on with this generation, but begins a new one; None where it does go on."""
+        if generation.finished:
+            return "the one before has ended"
+        if info.steps != generation.steps or getattr(self.scheduler(), "timesteps", None) is not generation.schedule:
+            return "the steps were set anew"
+        if generation.names_branches != (branch is not None):
+            return "its branches are named otherwise"
+        name = branch or generation.next_call(component, info.step)
         state = generation.states.get(component)
-        if state is not None:
-            known = state.texts.get(branch)
-            if state.signature != signature or (known is not None and not known.matches(text)):
-                return False
+        if state is not None and state.signature != signature:
+            return "shape, dtype, device or adapters have changed"
+        if state is not None and name in state.texts and not state.texts[name].matches(text):
+            return "its text is another tensor"
         if info.step == generation.step:
-            return (component, branch) not in generation.seen
-        return info.step == generation.step + 1 and info.sigma <= generation.sigma
+            if (component, name) in generation.seen:
+                return "it repeats a step"
+            # Branches without a name are told from another generation's by the latent, which all of a step have.
+            same = branch is not None or generation.latent is None or generation.latent.matches(latent)
+            return None if same else "its latent is another tensor"
+        follows = info.step == generation.step + 1 and info.sigma <= generation.sigma
+        return None if follows else "the steps do not follow on each other"
 
-    def _open(self, info: StepInfo) -> Generation:
+    def _open(self, info: StepInfo, branch: str | None) -> Generation:
         self.close()
         schedule = getattr(self.scheduler(), "timesteps", None)
         sigmas = sigmas_of(self.scheduler(), info.steps)
         generation = Generation(self.config, info.steps, schedule, self._text_seconds, sigmas)
+        generation.names_branches = branch is not None
         generation.denoise_started = time.perf_counter()
         self._text_seconds = 0.0
         self.current = generation

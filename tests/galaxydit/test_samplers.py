@@ -31,7 +31,10 @@ SCHEDULERS: dict[str, Callable[[], Any]] = {
     "DPM++": lambda: DPMSolverMultistepScheduler(**FLOW),
     "DPM++ SDE": lambda: DPMSolverMultistepScheduler(**FLOW, algorithm_type="sde-dpmsolver++"),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:galaxydit. a generation begins at step"),
+]
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

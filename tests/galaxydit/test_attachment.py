@@ -1,0 +1,81 @@
+"""Attaching to unusual pipelines: parts that are shared, missing or the same."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from diffusers import WanPipeline, WanTransformer3DModel
+
+import galaxydit
+from galaxydit import Config, FullComputeWarning
+
+OFTEN = Config(threshold=50.0, max_consecutive=2)
+
+
+@pytest.mark.parametrize("first_off", [0, 1])
+def test_two_accelerated_pipelines_may_share_text_encoder_and_vae(
+    tiny_wan: Any, tiny_transformer: Callable[[int], WanTransformer3DModel], first_off: int
+) -> None:
+    pipe = WanPipeline(**(tiny_wan.pipe.components | {"transformer": tiny_transformer(2)}))
+    pipe.set_progress_bar_config(disable=True)
+    tinies = [tiny_wan, replace(tiny_wan, pipe=pipe)]
+    plain = [tiny.run() for tiny in tinies]
+    accelerations = [galaxydit.accelerate(tiny.pipe, config=OFTEN) for tiny in tinies]
+    for tiny in tinies:
+        tiny.run(output_type="np")
+    for acceleration in accelerations:
+        assert acceleration.report.reused_steps == 6
+        assert acceleration.report.end_to_end_seconds is not None
+    accelerations[first_off].remove()
+    assert torch.equal(tinies[first_off].run(), plain[first_off])
+    tinies[1 - first_off].run(output_type="np")
+    assert [len(acceleration.reports) for acceleration in accelerations] == ([1, 2] if first_off == 0 else [2, 1])
+    assert accelerations[1 - first_off].report.end_to_end_seconds is not None
+    accelerations[1 - first_off].remove()
+    for tiny, latents in zip(tinies, plain, strict=True):
+        assert torch.equal(tiny.run(), latents)
+    for module in (pipe.text_encoder, pipe.vae.decoder):
+        assert not hasattr(module, "_diffusers_hook") or not module._diffusers_hook.hooks
+
+
+def test_one_module_in_both_stages_is_accelerated_once(tiny_wan: Any) -> None:
+    parts = {"transformer_2": tiny_wan.pipe.transformer, "boundary_ratio": 0.9}
+    pipe = WanPipeline(**(tiny_wan.pipe.components | parts))
+    pipe.set_progress_bar_config(disable=True)
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN):
+        latents = tiny_wan.run()
+    with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
+        assert torch.equal(replace(tiny_wan, pipe=pipe).run(), latents)
+    assert [item.component for item in galaxydit.describe(pipe)] == ["transformer"]
+    assert acceleration.report.reused_steps == 6
+
+
+def test_a_pipeline_that_cannot_be_attached_to_is_left_as_it_was(tiny_wan: Any) -> None:
+    plain = tiny_wan.run()
+    attention = tiny_wan.pipe.transformer.blocks[0].attn2
+    del tiny_wan.pipe.transformer.blocks[0].attn2
+    with pytest.raises(AttributeError, match="attn2"):
+        galaxydit.accelerate(tiny_wan.pipe, config=replace(OFTEN, proxy="cross_attention"))
+    tiny_wan.pipe.transformer.blocks[0].attn2 = attention
+    assert torch.equal(tiny_wan.run(), plain)
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        tiny_wan.run()
+    assert acceleration.report.reused_steps == 6
+
+
+def test_a_prompt_changed_in_the_middle_is_computed_anew_and_said_so(tiny_wan: Any) -> None:
+    def change(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        return tensors | ({"prompt_embeds": tensors["prompt_embeds"] + 1} if index == 6 else {})
+
+    inputs = {"callback_on_step_end": change, "callback_on_step_end_tensor_inputs": ["latents", "prompt_embeds"]}
+    with (
+        galaxydit.accelerate(tiny_wan.pipe, config=Config(schedule=(0, 1, 2, 3))) as acceleration,
+        pytest.warns(FullComputeWarning, match="begins at step 7, as its text is another tensor"),
+    ):
+        tiny_wan.run(**inputs)
+    first, second = acceleration.reports
+    assert [call.step for call in first.calls if call.reused][::2] == [4, 5, 6]
+    assert [call.step for call in second.calls if not call.reused] == [7, 7]
+    assert "step 7" in str(second)
