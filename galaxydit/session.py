@@ -128,7 +128,7 @@ class Session:
         else:
             why_not = self._why_not(generation, component, branch, info, signature, text, latent)
             if why_not is not None:
-                surprising = info.step == generation.step + 1 and not generation.finished
+                surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
                 generation = self._open(info, branch)
                 if surprising:
                     self.note(f"a generation begins at step {info.step}, as {why_not}; nothing before can be reused")
@@ -162,13 +162,13 @@ class Session:
         state = generation.states.get(component)
         if state is not None and state.signature != signature:
             return "shape, dtype, device or adapters have changed"
-        if state is not None and name in state.texts and not state.texts[name].matches(text):
+        if state is not None and name in state.texts and not state.texts[name].goes_on_as(text):
             return "its text is another tensor"
         if info.step == generation.step:
             if (component, name) in generation.seen:
                 return "it repeats a step"
             # Branches without a name are told from another generation's by the latent, which all of a step have.
-            same = branch is not None or generation.latent is None or generation.latent.matches(latent)
+            same = branch is not None or generation.latent is None or generation.latent.equals(latent)
             return None if same else "its latent is another tensor"
         follows = info.step == generation.step + 1 and info.sigma <= generation.sigma
         return None if follows else "the steps do not follow on each other"

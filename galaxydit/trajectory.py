@@ -49,22 +49,28 @@ def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
 class KnownInput:
     """A tensor that a generation has been called with, to tell it from another generation that takes turns with it on
     the same transformer: the text of a branch, which lasts for all steps, and the latent, which lasts for a step.
-
-    Pipelines pass one and the same tensor again. Loops that make it anew for each call have dropped the one before by
-    then: so a different tensor while that one lives is another generation's, be their values equal or not.
     """
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = weakref.ref(tensor)
         self._values = tensor.detach()
 
-    def matches(self, tensor: Tensor | None) -> bool:
-        """Whether this is the tensor again, or in its place."""
-        known, values = self._tensor(), self._values
-        if known is not None or tensor is None:
-            return tensor is known and tensor is not None
+    def equals(self, tensor: Tensor | None) -> bool:
+        """Whether this is the tensor again, or one with the same values."""
+        values = self._values
+        if tensor is None or tensor is self._tensor():
+            return tensor is not None
         same_kind = tensor.shape == values.shape and tensor.dtype == values.dtype and tensor.device == values.device
         return same_kind and torch.equal(tensor, values)
+
+    def goes_on_as(self, tensor: Tensor | None) -> bool:
+        """Whether this is the tensor again, or one that has taken its place.
+
+        Pipelines pass one and the same tensor. Loops that make it anew for each call have dropped the one before by
+        then: so a different tensor while that one lives is another generation's, be their values equal or not.
+        """
+        known = self._tensor()
+        return tensor is known if known is not None else self.equals(tensor)
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:

@@ -13,7 +13,6 @@ from diffusers import (
     FlowMatchHeunDiscreteScheduler,
     UniPCMultistepScheduler,
     WanPipeline,
-    WanTransformer3DModel,
 )
 from torch import Tensor
 
@@ -83,7 +82,7 @@ def texts(seed: int) -> list[Tensor]:
 
 
 def loop(
-    transformer: WanTransformer3DModel, scheduler: Any, text: list[Tensor], latents: Tensor, steps: range
+    transformer: Callable[..., Any], scheduler: Any, text: list[Tensor], latents: Tensor, steps: range
 ) -> Iterator[Tensor]:
     """A denoising loop by hand that hands over after every step."""
     for index in steps:
@@ -92,6 +91,21 @@ def loop(
         guided = predictions[1] + 3.0 * (predictions[0] - predictions[1])
         latents = scheduler.step(guided, timestep, latents, return_dict=False)[0]
         yield latents
+
+
+def test_a_loop_that_copies_the_latent_for_each_call_is_one_generation(tiny_wan: Any) -> None:
+    transformer, euler = tiny_wan.pipe.transformer, SCHEDULERS["Euler"]()
+    alive = []
+
+    def copying(latents: Tensor, *arguments: Any, **named: Any) -> Any:
+        alive.append(latents.clone())
+        return transformer(alive[-1], *arguments, **named)
+
+    with torch.no_grad(), galaxydit.accelerate(transformer, config=OFTEN, scheduler=euler) as acceleration:
+        for call in (transformer, copying):
+            euler.set_timesteps(12)
+            list(loop(call, euler, texts(1), noise(1), range(12)))
+    assert [report.reused_steps for report in acceleration.reports] == [6, 6]
 
 
 @pytest.mark.parametrize("begin", [4, 6, 8])
