@@ -87,7 +87,7 @@ class ErrorMap:
     def __post_init__(self) -> None:
         if self.accumulate not in ACCUMULATIONS:
             raise GalaxyDiTError(
-                f"accumulate={self.accumulate!r} is not known; choose one of {', '.join(ACCUMULATIONS)}"
+                f"accumulate={self.accumulate!r}, allowed are {', '.join(ACCUMULATIONS)}; calibrate again"
             )
         if not self.curves:
             raise GalaxyDiTError("curves is empty, allowed is at least one curve; calibrate again")
