@@ -20,7 +20,7 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     for _ in range(steps):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(matrices.dtype)
 
 

@@ -28,14 +28,14 @@ from transformers import UMT5EncoderModel
 
 from galaxydit.pipelines.wan_tiny import build, world
 from galaxydit.pipelines.wan_tiny.muon import optimizers_for, set_rate
-from galaxydit.pipelines.wan_tiny.text_padding import use_counted_padding
+from galaxydit.pipelines.wan_tiny.text_padding import prepare_for_training, use_counted_padding
 
 logger = logging.getLogger(__name__)
 
 CLIP_SEED = 1
 TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
 CAPTION_DROPOUT = 0.1
-TRAINING_SHIFT = 5.0
+TRAINING_SHIFT = 8.0  # as many steps at each noise level as the sampler takes
 EMA_DECAY = 0.999
 CHECKPOINT_STEPS = 100
 SHARD_CLIPS = 512
@@ -173,6 +173,7 @@ class Denoiser(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.transformer = build.build_transformer()
+        prepare_for_training(self.transformer)
         self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
 
     def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ def is_held_out(caption: str) -> bool:
 def draw_scene(rng: np.random.Generator, *, held_out: bool = False) -> Scene:
     """A random scene whose caption belongs to the training captions, or to the held-out ones."""
     while True:
-        kind = rng.choice(["one", "two", "occlusion", "three"], p=[0.5, 0.25, 0.15, 0.1])
+        kind = rng.choice(["one", "two", "occlusion", "three"], p=[0.65, 0.2, 0.1, 0.05])
         count = {"one": 1, "two": 2, "occlusion": 2, "three": 3}[str(kind)]
         colours = rng.permutation(list(COLOURS))[:count]
         objects = [Clause(str(colour), str(rng.choice(SHAPES)), str(rng.choice(MOTIONS))) for colour in colours]
@@ -173,11 +173,11 @@ def _background(kind: str, xs: Array, ys: Array, rng: np.random.Generator) -> Ar
 def _path(motion: str, rng: np.random.Generator) -> Array:
     """Centre x, centre y and radius of an object, `(frames, 3)`, as shares of the frame's side; y points down."""
     t = np.linspace(0.0, 1.0, FRAMES)
-    radius = np.full(FRAMES, rng.uniform(0.11, 0.19))
+    radius = np.full(FRAMES, rng.uniform(0.13, 0.2))
     x, y = np.full(FRAMES, rng.uniform(0.2, 0.8)), np.full(FRAMES, rng.uniform(0.2, 0.8))
     if motion in DIRECTIONS:
         dx, dy = DIRECTIONS[motion]
-        way = rng.uniform(0.3, 0.6)
+        way = rng.uniform(0.4, 0.65)
         middle = rng.uniform(0.5 - (0.7 - way) / 2, 0.5 + (0.7 - way) / 2)
         shift = middle + way * (t - 0.5) * (dx + dy)
         x, y = (shift, y) if dx else (x, shift)

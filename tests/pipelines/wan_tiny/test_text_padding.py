@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from galaxydit.pipelines.wan_tiny import build
-from galaxydit.pipelines.wan_tiny.text_padding import use_counted_padding
+from galaxydit.pipelines.wan_tiny.text_padding import prepare_for_training, use_counted_padding
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def test_counted_padding_equals_padding_to_the_full_length(transformer, inputs):
     latents, timestep, text, mask = inputs
     padded = torch.nn.functional.pad(text, (0, 0, 0, build.MAX_TEXT_TOKENS - text.shape[1]))
     expected = transformer(latents, timestep, padded, return_dict=False)[0]
+    prepare_for_training(transformer)
     with use_counted_padding(transformer, mask, padding_of(mask)) as pad:
         assert pad(text).shape == (3, 25, build.TEXT_DIM)
         output = transformer(latents, timestep, pad(text), return_dict=False)[0]
@@ -46,6 +47,7 @@ def test_counted_padding_equals_padding_to_the_full_length(transformer, inputs):
 @torch.no_grad()
 def test_a_transformer_after_the_context_computes_as_before(transformer, inputs):
     latents, timestep, text, mask = inputs
+    prepare_for_training(transformer)
     before = transformer(latents, timestep, text, return_dict=False)[0]
     with pytest.raises(RuntimeError, match="stop"), use_counted_padding(transformer, mask, padding_of(mask)):
         raise RuntimeError("stop")
@@ -58,6 +60,7 @@ def test_gradients_equal_those_of_padding_to_the_full_length(transformer, inputs
     padded = torch.nn.functional.pad(text, (0, 0, 0, build.MAX_TEXT_TOKENS - text.shape[1]))
     loss = transformer(latents, timestep, padded, return_dict=False)[0].square().mean()
     (expected,) = torch.autograd.grad(loss, weight)
+    prepare_for_training(transformer)
     with use_counted_padding(transformer, mask, padding_of(mask)) as pad:
         loss = transformer(latents, timestep, pad(text), return_dict=False)[0].square().mean()
     (gradient,) = torch.autograd.grad(loss, weight)
