@@ -49,7 +49,7 @@ def build_transformer() -> WanTransformer3DModel:
         qk_norm="rms_norm_across_heads",
         rope_max_seq_len=128,
     )
-    # Normalised queries and keys of 32 channels give logits of at most 5.7, less than the log(490) = 6.2 that the padding
+    # Normalised queries and keys of 32 channels give logits of at most 5.7, less than the log(490) = 6.2 that padding
     # weighs: at a gain of 1 the words of a caption are hardly seen, and training lowers the gain further.
     for block in transformer.blocks:
         for norm in (block.attn2.norm_q, block.attn2.norm_k):
