@@ -86,7 +86,7 @@ def test_a_cut_off_record_is_refused(folder: RunFolder, share: float):
 
 
 def test_records_need_a_run_and_come_in_the_order_of_prompts(folder: RunFolder):
-    with pytest.raises(GalaxyDiTError, match=r"holds no job\\.json"):
+    with pytest.raises(GalaxyDiTError, match=r"holds no job\.json"):
         folder.records()
     folder.job.write_text("{}")
     for index in (12, 2):
