@@ -1,0 +1,320 @@
+"""The tensor side that the policies share: reads what a rule decides by, and reuses what was kept.
+
+Built on diffusers' hooks, as galaxydit is. Made for WanPipeline, which calls its transformer once for each guidance
+branch, inside `cache_context("cond")` and then `cache_context("uncond")`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from diffusers import DiffusionPipeline
+from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
+from torch import Tensor, nn
+
+from galaxydit.acceleration import transformers_of
+from galaxydit.calibration.record import guidance_of
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.arena.method import Attached
+from galaxydit.eval.arena.policies.rule import Rule, Seen
+from galaxydit.families import SEPARATE, family_of
+from galaxydit.hooks import HOOK_NAME, HookSet, PluginHook
+from galaxydit.trajectory import StepInfo, locate
+
+Signal = Literal["latent", "time_embedding", "time_projection"]
+"""The tensor that a rule watches: the transformer's input, or one of the two outputs of the time embedder (before and
+after the projection that modulates the blocks)."""
+Segment = tuple[int, int]
+"""Blocks from the first index to the second one, both included."""
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Full:
+    """One branch's last full step: latent in and prediction out, `(batch, channels, frames, height, width)`."""
+
+    latent: Tensor
+    output: Tensor
+
+
+Predict = Callable[[Tensor, Full, str, int], Tensor]
+"""The output of a reused step: from its latent, the branch's last full step, the branch and the step's index."""
+
+
+class TransformerHook(PluginHook):
+    """On a transformer: hands its calls on, with diffusers' cache context."""
+
+    name = "arena policy"
+    _is_stateful = True
+
+    def __init__(self, run: Callable[[CacheContext, Forward, Any, Any], Any], end: Callable[[], None]) -> None:
+        super().__init__()
+        self.run, self.end = run, end
+        self.contexts = StateManager(BaseState)
+
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.run(self.contexts.context, self.fn_ref.original_forward, args, kwargs)
+
+    def reset_state(self, module: nn.Module) -> nn.Module:
+        """Called by pipelines when a generation has ended well."""
+        self.contexts.reset()
+        self.end()
+        return module
+
+
+class ModuleHook(PluginHook):
+    """On a part of a transformer: hands its calls on."""
+
+    name = "arena policy"
+
+    def __init__(self, run: Callable[[Forward, Any, Any], Any]) -> None:
+        super().__init__()
+        self.run = run
+
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.run(self.fn_ref.original_forward, args, kwargs)
+
+
+def wan_transformers(pipe: DiffusionPipeline) -> list[nn.Module]:
+    """The transformers of a pipeline that the policies can work on.
+
+    Raises GalaxyDiTError where branches are not called apart, or where another plugin or cache is at work.
+    """
+    found = list(transformers_of(pipe).values())
+    for transformer in found:
+        if family_of(transformer).branches != SEPARATE:
+            raise GalaxyDiTError(
+                f"transformer={type(transformer).__name__}, allowed are those that WanPipeline calls once for each "
+                "guidance branch; the arena's policies know no other kind"
+            )
+        registry = getattr(transformer, "_diffusers_hook", None)
+        hooked = registry is not None and any(registry.get_hook(n) for n in (HOOK_NAME, TransformerHook.name))
+        if hooked or getattr(transformer, "is_cache_enabled", False):
+            raise GalaxyDiTError(f"{type(transformer).__name__} is accelerated already; take that off first")
+    return found
+
+
+@dataclass
+class State:
+    """What is remembered of one generation. The signal, the rules and the decisions are keyed by who decides: a branch,
+    or all of them together.
+    """
+
+    steps: int
+    shape: tuple[int, ...]
+    step: int = -1
+    seen: set[str] = field(default_factory=set)
+    rules: dict[str, Rule] = field(default_factory=dict)
+    decisions: dict[str, bool] = field(default_factory=dict)
+    previous: dict[str, Tensor] = field(default_factory=dict)
+    anchors: dict[str, Tensor] = field(default_factory=dict)
+    slopes: dict[str, float] = field(default_factory=dict)
+    full: dict[str, Full] = field(default_factory=dict)
+    residuals: dict[str, dict[Segment, Tensor]] = field(default_factory=dict)
+
+    def goes_on(self, branch: str, info: StepInfo, shape: tuple[int, ...]) -> bool:
+        """Whether a call belongs to this generation."""
+        later = info.step > self.step or (info.step == self.step and branch not in self.seen)
+        return later and info.steps == self.steps and shape == self.shape
+
+    def enter(self, branch: str, step: int) -> None:
+        if step != self.step:
+            self.step = step
+            self.seen.clear()
+            self.decisions.clear()
+        self.seen.add(branch)
+
+    def bytes_held(self) -> int:
+        tensors = [*self.previous.values(), *self.anchors.values()]
+        tensors += [tensor for full in self.full.values() for tensor in (full.latent, full.output)]
+        tensors += [tensor for residuals in self.residuals.values() for tensor in residuals.values()]
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+        return sum(storages.values())
+
+
+@dataclass
+class Call:
+    """The transformer call under way."""
+
+    state: State
+    branch: str
+    info: StepInfo
+    latent: Tensor
+    reuse: bool = False
+    entered: Tensor = field(init=False)
+
+
+class Policy:
+    """One transformer under a policy.
+
+    `predict` reuses the transformer's output; without it, what each of the `segments` adds to its input is reused. With
+    `joint` the first branch that is called in a step decides for all.
+    """
+
+    def __init__(
+        self,
+        pipe: DiffusionPipeline,
+        transformer: nn.Module,
+        new_rule: Callable[[], Rule],
+        signal: Signal | None,
+        joint: bool,
+        predict: Predict | None,
+        segments: Sequence[Segment],
+    ) -> None:
+        self.pipe, self.transformer = pipe, transformer
+        self.new_rule, self.signal, self.joint, self.predict = new_rule, signal, joint, predict
+        self.segment_of = {index: segment for segment in segments for index in range(segment[0], segment[1] + 1)}
+        self.state: State | None = None
+        self._call: Call | None = None
+        self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
+
+    def hooks(self) -> Iterator[tuple[nn.Module, PluginHook]]:
+        yield self.transformer, TransformerHook(self.run_transformer, self.end)
+        if self.signal in ("time_embedding", "time_projection"):
+            yield self.transformer.get_submodule("condition_embedder"), ModuleHook(self.run_embedder)
+        for index in self.segment_of if self.predict is None else ():
+            yield self.transformer.get_submodule(f"blocks.{index}"), ModuleHook(self._block_runner(index))
+
+    def end(self) -> None:
+        """A generation has ended: let go of its tensors."""
+        self.state = None
+
+    def run_transformer(self, context: CacheContext, forward: Forward, args: Any, kwargs: Any) -> Any:
+        inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
+        call = self._enter(context, inputs["hidden_states"])
+        if self.signal in (None, "latent"):
+            self._decide(call, call.latent if self.signal else None)
+        if call.reuse and self.predict is not None:
+            sample = self.predict(call.latent, call.state.full[call.branch], call.branch, call.info.step)
+            return (sample,) if inputs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
+        self._call = call
+        try:
+            output = forward(*args, **kwargs)
+        finally:
+            self._call = None
+        if not call.reuse and self.predict is not None:
+            self._keep(call, (output[0] if isinstance(output, tuple) else output.sample).detach())
+        return output
+
+    def _enter(self, context: CacheContext, latent: Tensor) -> Call:
+        info = locate(context, getattr(self.pipe, "scheduler", None), None)
+        if info is None:
+            raise GalaxyDiTError("the step of a transformer call is unknown; use a WanPipeline of diffusers 0.42")
+        shape = tuple(latent.shape)
+        if self.state is None or not self.state.goes_on(context.name, info, shape):
+            self.state = State(info.steps, shape)
+        self.state.enter(context.name, info.step)
+        return Call(self.state, context.name, info, latent.detach())
+
+    def run_embedder(self, forward: Forward, args: Any, kwargs: Any) -> Any:
+        """The time embedder, whose output the rule may watch."""
+        embeddings = forward(*args, **kwargs)
+        if self._call is not None:
+            self._decide(self._call, embeddings[0 if self.signal == "time_embedding" else 1].detach())
+        return embeddings
+
+    def _decide(self, call: Call, signal: Tensor | None) -> None:
+        """Ask the rule, once a step and decider, and set whether the call is reused."""
+        state = call.state
+        decider = "all branches" if self.joint else call.branch
+        if decider not in state.decisions:
+            rule = state.rules.setdefault(decider, self.new_rule())
+            reuse = rule.decide(self._see(call, decider, signal))
+            state.decisions[decider] = reuse
+            if signal is not None:
+                state.previous[decider] = signal
+                if not reuse and self.signal != "latent":
+                    state.anchors[decider] = signal
+        kept = state.full if self.predict is not None else state.residuals
+        call.reuse = state.decisions[decider] and call.branch in kept
+
+    def _see(self, call: Call, decider: str, signal: Tensor | None) -> Seen:
+        numbers: dict[str, float] = {}
+        state = call.state
+        before, anchor = state.previous.get(decider), state.anchors.get(decider)
+        if signal is not None and before is not None:
+            numbers["moved"], numbers["size"] = mean_size(signal - before), mean_size(before)
+        if signal is not None and anchor is not None:
+            numbers["drift"] = mean_size(signal - anchor) / max(mean_size(anchor), 1e-12)
+        if self.signal == "latent" and call.branch in state.full:
+            numbers["output_size"] = mean_size(state.full[call.branch].output)
+        if call.branch in state.slopes:
+            numbers["slope"] = state.slopes[call.branch]
+        return Seen(call.info.step, call.info.steps, guidance_of(self.pipe), **numbers)
+
+    def _keep(self, call: Call, output: Tensor) -> None:
+        """Remember a full step's output, and how much it has moved with the latent."""
+        state = call.state
+        before = state.full.get(call.branch)
+        if self.signal == "latent" and before is not None and not (self.joint and len(state.seen) > 1):
+            moved = mean_size(call.latent - before.latent)
+            state.slopes[call.branch] = mean_size(output - before.output) / max(moved, 1e-12)
+        state.full[call.branch] = Full(call.latent, output)
+
+    def _block_runner(self, index: int) -> Callable[[Forward, Any, Any], Any]:
+        first, last = segment = self.segment_of[index]
+
+        def run(forward: Forward, args: Any, kwargs: Any) -> Any:
+            call = self._call
+            if call is None:
+                return forward(*args, **kwargs)
+            hidden = args[0] if args else kwargs["hidden_states"]
+            if index == first:
+                call.entered = hidden
+            if call.reuse:
+                return call.entered + call.state.residuals[call.branch][segment] if index == last else hidden
+            output = forward(*args, **kwargs)
+            if index == last:
+                call.state.residuals.setdefault(call.branch, {})[segment] = (output - call.entered).detach()
+            return output
+
+        return run
+
+
+@contextmanager
+def under_policy(
+    pipe: DiffusionPipeline,
+    new_rule: Callable[[], Rule],
+    *,
+    signal: Signal | None = None,
+    joint: bool = True,
+    predict: Predict | None = None,
+    segments: Sequence[Segment] | None = None,
+) -> Iterator[Attached]:
+    """Run a pipeline under a policy, for any number of generations.
+
+    Args:
+        pipe: a WanPipeline.
+        new_rule: makes the rule of a generation, or of each branch of it.
+        signal: what the rule watches; None for a rule that goes by the step alone.
+        joint: whether the branches follow one rule, told by the branch that is called first, or one each.
+        predict: gives the output of a reused step. None reuses, for each segment, what its blocks added to its input
+            at the last full step.
+        segments: groups of neighbouring blocks that a reused step skips; None means all blocks.
+
+    Raises GalaxyDiTError for pipelines of other kinds, and for those that are accelerated already.
+    """
+    hooks = HookSet()
+    policies = []
+    try:
+        for transformer in wan_transformers(pipe):
+            whole_stack = [(0, len(transformer.blocks) - 1)]
+            policy = Policy(
+                pipe, transformer, new_rule, signal, joint, predict, whole_stack if segments is None else segments
+            )
+            for module, hook in policy.hooks():
+                hooks.add(module, hook)
+            hooks.refresh(transformer)
+            policies.append(policy)
+        yield Attached(lambda: sum(policy.state.bytes_held() for policy in policies if policy.state is not None))
+    finally:
+        hooks.remove()
+
+
+def mean_size(tensor: Tensor) -> float:
+    """Mean of the absolute values."""
+    return float(tensor.abs().mean(dtype=torch.float32))
