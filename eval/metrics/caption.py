@@ -1,0 +1,62 @@
+"""Whether a video of the embedded model's toy world shows what its caption says."""
+
+from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video
+from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
+from galaxydit.pipelines.wan_tiny.world import parse_caption
+
+
+def _measure_colours(video: Video, reference: Video | None, prompt: str) -> Score:
+    return Score(caption_agreement(video, prompt).colour_share)
+
+
+def _measure_motions(video: Video, reference: Video | None, prompt: str) -> Score:
+    return Score(caption_agreement(video, prompt).motion_share)
+
+
+def _refusal(shape: Shape, prompt: str) -> str | None:
+    if shape[0] < MIN_FRAMES:
+        return f"the video has {shape[0]} frames, allowed are {MIN_FRAMES} or more"
+    try:
+        parse_caption(prompt)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+CAPTION_COLOURS = Metric(
+    name="caption_colours",
+    title="caption: colours",
+    low=0.0,
+    high=1.0,
+    higher_is_better=True,
+    needs_reference=False,
+    function=_measure_colours,
+    refusal=_refusal,
+)
+
+CAPTION_MOTIONS = Metric(
+    name="caption_motions",
+    title="caption: motions",
+    low=0.0,
+    high=1.0,
+    higher_is_better=True,
+    needs_reference=False,
+    function=_measure_motions,
+    refusal=_refusal,
+)
+
+
+def caption_colours(video: Video, prompt: str) -> float:
+    """Share of the caption's objects, from 0 to 1, whose colour is seen, by `pipelines/wan_tiny/detect.py`.
+
+    Raises ValueError for a bad shape, for under 5 frames and for a caption outside the toy world's grammar.
+    """
+    return CAPTION_COLOURS(video, prompt=prompt).value
+
+
+def caption_motions(video: Video, prompt: str) -> float:
+    """Share of the caption's objects, from 0 to 1, that are seen and move, or stand still, as the caption says.
+
+    Source and errors as in `caption_colours`.
+    """
+    return CAPTION_MOTIONS(video, prompt=prompt).value

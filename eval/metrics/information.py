@@ -1,0 +1,61 @@
+"""Visual information fidelity."""
+
+import math
+
+import numpy as np
+
+from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+from galaxydit.eval.metrics.windows import Image, gaussian_window, local_mean, local_moments
+
+LUMA = np.array((0.299, 0.587, 0.114))  # of red, green and blue (ITU-R BT.601)
+WINDOWS = tuple(gaussian_window(side, side / 5) for side in (17, 9, 5, 3))  # from the finest scale to the coarsest
+NOISE = 2.0  # variance of the eye's noise, in levels of 0..255
+FLAT = 1e-10  # a variance below this is rounding
+SMALLEST_SIDE = 41  # pixels: one window must fit into the coarsest scale
+
+
+def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+    pairs = zip(*float_pair(video, reference), strict=True)
+    return mean_score([_fidelity(_luma(frame), _luma(other)) for frame, other in pairs])
+
+
+def _luma(frame: Video) -> Image:
+    return np.asarray(frame.astype(np.float64) @ LUMA * 255)
+
+
+def _fidelity(image: Image, reference: Image) -> float:
+    kept, told = 0.0, 0.0
+    for scale, window in enumerate(WINDOWS):
+        if scale > 0:
+            image, reference = local_mean(image, window)[::2, ::2], local_mean(reference, window)[::2, ::2]
+        local = local_moments(reference, image, window)
+        variance = np.where(local.variance_x < FLAT, 0, local.variance_x)
+        gain = np.maximum(np.divide(local.covariance, variance, out=np.zeros_like(variance), where=variance > 0), 0)
+        unexplained = np.maximum(local.variance_y - gain * local.covariance, 0)
+        kept += float(np.log1p(gain**2 * variance / (unexplained + NOISE)).sum())
+        told += float(np.log1p(variance / NOISE).sum())
+    return kept / told if told else math.nan
+
+
+VIF = Metric(
+    name="vif",
+    title="VIF",
+    low=0.0,
+    high=math.inf,
+    higher_is_better=True,
+    needs_reference=True,
+    function=_measure,
+    refusal=sides_from(SMALLEST_SIDE),
+)
+
+
+def vif(video: Video, reference: Video) -> float:
+    """Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.
+
+    sum log(1 + g^2 s_x^2 / (s_v^2 + n)) / sum log(1 + s_x^2 / n) over all windows of four scales of the luma in 0..255:
+    what the video still tells of the reference x, by what x itself tells, where g = s_xy / s_x^2 is the gain, s_v^2 =
+    s_y^2 - g s_xy what the gain does not explain, and n = 2 the noise of the eye (Sheikh and Bovik 2006, doi
+    10.1109/TIP.2005.859378). Frames whose reference is flat tell nothing and have no value; nan if all are. Raises
+    ValueError for bad or unequal shapes and for sides under 41 pixels.
+    """
+    return VIF(video, reference).value

@@ -1,0 +1,92 @@
+"""What a metric is, and what the files beside this one share.
+
+A video is `(frames, height, width, 3)`, uint8 or floats in [0, 1]; its reference is a video of the same shape.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from galaxydit.pipelines.video import check_frames, to_float
+
+Video = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a metric says of one video.
+
+    `per_frame` `(frames,)` is nan where a frame has no value of its own, and None where the metric knows only videos.
+    Both may be infinite: the PSNR of equal frames is.
+    """
+
+    value: float
+    per_frame: NDArray[np.float64] | None = None
+
+
+def mean_score(per_frame: list[float] | NDArray[np.floating]) -> Score:
+    """The mean over the frames that have a value; nan if none has."""
+    values = np.asarray(per_frame, dtype=np.float64)
+    defined = values[~np.isnan(values)]
+    return Score(float(defined.mean()) if defined.size else float("nan"), values)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One way to judge a video. Call it with the video, its reference (None for a baseline) and its prompt.
+
+    name: key in `METRICS`, in job files and in results
+    title, unit: for tables; the unit is empty where there is none
+    low, high: the ends of its range; infinite ends are open
+    higher_is_better: what an improvement is
+    needs_reference: whether it compares with another video
+    function: (video, reference, prompt) -> Score
+    missing: what must be installed first and how, None if nothing
+    refusal: (shape, prompt) -> why such a video has no value, None if it has one
+    """
+
+    name: str
+    title: str
+    low: float
+    high: float
+    higher_is_better: bool
+    needs_reference: bool
+    function: Callable[[Video, Video | None, str], Score]
+    unit: str = ""
+    missing: Callable[[], str | None] = lambda: None
+    refusal: Callable[[Shape, str], str | None] = lambda shape, prompt: None
+
+    def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> Score:
+        """Raises ValueError if the video, its reference or its prompt do not suit, or if something is missing."""
+        check_frames(video, "video")
+        reason = self.missing() or self.refusal(video.shape, prompt)
+        if reason:
+            raise ValueError(f"{self.title} cannot be measured: {reason}")
+        return self.function(video, reference, prompt)
+
+
+def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Both as float32 in [0, 1]; raises ValueError if there is no reference or the shapes differ."""
+    if reference is None:
+        raise ValueError("reference is None, allowed is the video to compare with: pass the baseline's frames")
+    if video.shape != reference.shape:
+        raise ValueError(f"video has shape {video.shape} and reference {reference.shape}, allowed are equal shapes")
+    return to_float(video, "video"), to_float(reference, "reference")
+
+
+def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:
+    """A refusal of videos with a side under so many pixels."""
+
+    def refusal(shape: Shape, prompt: str) -> str | None:
+        height, width = shape[1:3]
+        return (
+            f"videos are {height}x{width}, allowed are sides from {pixels} pixels"
+            if min(height, width) < pixels
+            else None
+        )
+
+    return refusal

@@ -1,0 +1,70 @@
+"""Learned perceptual image patch similarity."""
+
+import math
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+
+WEIGHTS_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
+SMALLEST_SIDE = 31  # pixels; AlexNet's second pooling needs them
+
+
+def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+    distance = _network()
+    pairs = zip(*float_pair(video, reference), strict=True)
+    with torch.inference_mode():
+        return mean_score([float(distance(_as_image(frame), _as_image(other))) for frame, other in pairs])
+
+
+def _as_image(frame: NDArray[np.float32]) -> torch.Tensor:
+    return torch.from_numpy(frame).permute(2, 0, 1)[None]
+
+
+@cache
+def _network() -> Any:
+    from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
+
+    return LearnedPerceptualImagePatchSimilarity(net_type="alex", normalize=True)
+
+
+def _missing() -> str | None:
+    if find_spec("torchvision") is None:
+        return "torchvision is not installed: pip install 'galaxydit[lpips]'"
+    try:
+        import torchvision  # noqa: F401
+    except Exception as error:  # a build for another torch fails in its own ways
+        return f"torchvision does not work ({error}): install the build that belongs to torch {torch.__version__}"
+    # Looked for here, because torchvision would download it in the middle of a job.
+    weights = Path(torch.hub.get_dir(), "checkpoints", WEIGHTS_URL.rpartition("/")[2])
+    return None if weights.is_file() else f"AlexNet's weights are not there: put {WEIGHTS_URL} at {weights}"
+
+
+LPIPS = Metric(
+    name="lpips",
+    title="LPIPS",
+    low=0.0,
+    high=math.inf,
+    higher_is_better=False,
+    needs_reference=True,
+    function=_measure,
+    missing=_missing,
+    refusal=sides_from(SMALLEST_SIDE),
+)
+
+
+def lpips(video: Video, reference: Video) -> float:
+    """Learned perceptual distance, the mean over frames; from 0, which means equal, seldom above 1.
+
+    sum over five layers of AlexNet of the mean over positions of w . (f_x - f_y)^2, with features f of unit length in
+    each position and weights w fitted to human judgements (version 0.1), computed by torchmetrics at the video's own
+    size (Zhang et al. 2018, arXiv 1801.03924). Raises ValueError for bad or unequal shapes, for sides under 31 pixels
+    and if torchvision or the weights are not there.
+    """
+    return LPIPS(video, reference).value

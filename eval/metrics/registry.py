@@ -1,0 +1,67 @@
+"""All metrics by name. A new one is a file beside this one and a line in the list below."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
+from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
+from galaxydit.eval.metrics.information import VIF
+from galaxydit.eval.metrics.metric import Metric, Score, Video
+from galaxydit.eval.metrics.perceptual import LPIPS
+from galaxydit.eval.metrics.signal_to_noise import PSNR
+from galaxydit.eval.metrics.structural import MS_SSIM, SSIM
+from galaxydit.eval.metrics.vmaf import VMAF
+from galaxydit.pipelines.video import check_frames
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        PSNR,
+        SSIM,
+        MS_SSIM,
+        VIF,
+        VMAF,
+        LPIPS,
+        TEMPORAL_FLICKERING,
+        CAPTION_COLOURS,
+        CAPTION_MOTIONS,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The scores of one video by metric, and for the metrics that gave none the reason."""
+
+    scores: Mapping[str, Score]
+    skipped: Mapping[str, str]
+
+
+def select(names: Sequence[str]) -> tuple[Metric, ...]:
+    """The metrics of these names, in this order; raises ValueError if one is unknown or lacks what it needs."""
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"metrics has {name!r}, allowed are {', '.join(METRICS)}: check the spelling")
+        if reason := METRICS[name].missing():
+            raise ValueError(f"metrics has {name!r}, which needs more than is here: {reason}; or leave it out")
+    return tuple(METRICS[name] for name in names)
+
+
+def measure(
+    video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
+) -> Measurement:
+    """Each metric that can be taken of this video; `reference` is None for the baseline itself.
+
+    Raises ValueError if the two videos differ in shape or a value range is wrong.
+    """
+    check_frames(video, "video")
+    scores, skipped = {}, {}
+    for metric in metrics:
+        reason = metric.missing() or metric.refusal(video.shape, prompt)
+        if metric.needs_reference and reference is None:
+            reason = "it compares with the baseline, which this video is"
+        if reason:
+            skipped[metric.name] = reason
+        else:
+            scores[metric.name] = metric.function(video, reference, prompt)
+    return Measurement(scores, skipped)

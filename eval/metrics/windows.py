@@ -1,0 +1,52 @@
+"""Local statistics of two images under a Gaussian window, which SSIM, MS-SSIM and VIF are made of.
+
+The window is applied along one side and then along the other, in float64: on a CPU that takes a fiftieth of the time of
+torch's two-dimensional convolution, and float32 would lose the variance of smooth areas to cancellation.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import correlate1d
+
+Image = NDArray[np.float64]
+
+
+def gaussian_window(side: int, sigma: float) -> Image:
+    """`(side,)`, sums to 1; `sigma` in pixels. The square window is its product with itself."""
+    offsets = np.arange(side) - (side - 1) / 2
+    weights = np.exp(-(offsets**2) / (2 * sigma**2))
+    return np.asarray(weights / weights.sum())
+
+
+def local_mean(image: Image, window: Image) -> Image:
+    """The weighted mean in each window that lies inside the image `(height, width, ...)`, which each side loses
+    len(window) - 1 pixels for."""
+    height, width = (side - len(window) + 1 for side in image.shape[:2])
+    first = (len(window) - 1) // 2
+    rows = correlate1d(image, window, axis=0)[first : first + height]
+    return np.asarray(correlate1d(rows, window, axis=1)[:, first : first + width])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means, variances and covariance of x and y in each window."""
+
+    mean_x: Image
+    mean_y: Image
+    variance_x: Image
+    variance_y: Image
+    covariance: Image
+
+
+def local_moments(x: Image, y: Image, window: Image) -> Moments:
+    """Of two images of equal shape; variances are at least 0."""
+    mean_x, mean_y = local_mean(x, window), local_mean(y, window)
+    return Moments(
+        mean_x,
+        mean_y,
+        np.maximum(local_mean(x * x, window) - mean_x**2, 0),
+        np.maximum(local_mean(y * y, window) - mean_y**2, 0),
+        local_mean(x * y, window) - mean_x * mean_y,
+    )
