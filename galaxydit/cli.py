@@ -13,7 +13,9 @@ from rich.console import Console
 
 from galaxydit import __version__
 from galaxydit.commands.calibrate import calibrate
+from galaxydit.commands.compare import compare
 from galaxydit.commands.demo import demo
+from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
@@ -26,10 +28,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(calibrate)
+app.command()(compare)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
 app.command()(latency)
+app.add_typer(evaluate, name="eval")
 
 
 def _show_version(wanted: bool) -> None:

@@ -81,7 +81,7 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
         return lambda _, inputs: first.setdefault(part, (layer, inputs[0].numel())) and None
 
     cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # missing in PyTorch's own table
-    counter = FlopCounterMode(display=False, depth=None, custom_mapping={cpu_attention: _attention_flops})
+    counter = FlopCounterMode(display=False, custom_mapping={cpu_attention: _attention_flops})
     with ExitStack() as stack, torch.no_grad():
         for part, paths in layers.items():
             for path in paths:

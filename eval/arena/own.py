@@ -1,0 +1,77 @@
+"""This project's methods: as the paper describes it, the same without guidance alignment, and what is shipped."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+import galaxydit
+from galaxydit import Config
+from galaxydit.eval.arena.attach import core_identity, spread
+from galaxydit.eval.arena.counter import only_transformer
+from galaxydit.eval.arena.method import Attached, Method, Setting
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profile_store import find_profile
+
+SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)
+SHIPPED = "galaxydit"
+
+
+def _best_proxy(
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
+) -> dict[str, str]:
+    """The proxy that the model's profile ranks first; without a profile the default one."""
+    profile, _ = find_profile(only_transformer(pipe))
+    return {"proxy": profile.proxy if profile is not None else Config().proxy}
+
+
+def _profile_identity(pipe: DiffusionPipeline) -> str:
+    profile, _ = find_profile(only_transformer(pipe))
+    return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
+
+
+def _paper(name: str, *, guidance_alignment: bool) -> Method:
+    @contextmanager
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+        config = Config(
+            threshold=setting["threshold"],
+            proxy=calibration["proxy"],
+            warmup=0.2,
+            keep_last=0,
+            max_consecutive=None,
+            reuse="residual",
+            order=0,
+            guidance_alignment=guidance_alignment,
+        )
+        with galaxydit.accelerate(pipe, config=config) as acceleration:
+            yield Attached(lambda: acceleration.report.bytes_held)
+
+    return Method(
+        name=name,
+        source="GalaxyDiT, arXiv 2512.03451",
+        # Proxies move by 0.1 to 30 % a step: the range serves all of them.
+        settings=lambda steps: [{"threshold": threshold} for threshold in spread(0.002, 4.0, 26)],
+        attach=attach,
+        calibrate=_best_proxy,
+        identity=_profile_identity,
+    )
+
+
+@contextmanager
+def _attach_shipped(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    with galaxydit.accelerate(pipe, speedup=setting["speedup"]) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held)
+
+
+METHODS = (
+    _paper("galaxydit paper", guidance_alignment=True),
+    _paper("galaxydit paper branches alone", guidance_alignment=False),
+    Method(
+        name=SHIPPED,
+        source="this project",
+        settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
+        attach=_attach_shipped,
+        identity=_profile_identity,
+    ),
+)

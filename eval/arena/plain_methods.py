@@ -1,0 +1,71 @@
+"""What needs no idea of caching: fewer steps, and reuse at regular steps."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+import galaxydit
+from galaxydit import Config
+from galaxydit.eval.arena.attach import core_identity
+from galaxydit.eval.arena.method import Attached, Method, Setting
+from galaxydit.pipelines.settings import GenerationSettings
+
+SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
+
+
+def full_step_counts(steps: int, speedups: Sequence[float] = SPEEDUPS) -> tuple[int, ...]:
+    """How many of the steps are computed for these speedups: the numbers next above and below, falling."""
+    counts = {count for speedup in speedups for count in (int(steps / speedup), -int(-steps / speedup // 1))}
+    return tuple(sorted((count for count in counts if 2 <= count < steps), reverse=True)) or (steps,)
+
+
+def even_schedule(steps: int, count: int) -> tuple[int, ...]:
+    """`count` of the steps, first and last among them, as evenly as whole numbers allow."""
+    return tuple(round(index * (steps - 1) / (count - 1)) for index in range(count))
+
+
+@contextmanager
+def _nothing(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    yield Attached(lambda: 0)
+
+
+def _with_fewer_steps(settings: GenerationSettings, setting: Setting) -> GenerationSettings:
+    return replace(settings, steps=setting["steps"])
+
+
+@contextmanager
+def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> Iterator[Attached]:
+    """The plugin computing these steps and predicting the output of the others."""
+    with galaxydit.accelerate(pipe, config=Config(schedule=tuple(schedule), order=order)) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held)
+
+
+def _uniform(order: int) -> Method:
+    @contextmanager
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+        with following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order) as attached:
+            yield attached
+
+    return Method(
+        name=f"uniform skip order {order}",
+        source="control",
+        settings=lambda steps: [{"steps": steps, "full_steps": count} for count in full_step_counts(steps)],
+        attach=attach,
+        identity=core_identity,
+    )
+
+
+METHODS = (
+    Method(
+        name="fewer steps",
+        source="control",
+        settings=lambda steps: [{"steps": count} for count in full_step_counts(steps)],
+        attach=_nothing,
+        generation=_with_fewer_steps,
+    ),
+    _uniform(0),
+    _uniform(1),
+)

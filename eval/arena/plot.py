@@ -1,0 +1,101 @@
+"""PSNR over speedup, all methods in one picture: once by compute, once by seconds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from galaxydit.eval.arena.own import SHIPPED
+from galaxydit.eval.arena.run import Comparison
+from galaxydit.eval.arena.scores import Row
+
+GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
+OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
+LABEL_GAP = 0.036  # of the axis' height between two labels
+
+
+def plot_pareto(comparison: Comparison, path: Path) -> None:
+    """Write the picture; the label of a method stands beside its fastest setting, at the right edge."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 8), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
+    colours = colours_of(sources)
+    speeds = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
+    for axes, (title, field) in zip(panels, speeds, strict=True):
+        ends = {}
+        for name, colour in colours.items():
+            rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
+            if rows:
+                ends[name] = _draw_line(axes, rows, field, colour, name == SHIPPED)
+        axes.set_xscale("log")
+        ticks = [1.25, 1.5, 2, 2.5, 3, 3.5, 4]
+        axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel(f"speedup {title}")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        _write_labels(axes, ends, colours)
+    panels[0].set_ylabel("PSNR against the plain video, dB")
+    count = f"{len(comparison.plan.prompts)} prompts, {len(comparison.plan.seeds)} seeds"
+    figure.suptitle(f"{comparison.conditions['pipeline']}, {comparison.conditions['settings']['steps']} steps, {count}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def colours_of(sources: dict[str, str]) -> dict[str, str]:
+    """A colour for each method by where it comes from: controls in grey, this project and its paper in warm colours."""
+    colours, rest = {}, 0
+    for name, source in sources.items():
+        group = next((colour for key, colour in GROUPS.items() if source.startswith(key)), None)
+        if group is None:
+            group = OTHERS[rest % len(OTHERS)]
+            rest += 1
+        colours[name] = group
+    return colours
+
+
+def _draw_line(axes: Any, rows: Sequence[Row], field: str, colour: str, is_ours: bool) -> tuple[float, float]:
+    speeds, values = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
+    axes.plot(
+        speeds,
+        values,
+        color=colour,
+        marker="o",
+        markersize=6 if is_ours else 4,
+        linewidth=3 if is_ours else 1.2,
+        zorder=5 if is_ours else 2,
+    )
+    return speeds[-1], values[-1]
+
+
+def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
+    """At the right of the axes, in the order of the lines' ends, a thin line from each end to its label."""
+    low, high = axes.get_ylim()
+    names = sorted(ends, key=lambda name: ends[name][1])
+    wanted = [(ends[name][1] - low) / (high - low) for name in names]
+    for name, height in zip(names, apart(wanted, LABEL_GAP), strict=True):
+        axes.annotate(
+            name,
+            xy=ends[name],
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            color=colours[name],
+            fontsize=8.5,
+            fontweight="bold" if name == SHIPPED else "normal",
+            verticalalignment="center",
+            arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.5, "alpha": 0.6},
+            annotation_clip=False,
+        )
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising heights moved as little as need be so that neighbours are `gap` apart, the topmost at most at 1."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + gap) if placed else height)
+    ceiling = 1.0
+    for index in range(len(placed) - 1, -1, -1):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - gap
+    return placed

@@ -1,0 +1,41 @@
+"""Every method of the arena, and the choice among them by name."""
+
+from collections.abc import Sequence
+
+from galaxydit.eval.arena import attention_caches, cache_dit_methods, diffusers_caches, own, plain_methods, policies
+from galaxydit.eval.arena.method import Method
+from galaxydit.eval.arena.searched import GENERATIONS, searched_methods
+
+ALL = "all"
+
+
+def every_method(speedups: Sequence[float], search_generations: int = GENERATIONS) -> tuple[Method, ...]:
+    """All methods in the order in which they run: controls, those of others, this project's."""
+    return (
+        *plain_methods.METHODS,
+        *searched_methods(speedups, search_generations),
+        *diffusers_caches.METHODS,
+        *attention_caches.METHODS,
+        *cache_dit_methods.METHODS,
+        *policies.METHODS,
+        *own.METHODS,
+    )
+
+
+def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Method, ...]:
+    """The methods of these names, in the arena's order; "all" means all whose packages are installed.
+
+    Raises ValueError for a name that there is not, and for a method whose package is missing.
+    """
+    known = {method.name: method for method in methods}
+    unknown = [name for name in names if name not in known and name != ALL]
+    if unknown or not names:
+        given = ", ".join(repr(name) for name in unknown) or "empty"
+        raise ValueError(f"methods is {given}, allowed are {ALL} or some of: {'; '.join(known)}")
+    missing = [known[name] for name in names if name != ALL and not known[name].is_available]
+    if missing:
+        raise ValueError(
+            f"method {missing[0].name!r} needs {missing[0].needs}, which is not installed: "
+            "pip install 'galaxydit[bench]', or leave the method out"
+        )
+    return tuple(m for m in methods if m.name in names or (ALL in names and m.is_available))

@@ -1,0 +1,155 @@
+"""Fixed schedules found on calibration prompts: the control that publications leave out.
+
+Two ways: dynamic programming over the errors of recorded trajectories, which is exact for what was recorded but sees
+no error add up, and from there a local search in which every candidate is scored by real generations.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.search import best_schedule
+from galaxydit.calibration.verify import HIGHEST_PSNR
+from galaxydit.eval.arena.attach import core_identity
+from galaxydit.eval.arena.method import Attached, Method, Setting
+from galaxydit.eval.arena.plain_methods import SPEEDUPS, even_schedule, following, full_step_counts
+from galaxydit.eval.metrics import psnr
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+ORDER = 1
+SEARCH_PROMPTS = 4
+FARTHEST_MOVE = 4  # steps
+GIVE_UP = 0.5  # dB below the best schedule on the prompts so far, and a candidate is not tried on the rest
+GENERATIONS = 800
+
+Schedule = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best schedule, its score on each prompt in dB, and how many generations the search took."""
+
+    schedule: Schedule
+    scores: tuple[float, ...]
+    generations: int
+
+
+def local_search(
+    start: Schedule, steps: int, prompts: int, score: Callable[[Schedule, int], float], budget: int, seed: int = 0
+) -> Found:
+    """Move one full step at a time and keep what is better on average.
+
+    Args:
+        start: steps computed in full, 0 among them, which stays.
+        steps: of the generation.
+        prompts: number of prompts; a candidate runs through them until it falls clearly behind.
+        score: of a schedule on one prompt, higher is better.
+        budget: most calls of `score`.
+        seed: of the moves.
+    """
+    draw = random.Random(seed)
+    best, used = start, 0
+    scores = []
+    for prompt in range(prompts):
+        scores.append(score(best, prompt))
+        used += 1
+    tried = {best}
+    for _ in range(100 * budget):
+        if used + prompts > budget:
+            break
+        candidate = _move(best, steps, draw)
+        if candidate in tried:
+            continue
+        tried.add(candidate)
+        reached: list[float] = []
+        while len(reached) < prompts and sum(reached) > sum(scores[: len(reached)]) - GIVE_UP * max(1, len(reached)):
+            reached.append(score(candidate, len(reached)))
+            used += 1
+        if len(reached) == prompts and fmean(reached) > fmean(scores):
+            best, scores = candidate, reached
+    return Found(best, tuple(scores), used)
+
+
+def _move(schedule: Schedule, steps: int, draw: random.Random) -> Schedule:
+    """One full step other than the first moved by a few steps, to where none is; the same schedule if it cannot."""
+    old = draw.choice(schedule[1:])
+    new = old + draw.choice((-1, 1)) * draw.randint(1, FARTHEST_MOVE)
+    if not 0 < new < steps or new in schedule:
+        return schedule
+    return tuple(sorted({*schedule, new} - {old}))
+
+
+def _record(
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
+) -> list[Recording]:
+    return [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
+
+
+def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
+    """Schedules by number of full steps; JSON has no other keys than texts. Even ones where gaps would be too wide."""
+    schedules = {}
+    for count in counts:
+        try:
+            schedules[str(count)] = best_schedule(recordings, count, ORDER)[0]
+        except ValueError:
+            schedules[str(count)] = even_schedule(recordings[0].steps, count)
+    return schedules
+
+
+@contextmanager
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    with following(pipe, calibration[str(setting["full_steps"])], ORDER) as attached:
+        yield attached
+
+
+def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) -> tuple[Method, Method]:
+    """Both searches; the local one spends so many generations on the schedules around the wanted speedups."""
+
+    def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
+        recordings = _record(pipe, prompts, settings, seed)
+        return _planned(recordings, full_step_counts(recordings[0].steps, (*SPEEDUPS, *speedups)))
+
+    def search(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
+        recordings = _record(pipe, prompts, settings, seed)
+        steps = recordings[0].steps
+        counts = full_step_counts(steps, speedups)
+        chosen = prompts[:SEARCH_PROMPTS]
+        plain = [generate(pipe, prompt, settings, seed + index).frames for index, prompt in enumerate(chosen)]
+
+        def score(schedule: Schedule, index: int) -> float:
+            with following(pipe, schedule, ORDER):
+                video = generate(pipe, chosen[index], settings, seed + index).frames
+            return min(psnr(video, plain[index]), HIGHEST_PSNR)
+
+        return {
+            count: local_search(start, steps, len(chosen), score, generations // len(counts)).schedule
+            for count, start in _planned(recordings, counts).items()
+        }
+
+    def settings(wanted: Sequence[float]) -> Callable[[int], Sequence[Setting]]:
+        return lambda steps: [{"full_steps": count} for count in full_step_counts(steps, wanted)]
+
+    def identity(pipe: DiffusionPipeline) -> str:
+        return json.dumps([core_identity(pipe), list(speedups), generations])
+
+    source = "control"
+    return (
+        Method(
+            "planned schedule",
+            source,
+            settings((*SPEEDUPS, *speedups)),
+            _attach,
+            plan,
+            identity=identity,
+        ),
+        Method("searched schedule", source, settings(speedups), _attach, search, identity=identity),
+    )

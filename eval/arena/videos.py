@@ -1,0 +1,49 @@
+"""Side by side: the plain video of the first prompt, and what the best methods make of it at a wanted speedup."""
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from galaxydit.eval.arena.bench import Bench
+from galaxydit.eval.arena.own import SHIPPED
+from galaxydit.eval.arena.run import Comparison, Contender
+from galaxydit.eval.arena.scores import AtSpeedup, Row
+from galaxydit.pipelines.video import save_video, side_by_side
+
+BEST = 4  # methods shown, besides the plain video
+DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it
+
+
+def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
+    """One mp4 for each speedup that any method reaches; each method at its scored setting nearest to it."""
+    job = comparison.plan.jobs[0]
+    plain = bench.plain_frames(job)
+    scale = max(1, DISPLAY_HEIGHT // plain.shape[1])
+    paths = []
+    for speedup in comparison.plan.speedups:
+        shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])
+        if not shown:
+            continue
+        frames: list[NDArray[Any]] = [plain]
+        labels = ["plain"]
+        for one in shown:
+            contender = next(c for c in comparison.contenders if c.method.name == one.method)
+            row = _nearest(comparison, contender, speedup)
+            frames.append(bench.frames(contender.method, row.setting, contender.calibration, job))
+            labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
+        paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
+        save_video(side_by_side(frames, labels, scale=scale), paths[-1], bench.settings.fps)
+    return paths
+
+
+def shown_at(found: list[AtSpeedup]) -> list[AtSpeedup]:
+    """The best few methods that reach the speedup, best first, this project's default always among them."""
+    reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
+    ours = [one for one in reached[BEST:] if one.method == SHIPPED]
+    return reached[: BEST - len(ours)] + ours
+
+
+def _nearest(comparison: Comparison, contender: Contender, speedup: float) -> Row:
+    rows = [row for row in comparison.rows if row.method == contender.method.name]
+    return min(rows, key=lambda row: abs(row.compute_speedup - speedup))

@@ -1,0 +1,171 @@
+"""`galaxydit compare`: every method on the same prompts, seeds and machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from galaxydit.commands.options import Model, Revision
+
+if TYPE_CHECKING:
+    from galaxydit.eval.arena.run import Comparison
+
+WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
+
+
+def compare(
+    model: Model = WITH_CAPTIONS,
+    prompts: Annotated[
+        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
+    ] = "32",
+    seeds: Annotated[str, typer.Option(help="With commas; prompt i starts from the noise of seed + i.")] = "0",
+    speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
+    methods: Annotated[str, typer.Option(help="Names with commas, or all; --list shows them.")] = "all",
+    out: Annotated[Path, typer.Option(help="Folder for results, kept samples, tables, plot and videos.")] = Path(
+        "runs/compare"
+    ),
+    calibration: Annotated[
+        Path | None, typer.Option(help="Prompts to calibrate and tune on; by default wan-tiny's own.", exists=True)
+    ] = None,
+    tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
+    search_generations: Annotated[int, typer.Option(min=1, help="What the searched schedule may spend.")] = 800,
+    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
+    guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
+    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
+    list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
+    revision: Revision = None,
+) -> None:
+    """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
+    wanted = _numbers(speedups, "--speedups", float)
+    noise = _numbers(seeds, "--seeds", int)
+    from dataclasses import replace
+
+    import diffusers
+    import transformers
+
+    from galaxydit.calibration.procedure import read_prompts
+    from galaxydit.commands.progress import StageProgress
+    from galaxydit.eval.arena.bench import Bench
+    from galaxydit.eval.arena.plot import plot_pareto
+    from galaxydit.eval.arena.registry import choose_methods, every_method
+    from galaxydit.eval.arena.run import Plan, run_comparison
+    from galaxydit.eval.arena.table import markdown
+    from galaxydit.eval.arena.videos import save_videos
+    from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.settings import recommended_settings
+
+    console = Console()
+    known = every_method(wanted, search_generations)
+    if list_methods:
+        for method in known:
+            missing = "" if method.is_available else f" (needs {method.needs})"
+            console.print(f"{method.name}: {method.source}{missing}", highlight=False, markup=False, soft_wrap=True)
+        return
+    chosen = choose_methods([name.strip() for name in methods.split(",") if name.strip()], known)
+    if calibration is None and model != WITH_CAPTIONS:
+        raise typer.BadParameter(
+            "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
+        )
+    tuning = read_prompts(calibration or _own_prompts())
+    if len(tuning) < tune_prompts:
+        raise typer.BadParameter(
+            f"is {tune_prompts}, allowed are up to the {len(tuning)} prompts given", param_hint="--tune-prompts"
+        )
+    plan = Plan(_prompts(prompts, model, read_prompts), noise, tuple(tuning[:tune_prompts]), wanted)
+    diffusers.logging.disable_progress_bar()
+    diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
+    transformers.logging.disable_progress_bar()
+    pipe = load_pipeline(model, revision=revision)
+    pipe.set_progress_bar_config(disable=True)
+    given: dict[str, Any] = {
+        "steps": steps,
+        "guidance_scale": guidance,
+        "height": height,
+        "width": width,
+        "num_frames": frames,
+    }
+    settings = replace(
+        recommended_settings(pipe), **{name: value for name, value in given.items() if value is not None}
+    )
+    with StageProgress() as progress:
+        comparison = run_comparison(pipe, chosen, plan, settings, out, progress)
+    (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
+    plot_pareto(comparison, out / "pareto.png")
+    videos = save_videos(comparison, Bench(pipe, settings, out), out)
+    for speedup in plan.speedups:
+        console.print(build_table(comparison, speedup))
+    for name, reason in comparison.failed.items():
+        console.print(f"left out: {name}: {reason}", style="yellow", highlight=False, markup=False)
+    for path in (out / "results.json", out / "table.md", out / "pareto.png", *videos):
+        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+
+
+def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
+    try:
+        values = tuple(kind(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        values = ()
+    if not values:
+        raise typer.BadParameter(f"is {text!r}, allowed are numbers with commas, such as 2 or 1,2", param_hint=option)
+    return values
+
+
+def _own_prompts() -> Path:
+    import galaxydit.calibration
+
+    return Path(galaxydit.calibration.__file__).parent / "prompts" / f"{WITH_CAPTIONS}.txt"
+
+
+def _prompts(given: str, model: str, read_prompts: Any) -> tuple[str, ...]:
+    if given.isdigit() and int(given) > 0:
+        if model != WITH_CAPTIONS:
+            raise typer.BadParameter(
+                f"is {given}, allowed for this model is a text file, one prompt a line", param_hint="--prompts"
+            )
+        from galaxydit.pipelines.wan_tiny.world import draw_prompts
+
+        return tuple(draw_prompts(int(given), seed=0))
+    if not Path(given).is_file():
+        raise typer.BadParameter(
+            f"is {given!r}, allowed are a number from 1 and an existing text file", param_hint="--prompts"
+        )
+    return tuple(read_prompts(Path(given)))
+
+
+def build_table(comparison: "Comparison", speedup: float) -> Table:
+    """Methods at one speedup, best first; those that do not reach it last, with a dash."""
+    from galaxydit.eval.arena.table import describe, number
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column(f"at {speedup:g}x by compute", no_wrap=True)
+    for heading in (
+        "PSNR\ndB",
+        "worst\nprompt",
+        "\nSSIM",
+        "ahead of\nbest other",
+        "95 %\ninterval",
+        "speedup by\nseconds",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in comparison.at_speedups:
+        if one.speedup != speedup:
+            continue
+        if one.psnr is None:
+            nearest = ", ".join(f"{describe(s)} ({x:.2f}x)" for s, x in zip(one.settings, one.speedups, strict=True))
+            table.add_row(one.method, "-", "", "", f"nearest: {nearest}")
+            continue
+        table.add_row(
+            one.method,
+            f"{one.psnr:.2f}",
+            number(one.psnr_worst, ".2f"),
+            number(one.ssim, ".4f"),
+            number(one.ahead, "+.2f"),
+            f"{number(one.ahead_low, '+.2f')} to {number(one.ahead_high, '+.2f')}",
+            f"{number(one.denoise_speedup, '.2f')}x",
+        )
+    return table
