@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from galaxydit.eval.metrics import METRICS, measure, select
+
+AGAINST_REFERENCE = ["psnr", "ssim", "ms_ssim", "vif", "vmaf", "temporal_flickering"]
+
+
+@pytest.mark.parametrize("name", AGAINST_REFERENCE)
+def test_values_lie_in_their_range_with_one_for_each_frame(name, large_pair):
+    metric = METRICS[name]
+    score = metric(*large_pair)
+    assert metric.low <= score.value <= metric.high
+    assert score.per_frame.shape == (2,)
+
+
+@pytest.mark.parametrize("name", AGAINST_REFERENCE[:-1])
+def test_an_equal_video_is_better_than_a_noisy_one(name, large_pair):
+    video, reference = large_pair
+    metric = METRICS[name]
+    better = metric(reference, reference).value - metric(video, reference).value
+    assert (better > 0) == metric.higher_is_better
+
+
+@pytest.mark.parametrize("name", AGAINST_REFERENCE)
+def test_uint8_and_floats_of_the_same_video_measure_the_same(name, large_pair):
+    levels = [np.rint(video * 255).astype(np.uint8) for video in large_pair]
+    floats = [video.astype(np.float32) / 255 for video in levels]
+    assert METRICS[name](*levels).value == pytest.approx(METRICS[name](*floats).value, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", AGAINST_REFERENCE[:-1])
+def test_videos_that_cannot_be_compared_are_refused(name, large_pair):
+    video, _ = large_pair
+    with pytest.raises(ValueError, match="allowed are equal shapes"):
+        METRICS[name](video, video[:-1])
+    with pytest.raises(ValueError, match="reference has values from -1 to"):
+        METRICS[name](video, video * 2 - 1 - (video.min() * 2))
+    with pytest.raises(ValueError, match="reference is None"):
+        METRICS[name](video)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_what_is_no_video_is_refused(metric):
+    with pytest.raises(ValueError, match=r"allowed is \(frames, height, width, 3\)"):
+        metric(np.zeros((64, 64, 3)), np.zeros((64, 64, 3)))
+
+
+def test_a_video_gets_every_score_it_can_have_and_a_reason_for_the_others(pair):
+    measured = measure(*pair, "a cat", [METRICS[name] for name in ("psnr", "ms_ssim", "caption_motions")])
+    assert list(measured.scores) == ["psnr"]
+    assert "sides from 176 pixels" in measured.skipped["ms_ssim"]
+    assert "4 frames, allowed are 5 or more" in measured.skipped["caption_motions"]
+
+
+def test_every_metric_is_tried_unless_some_are_chosen(pair):
+    measured = measure(*pair, "a cat")
+    assert {*measured.scores, *measured.skipped} == set(METRICS)
+    assert {"psnr", "ssim", "temporal_flickering"} <= set(measured.scores)
+
+
+def test_a_baseline_gets_only_what_needs_no_reference(pair):
+    measured = measure(pair[0], None, "a cat")
+    assert list(measured.scores) == ["temporal_flickering"]
+    assert "which this video is" in measured.skipped["psnr"]
+
+
+def test_chosen_metrics_keep_their_order_and_unknown_ones_are_refused_with_what_is_allowed():
+    assert [metric.name for metric in select(["ssim", "psnr"])] == ["ssim", "psnr"]
+    with pytest.raises(ValueError, match="metrics has 'snr', allowed are psnr, ssim"):
+        select(["psnr", "snr"])
+
+
+def test_a_chosen_metric_that_lacks_something_is_refused_with_the_cure():
+    if METRICS["lpips"].missing() is None:
+        pytest.skip("LPIPS can be measured here")
+    with pytest.raises(ValueError, match="'lpips', which needs more than is here"):
+        select(["lpips"])
