@@ -7,6 +7,7 @@
       units/<unit id>.json            one record each; a unit is done exactly when this file is there
       videos/<variant>/<unit id>.mp4
       frames/<unit id>.npz            decoded float frames of a baseline, as long as variants need them
+      calibrations/<method>.json      what methods of the arena measured beforehand
       claims/<unit id>.<generation>   who works on what; each take-over of a lost unit is one more generation
       scratch/                        what is half-written; nothing in it counts
 
@@ -60,7 +61,7 @@ class Unit:
 @dataclass(frozen=True)
 class MetricValue:
     """One metric of one video, in its own unit: over the whole video, and frame by frame (empty where a metric has no
-    value for single frames). Infinite where a metric is, such as the PSNR of equal frames.
+    value for single frames). Infinite where a metric is, such as the PSNR of equal frames; nan where it is undefined.
     """
 
     video: float
@@ -87,7 +88,8 @@ class Record:
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted.
         report: `Report.to_dict()` of the plugin, None for every other method.
-        metrics: by name; those that compare with the baseline are absent on the baseline itself.
+        metrics: by name.
+        skipped: why metrics have no value here, by name, such as those that compare on the baseline itself.
         versions: of the libraries.
         device: such as "NVIDIA H200" or "cpu x86_64".
         rank: of the process in its group, from 0.
@@ -116,6 +118,7 @@ class Record:
     compute_fraction: float | None
     report: Mapping[str, Any] | None
     metrics: Mapping[str, MetricValue]
+    skipped: Mapping[str, str]
     versions: Mapping[str, str]
     device: str
     rank: int
@@ -164,6 +167,7 @@ class RunFolder:
         self.units = self.root / "units"
         self.videos = self.root / "videos"
         self.frames = self.root / "frames"
+        self.calibrations = self.root / "calibrations"
         self.claims = self.root / "claims"
         self.scratch = self.root / "scratch"
 

@@ -34,6 +34,7 @@ RECORD = Record(
     compute_fraction=0.5,
     report={"calls": [{"step": 0}]},
     metrics={"psnr": MetricValue(math.inf, (math.inf, 40.0)), "fid": MetricValue(1.0)},
+    skipped={"vmaf": "not installed"},
     versions={"torch": "2"},
     device="cpu",
     rank=0,

@@ -1,0 +1,207 @@
+"""From a TOML file to a job, checked wholly before anything runs."""
+
+import hashlib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.methods import OWN, method_keys, method_names, needs_calibration
+from galaxydit.eval.jobs.record import BASELINE, VARIANT_NAME
+from galaxydit.eval.jobs.suites import SUITES, WAN_TINY, suite_prompts
+from galaxydit.eval.jobs.table import Key, check_table, choice, list_of, number, shown, suggestion, text, whole
+from galaxydit.profile_store import get_profile
+
+TABLE = Key(lambda value: isinstance(value, dict), "a table")
+SETTINGS = {
+    "steps": ("steps", whole(1)),
+    "guidance": ("guidance_scale", number(0)),
+    "guidance_2": ("guidance_scale_2", number(0)),
+    "flow_shift": ("flow_shift", number(0, above=True)),
+    "negative_prompt": ("negative_prompt", Key(lambda value: isinstance(value, str), "text")),
+    "height": ("height", whole(1)),
+    "width": ("width", whole(1)),
+    "frames": ("num_frames", whole(1)),
+    "fps": ("fps", number(0, above=True)),
+}
+KEYS = {
+    "model": text(),
+    "revision": text(),
+    "dtype": choice("float32", "bfloat16", "float16"),
+    **{name: key for name, (_, key) in SETTINGS.items()},
+    "seeds": list_of(whole(0)),
+    "samples": whole(1),
+    "seed": whole(0),
+    "metrics": list_of(text()),
+    "video": choice("h264", "lossless"),
+    "prompts": TABLE,
+    "calibration": TABLE,
+    "variants": TABLE,
+}
+PROMPT_KEYS = {
+    "file": text(),
+    "texts": list_of(text()),
+    "suite": choice(*SUITES),
+    "count": whole(1),
+    "seed": whole(0),
+    "dimensions": list_of(text()),
+}
+SOURCES = ("file", "texts", "suite")
+
+
+def read_job(path: Path) -> Job:
+    """The job that a file describes. Paths in it are relative to its folder.
+
+    Raises FileNotFoundError if a file is missing, and GalaxyDiTError naming file, key, value and what is allowed.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file: check the spelling, or start from eval/jobs/example.toml")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # TOML's errors and those of UTF-8
+        raise GalaxyDiTError(f"{path} is not TOML: {error}") from error
+    place = f"{path}: "
+    check_table(place, data, KEYS, required=("model", "prompts"))
+    if "seeds" in data and ("samples" in data or "seed" in data):
+        raise GalaxyDiTError(f"{place}seeds is given together with samples or seed: leave one of them out")
+    lossless = data.get("video") == "lossless"
+    for side in ("height", "width"):
+        if data.get(side, 0) % 2 and not lossless:
+            raise GalaxyDiTError(f'{place}{side} = {data[side]}, allowed are even numbers, or video = "lossless"')
+    variants = _variants(path, data.get("variants", {}))
+    suite, prompts = _prompts(path, "prompts", data["prompts"])
+    return Job(
+        model=_model(path, data["model"]),
+        revision=data.get("revision"),
+        dtype=data.get("dtype"),
+        settings={field: data[name] for name, (field, _) in SETTINGS.items() if name in data},
+        prompts=prompts,
+        suite=suite,
+        seeds=tuple(data["seeds"]) if "seeds" in data else None,
+        samples=data.get("samples", 1),
+        seed=data.get("seed", 0),
+        variants=(Variant(BASELINE, BASELINE), *variants),
+        metrics=_metrics(place, data.get("metrics")),
+        lossless=lossless,
+        calibration=_calibration(path, data, variants, prompts),
+    )
+
+
+def _model(path: Path, name: str) -> str:
+    beside = path.parent / name
+    return str(beside.resolve()) if beside.is_dir() else name
+
+
+def _prompts(path: Path, table: str, data: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Where the prompts come from, if they have a name, and the prompts."""
+    place = f"{path}: {table}."
+    check_table(place, data, PROMPT_KEYS)
+    sources = [name for name in SOURCES if name in data]
+    if len(sources) != 1:
+        given = " and ".join(sources) or "none of them"
+        raise GalaxyDiTError(f"{path}: {table} has {given}, allowed is one of {', '.join(SOURCES)}")
+    source, rest = sources[0], {name: value for name, value in data.items() if name not in SOURCES}
+    suited = {WAN_TINY: ("count", "seed"), "vbench": ("count", "dimensions"), "vbench2": ("count", "dimensions")}
+    for name in rest:
+        if source != "suite" or name not in suited[data["suite"]]:
+            of = f'suite = "{data["suite"]}"' if source == "suite" else source
+            raise GalaxyDiTError(f"{place}{name} = {shown(rest[name])} has no effect with {of}: leave it out")
+    if source == "texts":
+        return {}, tuple(data["texts"])
+    if source == "file":
+        return {}, _read_prompts(path.parent / data["file"], place)
+    try:
+        return dict(data), suite_prompts(data["suite"], **rest)
+    except GalaxyDiTError as error:
+        raise GalaxyDiTError(f"{place}{error}") from error
+
+
+def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
+    """The lines of a text file that are not blank."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{place}file = {shown(str(path))}, which is no file: check the spelling")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise GalaxyDiTError(f"{place}file = {shown(str(path))}, which is not UTF-8 ({error})") from error
+    found: dict[str, int] = {}
+    for index, line in enumerate(lines, start=1):
+        prompt = line.strip()
+        if prompt in found:
+            raise GalaxyDiTError(f"{path}: line {index} repeats line {found[prompt]}; for more videos set samples")
+        if prompt:
+            found[prompt] = index
+    if not found:
+        raise GalaxyDiTError(f"{place}file = {shown(str(path))}, which holds no prompt; write one a line")
+    return tuple(found)
+
+
+def _variants(path: Path, tables: dict[str, Any]) -> tuple[Variant, ...]:
+    return tuple(_variant(path, name, data) for name, data in tables.items())
+
+
+def _variant(path: Path, name: str, data: Any) -> Variant:
+    place = f"{path}: variants.{name}."
+    if name == BASELINE:
+        raise GalaxyDiTError(f"{path}: variants.{name} is always there: leave it out")
+    if not VARIANT_NAME.fullmatch(name):
+        raise GalaxyDiTError(
+            f"{path}: variants.{shown(name)} is the name of files, allowed are up to 40 small letters, digits and "
+            '"._+-", a letter or digit first; put the method\'s name into method'
+        )
+    if not isinstance(data, dict):
+        raise GalaxyDiTError(f"{place.rstrip('.')} = {shown(data)}, allowed is a table")
+    options = dict(data)
+    method = options.pop("method", name)
+    if method not in OWN and method not in (known := method_names()):
+        what = f"method = {shown(method)}" if "method" in data else f"method is missing, and {shown(name)}"
+        close = suggestion(method, known) if isinstance(method, str) else ""
+        raise GalaxyDiTError(f"{place}{what} is no method{close}; allowed are {', '.join(known)}")
+    keys, required = method_keys(method)
+    check_table(place, options, {"method": text(), **keys}, required)
+    if "threshold" in options and ("speedup" in options or "max_error" in options):
+        raise GalaxyDiTError(f"{place}threshold is given together with speedup or max_error: leave one of them out")
+    files = {}
+    if "profile" in options:
+        if (profile := path.parent / options["profile"]).is_file():
+            options["profile"] = str(profile.resolve())
+            files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
+        try:
+            get_profile(options["profile"])
+        except GalaxyDiTError as error:
+            raise GalaxyDiTError(f"{place}{error}") from error
+    return Variant(name, method, options, files)
+
+
+def _metrics(place: str, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    from galaxydit.eval.metrics import select
+
+    try:
+        return tuple(metric.name for metric in select(names))
+    except ValueError as error:
+        raise GalaxyDiTError(f"{place}{error}") from error
+
+
+def _calibration(
+    path: Path, data: dict[str, Any], variants: Sequence[Variant], prompts: Sequence[str]
+) -> tuple[str, ...]:
+    """Prompts for the methods that measure something beforehand."""
+    needing = [variant.name for variant in variants if needs_calibration(variant.method)]
+    if "calibration" not in data:
+        if needing:
+            raise GalaxyDiTError(
+                f"{path}: calibration is missing, allowed is a table like prompts: variants.{needing[0]} measures "
+                "something beforehand, on prompts that are not in the job"
+            )
+        return ()
+    if not needing:
+        raise GalaxyDiTError(f"{path}: calibration has no effect, since no variant measures anything: leave it out")
+    _, texts = _prompts(path, "calibration", data["calibration"])
+    shared = sorted(set(texts) & set(prompts))
+    if shared:
+        raise GalaxyDiTError(f"{path}: calibration has {shown(shared[0])}, which is also in prompts: take others")
+    return texts
