@@ -1,7 +1,7 @@
 """The tensor side that the policies share: reads what a rule decides by, and reuses what was kept.
 
-Built on diffusers' hooks, as galaxydit is. Made for WanPipeline, which calls its transformer once for each guidance
-branch, inside `cache_context("cond")` and then `cache_context("uncond")`.
+Made for WanPipeline, which calls its transformer once for each guidance branch, inside `cache_context("cond")` and then
+`cache_context("uncond")`.
 """
 
 import inspect
@@ -12,17 +12,17 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
+from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.record import guidance_of
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.arena.method import Attached
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformers
 from galaxydit.eval.arena.policies.rule import Rule, Seen
-from galaxydit.families import SEPARATE, family_of
-from galaxydit.hooks import HOOK_NAME, HookSet, PluginHook
+from galaxydit.families import blocks_of, family_of
+from galaxydit.hooks import HookSet, PluginHook
 from galaxydit.trajectory import StepInfo, locate
 
 Signal = Literal["latent", "time_embedding", "time_projection"]
@@ -30,7 +30,6 @@ Signal = Literal["latent", "time_embedding", "time_projection"]
 after the projection that modulates the blocks)."""
 Segment = tuple[int, int]
 """Blocks from the first index to the second one, both included."""
-Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -43,59 +42,6 @@ class Full:
 
 Predict = Callable[[Tensor, Full, str, int], Tensor]
 """The output of a reused step: from its latent, the branch's last full step, the branch and the step's index."""
-
-
-class TransformerHook(PluginHook):
-    """On a transformer: hands its calls on, with diffusers' cache context."""
-
-    name = "arena policy"
-    _is_stateful = True
-
-    def __init__(self, run: Callable[[CacheContext, Forward, Any, Any], Any], end: Callable[[], None]) -> None:
-        super().__init__()
-        self.run, self.end = run, end
-        self.contexts = StateManager(BaseState)
-
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.run(self.contexts.context, self.fn_ref.original_forward, args, kwargs)
-
-    def reset_state(self, module: nn.Module) -> nn.Module:
-        """Called by pipelines when a generation has ended well."""
-        self.contexts.reset()
-        self.end()
-        return module
-
-
-class ModuleHook(PluginHook):
-    """On a part of a transformer: hands its calls on."""
-
-    name = "arena policy"
-
-    def __init__(self, run: Callable[[Forward, Any, Any], Any]) -> None:
-        super().__init__()
-        self.run = run
-
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.run(self.fn_ref.original_forward, args, kwargs)
-
-
-def wan_transformers(pipe: DiffusionPipeline) -> list[nn.Module]:
-    """The transformers of a pipeline that the policies can work on.
-
-    Raises GalaxyDiTError where branches are not called apart, or where another plugin or cache is at work.
-    """
-    found = list(transformers_of(pipe).values())
-    for transformer in found:
-        if family_of(transformer).branches != SEPARATE:
-            raise GalaxyDiTError(
-                f"transformer={type(transformer).__name__}, allowed are those that WanPipeline calls once for each "
-                "guidance branch; the arena's policies know no other kind"
-            )
-        registry = getattr(transformer, "_diffusers_hook", None)
-        hooked = registry is not None and any(registry.get_hook(n) for n in (HOOK_NAME, TransformerHook.name))
-        if hooked or getattr(transformer, "is_cache_enabled", False):
-            raise GalaxyDiTError(f"{type(transformer).__name__} is accelerated already; take that off first")
-    return found
 
 
 @dataclass
@@ -302,7 +248,7 @@ def under_policy(
     policies = []
     try:
         for transformer in wan_transformers(pipe):
-            whole_stack = [(0, len(transformer.blocks) - 1)]
+            whole_stack = [(0, len(blocks_of(transformer, family_of(transformer))) - 1)]
             policy = Policy(
                 pipe, transformer, new_rule, signal, joint, predict, whole_stack if segments is None else segments
             )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Full, under_policy
-from galaxydit.eval.arena.policies.rule import Seen, is_kept_full, share_of_steps, thresholds
+from galaxydit.eval.arena.policies.rule import Seen, is_kept_full, thresholds, warm_ups
 
 
 class EasyCacheRule:
@@ -44,7 +44,7 @@ def settings(steps: int) -> list[Setting]:
     """With the authors' warm-up, a fifth of the steps (their 10 of 50), and without; the last step is always full."""
     return [
         {"threshold": value, "first": first, "last": 1}
-        for first in (share_of_steps(steps, 0.2), 1)
+        for first in warm_ups(steps, 0.2)
         for value in thresholds(0.01, 0.8, 14)
     ]
 

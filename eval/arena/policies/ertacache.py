@@ -1,19 +1,20 @@
 """ERTACache (Peng et al., arXiv 2508.21091).
 
-Three parts, all measured beforehand on recorded generations. *Offline policy calibration*: going through the steps, each
-is reused where the relative L1 error of the residual (prediction - latent) kept from the last full step is below a
+Three parts, all measured beforehand on recorded generations. *Offline policy calibration*: going through the steps,
+each is reused where the relative L1 error of the residual (prediction - latent) kept from the last full step is below a
 threshold; the schedule that results is fixed for all prompts. *Error rectification*: the error of a kept residual is
 taken to be proportional to it, with one factor K for each step, found by least squares in closed form. *Timestep
 adjustment*: the step that the sampler takes with a reused prediction is shortened by a factor phi in [0, 1].
 
-Built from the abstract and the project's page, without the authors' code or their formulas for K and phi, which were not
-at hand. Here phi is the length, along the reused prediction, that comes nearest to the step with the true one, by least
-squares; and as a flow step is sigma difference times prediction, the prediction is scaled, so that any sampler will do.
-Errors and phi are those of the guided prediction, which is what the sampler sees; K is fitted for each branch.
+Built from the paper's abstract and the project's page: the authors' code and their formulas for K and phi were not at
+hand. Here phi is the length, along the reused prediction, that comes nearest to the step with the true one, by least
+squares; and as a flow step is a difference of sigma times the prediction, it is the prediction that is scaled, so that
+any sampler will do. Errors and phi are those of the guided prediction, which the sampler sees; K is each branch's own.
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -22,7 +23,7 @@ from torch import Tensor
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Full, under_policy
 from galaxydit.eval.arena.policies.pairs import Pairs, at, mean_of, over_pairs
-from galaxydit.eval.arena.policies.recording import UNCONDITIONAL, Trajectory, record_all, relative_change
+from galaxydit.eval.arena.policies.recording import Trajectory, guide, record_all, relative_change
 from galaxydit.eval.arena.policies.rule import Seen, check_steps, thresholds
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -62,28 +63,22 @@ def calibrate(
     """
     recorded = record_all(pipe, prompts, generation, seed)
     steps = recorded[0].steps
-    gains = {branch: _gains(recorded, branch) for branch in recorded[0].outputs}
+    gains = {branch: over_pairs(steps, partial(_gain, recorded, branch)) for branch in recorded[0].outputs}
     return {
-        "errors": mean_of([over_pairs(steps, _error_of(one)) for one in recorded]),
+        "errors": mean_of([over_pairs(steps, partial(_error, one)) for one in recorded]),
         "gains": gains,
-        "scales": over_pairs(steps, lambda earlier, step: _scale(recorded, gains, earlier, step)),
+        "scales": over_pairs(steps, partial(_scale, recorded, gains)),
     }
 
 
-def _error_of(recorded: Trajectory) -> Any:
-    def error(earlier: int, step: int) -> float:
-        kept = recorded.guided(earlier) - recorded.latents[earlier]
-        return relative_change(kept, recorded.guided(step) - recorded.latents[step])
-
-    return error
+def _error(recorded: Trajectory, earlier: int, step: int) -> float:
+    kept = recorded.guided(earlier) - recorded.latents[earlier]
+    return relative_change(kept, recorded.guided(step) - recorded.latents[step])
 
 
-def _gains(recorded: list[Trajectory], branch: str) -> Pairs:
-    def gain(earlier: int, step: int) -> float:
-        residuals = [(one.residual(step, branch), one.residual(earlier, branch)) for one in recorded]
-        return slope_through_origin([(true - kept, kept) for true, kept in residuals])
-
-    return over_pairs(recorded[0].steps, gain)
+def _gain(recorded: list[Trajectory], branch: str, earlier: int, step: int) -> float:
+    residuals = [(one.residual(step, branch), one.residual(earlier, branch)) for one in recorded]
+    return slope_through_origin([(true - kept, kept) for true, kept in residuals])
 
 
 def _scale(recorded: list[Trajectory], gains: dict[str, Pairs], earlier: int, step: int) -> float:
@@ -93,11 +88,7 @@ def _scale(recorded: list[Trajectory], gains: dict[str, Pairs], earlier: int, st
             branch: one.latents[step] + (1 + (at(gains[branch], earlier, step) or 0.0)) * one.residual(earlier, branch)
             for branch in one.outputs
         }
-        guided = predicted.pop("cond")
-        if UNCONDITIONAL in predicted:
-            base = predicted[UNCONDITIONAL]
-            guided = base + one.guidance_scale * (guided - base)
-        pairs.append((one.guided(step), guided))
+        pairs.append((one.guided(step), guide(predicted, one.guidance_scale)))
     return min(1.0, max(0.0, slope_through_origin(pairs)))
 
 

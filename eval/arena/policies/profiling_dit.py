@@ -2,8 +2,8 @@
 
 Blocks differ in where they look: some attend to the foreground, some to the background, and that hardly depends on the
 prompt. From the first steps on (6 of 50), every sixth step is computed in full; in between, the foreground's blocks run
-and each group of neighbouring background blocks is replaced by what it added at the last full step. The authors' two lists
-for Wan2.1-14B take 27 of its 40 blocks for the background.
+and each group of neighbouring background blocks is replaced by what it added at the last full step. The authors' list
+for Wan2.1-14B has 28 of its 40 blocks.
 
 Which blocks are which is profiled here: the self-attention that goes to foreground tokens, over their share of all
 tokens. Foreground are the tokens of the denoised latent that lie further than the mean from the median token; how the
@@ -19,13 +19,15 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.policies.attachment import Forward, ModuleHook, Segment, under_policy, wan_transformers
-from galaxydit.eval.arena.policies.rule import Seen, share_of_steps
+from galaxydit.eval.arena.policies.attachment import Segment, under_policy
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, wan_transformers
+from galaxydit.eval.arena.policies.rule import Seen, warm_ups
+from galaxydit.families import blocks_of, family_of
 from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
-BACKGROUND_SHARE = 0.675  # of the blocks, the authors' for Wan2.1-14B
+BACKGROUND_SHARE = 0.7  # of the blocks, the authors' for Wan2.1-14B
 PROBED_CALLS = 5  # one in so many calls is looked at
 
 
@@ -60,7 +62,7 @@ def settings(steps: int) -> list[Setting]:
     """The authors' interval and share of blocks among others, with their first steps and with one."""
     return [
         {"first": first, "interval": interval, "share": share}
-        for first in (share_of_steps(steps, 0.12), 1)
+        for first in warm_ups(steps, 0.12)
         for share in (0.4, BACKGROUND_SHARE, 0.85)
         for interval in (2, 3, 4, 6, 8, 12)
     ]
@@ -103,11 +105,12 @@ class _AttentionProbe:
         self._hooks = HookSet()
 
     def __enter__(self) -> "_AttentionProbe":
-        for index, block in enumerate(self._transformer.blocks):
+        for index, block in enumerate(blocks_of(self._transformer, family_of(self._transformer))):
             self._shares[index] = []
-            self._hooks.add(block.attn1.to_v, ModuleHook(self._give_values))
-            self._hooks.add(block.attn1.to_out[0], ModuleHook(self._output_of(index)))
-            self._hooks.add(block.attn1, ModuleHook(self._attend_twice(index)))
+            self._hooks.add(block.get_submodule("attn1.to_v"), ModuleHook(self._give_values))
+            self._hooks.add(block.get_submodule("attn1.to_out.0"), ModuleHook(self._output_of(index)))
+            self._hooks.add(block.get_submodule("attn1"), ModuleHook(self._attend_twice(index)))
+        self._hooks.refresh(self._transformer)
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -8,17 +8,19 @@ step, through a polynomial. Guidance composes them (u + s (c - u), rho the corre
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
 
-and propagation weighs them by w(t) = a ((T - t) / T)^alpha + b, scaled to a mean of 1. The risks w e add up since the last
-full step; a step is reused while the sum stays within a threshold. rho, for pairs of steps, and the law w are measured
-beforehand: w from generations in which one step's guided prediction is replaced by that of the step before. Reused is
-what the block stack added to its input.
+and propagation weighs them by w(t) = a ((T - t) / T)^alpha + b, scaled to a mean of 1. The risks w e add up since the
+last full step; a step is reused while the sum stays within a threshold. rho, for pairs of steps, and the law w are
+measured beforehand: w from generations in which one step's guided prediction is replaced by that of the step before.
+Reused is what the block stack added to its input.
 """
 
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
@@ -34,7 +36,7 @@ from galaxydit.eval.arena.policies.recording import (
     record_all,
     relative_change,
 )
-from galaxydit.eval.arena.policies.rule import Seen, check_steps, is_kept_full, share_of_steps, thresholds
+from galaxydit.eval.arena.policies.rule import Seen, check_steps, is_kept_full, share_of_steps, thresholds, warm_ups
 from galaxydit.eval.arena.policies.teacache import fit_polynomial
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -75,10 +77,7 @@ class RiskRule:
         check_steps(seen, len(self.rho))
         rho = at(self.rho, self.last_full, seen.step)
         if seen.drift is not None and rho is not None and not is_kept_full(seen, self.first, 0):
-            error = 0.0
-            for coefficient in self.coefficients:
-                error = error * seen.drift + coefficient
-            error = max(0.0, error)
+            error = max(0.0, float(np.polyval(self.coefficients, seen.drift)))
             risk = guided_error(error, error, seen.guidance_scale, rho) * self.weights[seen.step]
             if 0 < self.threshold >= self.accumulated + risk:
                 self.accumulated += risk
@@ -88,14 +87,11 @@ class RiskRule:
 
 
 def settings(steps: int) -> list[Setting]:
-    """The warm-up of the authors' Wan settings (10 of 50 steps) and none; the fitted law, and a linear decay, which they
-    report to be nearly as good.
+    """The warm-up of the authors' Wan settings (10 of 50 steps) and none; the fitted law, and a linear decay, which is
+    reported to be nearly as good.
     """
-    modes = [
-        {"first": share_of_steps(steps, 0.2), "propagation": "fitted"},
-        {"first": 1, "propagation": "fitted"},
-        {"first": 1, "propagation": "linear"},
-    ]
+    modes: list[dict[str, Any]] = [{"first": first, "propagation": "fitted"} for first in warm_ups(steps, 0.2)]
+    modes.append({"first": 1, "propagation": "linear"})
     return [mode | {"threshold": value} for mode in modes for value in thresholds(0.04, 8.0, 13)]
 
 
@@ -115,7 +111,7 @@ def calibrate(
                     errors.append(relative_change(outputs[earlier], outputs[step]))
     return {
         "coefficients": fit_polynomial(drifts, errors),
-        "rho": mean_of([over_pairs(steps, lambda a, t, one=one: branch_correlation(one, a, t)) for one in recorded]),
+        "rho": mean_of([over_pairs(steps, partial(branch_correlation, one)) for one in recorded]),
         "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recorded)),
     }
 
@@ -155,7 +151,7 @@ def _propagation(
     for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
         found = []
         for index, one in enumerate(recorded[:PERTURBED_PROMPTS]):
-            with under_policy(pipe, lambda at=step: RepeatAt(at), predict=lambda latent, full, *_: full.output):
+            with under_policy(pipe, partial(RepeatAt, step), predict=lambda latent, full, *_: full.output):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
             caused = _relative_l2(one.guided(step - 1), one.guided(step))
             found.append(_relative_l2(final, one.final) / max(caused, 1e-12))

@@ -1,5 +1,6 @@
 """What the policies' calibrations look at: one generation in full, with every tensor that a policy may reuse."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,8 @@ from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 
 from galaxydit.calibration.record import guidance_of
-from galaxydit.eval.arena.policies.attachment import Forward, ModuleHook, TransformerHook, wan_transformers
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformers
 from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -42,12 +43,8 @@ class Trajectory:
         return len(self.latents)
 
     def guided(self, step: int) -> Tensor:
-        """The prediction that the sampler gets: u + s (c - u)."""
-        conditional = self.outputs[CONDITIONAL][step]
-        if UNCONDITIONAL not in self.outputs:
-            return conditional
-        unconditional = self.outputs[UNCONDITIONAL][step]
-        return unconditional + self.guidance_scale * (conditional - unconditional)
+        """The prediction that the sampler gets."""
+        return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
 
     def residual(self, step: int, branch: str) -> Tensor:
         """Prediction - latent of one branch: what EasyCache and ERTACache reuse."""
@@ -63,18 +60,17 @@ def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, s
     trajectory = Trajectory()
 
     def run_transformer(context: CacheContext, forward: Forward, args: Any, kwargs: Any) -> Any:
-        output = forward(*args, **kwargs)
-        latent = args[0] if args else kwargs["hidden_states"]
-        sample = output[0] if isinstance(output, tuple) else output.sample
         if context.name == CONDITIONAL:
-            trajectory.latents.append(_kept(latent))
+            trajectory.latents.append(_kept(args[0] if args else kwargs["hidden_states"]))
             trajectory.guidance_scale = guidance_of(pipe)
+        output = forward(*args, **kwargs)
+        sample = output[0] if isinstance(output, tuple) else output.sample
         trajectory.outputs.setdefault(context.name, []).append(_kept(sample))
         return output
 
     def run_embedder(forward: Forward, args: Any, kwargs: Any) -> Any:
         embeddings = forward(*args, **kwargs)
-        if len(trajectory.time_embeddings) == len(trajectory.latents):  # not yet seen in another branch of the step
+        if len(trajectory.time_embeddings) < len(trajectory.latents):  # the same in all branches of a step
             trajectory.time_embeddings.append(_kept(embeddings[0]))
             trajectory.time_projections.append(_kept(embeddings[1]))
         return embeddings
@@ -91,10 +87,17 @@ def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, s
 
 
 def record_all(
-    pipe: DiffusionPipeline, prompts: list[str] | tuple[str, ...], settings: GenerationSettings, seed: int
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> list[Trajectory]:
     """One recorded generation for each prompt, prompt i from the noise of seed + i."""
     return [record(pipe, prompt, settings, seed + index) for index, prompt in enumerate(prompts)]
+
+
+def guide(predictions: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
+    """Classifier-free guidance, u + s (c - u); without an unconditional branch c alone."""
+    conditional = predictions[CONDITIONAL]
+    unconditional = predictions.get(UNCONDITIONAL)
+    return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
 
 
 def relative_change(tensor: Tensor, reference: Tensor) -> float:

@@ -59,7 +59,7 @@ def settings(steps: int) -> list[Setting]:
     """
     plain = {"signal": "time_embedding", "first": 1, "last": 1}
     retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
-    return [mode | {"threshold": value} for mode in (plain, retention) for value in thresholds(0.02, 1.0, 14)]
+    return [mode | {"threshold": value} for mode in (plain, retention) for value in thresholds(0.01, 0.8, 14)]
 
 
 def calibrate(
