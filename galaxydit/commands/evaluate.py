@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from galaxydit.commands.eval_report import export, report
+
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
@@ -66,3 +68,5 @@ def status(run: Run) -> None:
 
 app.command()(run)
 app.command()(status)
+app.command()(report)
+app.command()(export)

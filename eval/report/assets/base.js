@@ -1,0 +1,55 @@
+"use strict";
+
+const SVG = "http://www.w3.org/2000/svg";
+const ABSENT = "–";
+
+// JSON has no infinity, which the PSNR of equal videos is.
+const data = JSON.parse(document.getElementById("data").textContent, (_, value) =>
+  value !== null && typeof value === "object" && "infinite" in value ? value.infinite * Infinity : value,
+);
+
+const byId = (id) => document.getElementById(id);
+
+// Strings become text nodes, never markup.
+function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function format(value, figure) {
+  if (value === undefined || value === null) return ABSENT;
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
+  if (figure.unit === "%") return `${(100 * value).toFixed(figure.digits)} %`;
+  return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
+}
+
+const withUnit = (value, figure) =>
+  format(value, figure) + (figure.unit && !"x%".includes(figure.unit) ? ` ${figure.unit}` : "");
+
+const heading = (figure) => (figure.unit && !"x%".includes(figure.unit) ? `${figure.title}, ${figure.unit}` : figure.title);
+
+const swatch = (variant) => make("span", { class: `swatch tone${variant % 8}`, "aria-hidden": "true" });
+
+// Of several values the worst one; undefined if there is none.
+function worstOf(values, figure) {
+  const known = values.filter((value) => value !== undefined);
+  if (!known.length) return undefined;
+  return figure.higherIsBetter ? Math.min(...known) : Math.max(...known);
+}
+
+// What is absent, a failed video first of all, counts as the worst there can be.
+const orWorst = (value, figure) => value ?? (figure.higherIsBetter ? -Infinity : Infinity);
+
+function compare(a, b) {
+  if (typeof a === "string") return a.localeCompare(b);
+  return a === b ? 0 : a < b ? -1 : 1;
+}

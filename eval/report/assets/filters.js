@@ -1,0 +1,37 @@
+function buildFilters(update) {
+  const form = byId("filters");
+  form.addEventListener("submit", (event) => event.preventDefault());
+  byId("filter-metric").append(...data.figures.map((figure) => make("option", { value: figure.key }, heading(figure))));
+  byId("filter-metric").value = data.worstFirst;
+  byId("filter-failed-label").hidden = !data.rows.some((row) => row.units.some((unit) => unit.failed));
+  for (const variant of data.variants) {
+    const box = make("input", { type: "checkbox", value: variant.index });
+    box.checked = true;
+    box.addEventListener("input", () => {
+      if (box.checked) shown.add(variant.index);
+      else shown.delete(variant.index);
+    });
+    byId("filter-variants").append(make("label", {}, box, " ", swatch(variant.index), variant.name));
+  }
+  form.addEventListener("input", update);
+}
+
+function applyFilters(rows) {
+  const text = byId("filter-text").value.trim().toLocaleLowerCase();
+  const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value) ?? data.figures[0];
+  const percent = figure.unit === "%";
+  byId("filter-direction").textContent = `is ${figure.higherIsBetter ? "below" : "above"}${percent ? " (in %)" : ""}`;
+  const typed = byId("filter-limit").valueAsNumber;
+  const limit = percent ? typed / 100 : typed;
+  const onlyFailed = byId("filter-failed").checked;
+  let count = 0;
+  for (const row of rows) {
+    const value = rowValue(row, figure);
+    const isWorse = Number.isNaN(limit) || (figure.higherIsBetter ? value < limit : value > limit);
+    const fits = row.prompt.toLocaleLowerCase().includes(text) && isWorse && (!onlyFailed || hasFailed(row));
+    row.element.hidden = !fits;
+    if (!fits) row.player.pause();
+    count += fits;
+  }
+  byId("filter-count").textContent = `${count} of ${rows.length} shown`;
+}

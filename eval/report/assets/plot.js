@@ -1,0 +1,105 @@
+const PLOT = { width: 800, height: 400, left: 70, right: 110, top: 20, bottom: 50 };
+
+// One metric over the denoise speedup: a point a variant with its intervals, and the front of those not beaten in both.
+function buildPlot() {
+  const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
+  const choices = data.figures.filter(
+    (figure) => figure.unit !== "x" && data.variants.some((variant) => variant.estimates.denoise_speedup && variant.estimates[figure.key]),
+  );
+  if (!choices.length) {
+    byId("plot-section").hidden = true;
+    return;
+  }
+  const select = byId("plot-metric");
+  select.append(...choices.map((figure) => make("option", { value: figure.key }, heading(figure))));
+  select.value = data.worstFirst;
+  if (!select.value) select.selectedIndex = 0;
+  const show = () => {
+    const metric = choices.find((figure) => figure.key === select.value);
+    byId("plot").replaceChildren(...drawPlot(speed, metric));
+  };
+  select.addEventListener("change", show);
+  show();
+}
+
+function drawPlot(speed, metric) {
+  const variants = data.variants.filter((variant) => variant.estimates.denoise_speedup && variant.estimates[metric.key]);
+  const points = variants.map((variant) => ({ variant, x: variant.estimates.denoise_speedup, y: variant.estimates[metric.key] }));
+  const shown = points.filter((point) => Number.isFinite(point.y.mean));
+  const rest = points.filter((point) => !shown.includes(point)).map((point) => point.variant.name);
+  const parts = [];
+  if (shown.length) parts.push(drawAxes(shown, speed, metric));
+  if (rest.length) parts.push(make("p", { class: "hint" }, `Not drawn, since the mean is infinite: ${rest.join(", ")}.`));
+  return parts;
+}
+
+function drawAxes(points, speed, metric) {
+  const x = scale(points.map((point) => point.x), PLOT.left, PLOT.width - PLOT.right);
+  const y = scale(points.map((point) => point.y), PLOT.height - PLOT.bottom, PLOT.top);
+  const bottom = PLOT.height - PLOT.bottom;
+  const svg = draw("svg", {
+    viewBox: `0 0 ${PLOT.width} ${PLOT.height}`,
+    role: "img",
+    "aria-label": `${heading(metric)} over ${speed.title}. ${points.map((point) => describe(point, speed, metric)).join(". ")}`,
+  });
+  for (const tick of x.ticks) {
+    svg.append(draw("line", { class: "grid", x1: x.at(tick), x2: x.at(tick), y1: PLOT.top, y2: bottom }));
+    svg.append(draw("text", { x: x.at(tick), y: bottom + 20, "text-anchor": "middle" }, `${x.label(tick)}x`));
+  }
+  for (const tick of y.ticks) {
+    svg.append(draw("line", { class: "grid", x1: PLOT.left, x2: PLOT.width - PLOT.right, y1: y.at(tick), y2: y.at(tick) }));
+    svg.append(draw("text", { x: PLOT.left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, metric.unit === "%" ? `${Math.round(100 * tick)} %` : y.label(tick)));
+  }
+  const middle = (PLOT.left + PLOT.width - PLOT.right) / 2;
+  svg.append(draw("text", { x: middle, y: PLOT.height - 8, "text-anchor": "middle" }, `${speed.title}, faster to the right`));
+  const better = metric.higherIsBetter ? "better upwards" : "better downwards";
+  svg.append(
+    draw("text", { transform: `translate(16 ${(PLOT.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, `${heading(metric)}, ${better}`),
+  );
+  const front = frontOf(points, metric);
+  svg.append(draw("polyline", { class: "front", points: front.map((point) => `${x.at(point.x.mean)},${y.at(point.y.mean)}`).join(" ") }));
+  const taken = [];
+  for (const point of points) svg.append(drawPoint(point, x, y, taken, describe(point, speed, metric)));
+  return svg;
+}
+
+function drawPoint(point, x, y, taken, description) {
+  const [cx, cy] = [x.at(point.x.mean), y.at(point.y.mean)];
+  const group = draw("g", { class: `point tone${point.variant.index % 8}` }, draw("title", {}, description));
+  if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
+  if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
+  // Above, below, or wherever the name lies on no other name.
+  const free = (place) => taken.every((other) => Math.abs(other.x - cx) > 110 || Math.abs(other.y - place) > 15);
+  const place = [cy - 11, cy + 21, cy - 27, cy + 37].find(free) ?? cy - 11;
+  taken.push({ x: cx, y: place });
+  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", x: cx + 9, y: place }, point.variant.name));
+  return group;
+}
+
+function describe(point, speed, metric) {
+  const part = (estimate, figure) =>
+    withUnit(estimate.mean, figure) + (estimate.low === null ? "" : ` (${format(estimate.low, figure)} to ${format(estimate.high, figure)})`);
+  return `${point.variant.name}: ${speed.title} ${part(point.x, speed)}, ${metric.title} ${part(point.y, metric)}`;
+}
+
+function frontOf(points, metric) {
+  const sign = metric.higherIsBetter ? 1 : -1;
+  const beats = (a, b) =>
+    a.x.mean >= b.x.mean && sign * a.y.mean >= sign * b.y.mean && (a.x.mean > b.x.mean || sign * a.y.mean > sign * b.y.mean);
+  return points.filter((point) => !points.some((other) => beats(other, point))).sort((a, b) => a.x.mean - b.x.mean);
+}
+
+// Round ticks around all means and intervals; `from` and `to` are pixels.
+function scale(estimates, from, to) {
+  const ends = estimates.flatMap((estimate) => [estimate.mean, estimate.low ?? estimate.mean, estimate.high ?? estimate.mean]);
+  let [low, high] = [Math.min(...ends), Math.max(...ends)];
+  const margin = 0.08 * (high - low) || 0.05 * Math.abs(high) || 1;
+  [low, high] = [low - margin, high + margin];
+  const rough = (high - low) / 5;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const ticks = [];
+  for (let count = Math.ceil(low / step); count * step <= high; count++) ticks.push(count * step);
+  const digits = Math.max(0, -Math.floor(Math.log10(step)));
+  return { at: (value) => from + ((value - low) / (high - low)) * (to - from), ticks, label: (tick) => tick.toFixed(digits) };
+}

@@ -1,0 +1,132 @@
+const shown = new Set(data.variants.map((variant) => variant.index));
+let current = null; // the row that the space key plays
+
+function buildPrompts() {
+  const table = byId("prompts");
+  const worst = data.figures.find((figure) => figure.key === data.worstFirst) ?? data.figures[0];
+  const columns = [
+    { key: "prompt", title: "prompt", ascending: true, value: (row) => row.prompt },
+    { key: "seed", title: "seed", ascending: true, value: (row) => row.seed },
+    ...data.figures.map((figure) => ({
+      key: figure.key,
+      title: heading(figure),
+      note: figure.higherIsBetter ? "lowest" : "highest",
+      // The worst first, since that is what there is to look at.
+      ascending: figure.higherIsBetter,
+      value: (row) => (hasFailed(row) ? orWorst(undefined, figure) : orWorst(rowValue(row, figure), figure)),
+    })),
+  ];
+  const rows = data.rows.map((row) => buildRow(row, columns.length));
+  const byElement = new Map(rows.map((row) => [row.strip, row]));
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        const { player } = byElement.get(entry.target);
+        if (entry.isIntersecting) player.load();
+        else player.unload();
+      }
+    },
+    { rootMargin: "300px" },
+  );
+  const head = sortableHead(table, columns, { key: worst.key, ascending: worst.higherIsBetter }, () =>
+    table.append(...head.sorted(rows).map((row) => row.element)),
+  );
+  const update = () => {
+    for (const row of rows) showRow(row);
+    applyFilters(rows);
+    head.apply();
+  };
+  buildFilters(update);
+  update();
+  for (const row of rows) near.observe(row.strip);
+  listenForSpace(rows);
+}
+
+// A row's value of a figure is its worst over the variants shown; the baseline counts where it stands alone.
+function rowValue(row, figure) {
+  const units = row.units.filter((unit) => shown.has(unit.variant));
+  const variants = units.filter((unit) => !data.variants[unit.variant].isBaseline);
+  return worstOf((variants.length ? variants : units).map((unit) => unit.values[figure.key]), figure);
+}
+
+const hasFailed = (row) => row.units.some((unit) => unit.failed && shown.has(unit.variant));
+
+function buildRow(row, width) {
+  const units = row.units.filter((unit) => unit.video);
+  const player = new Player(units, row.frames, row.fps);
+  const videoOf = new Map(units.map((unit, index) => [unit, player.videos[index]]));
+  const shape = units.length ? `${units[0].width} / ${units[0].height}` : "auto";
+  const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape));
+  const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
+  const failed = make("span", { class: "bad" });
+  const cells = data.figures.map(() => make("td"));
+  const element = make(
+    "tbody",
+    {},
+    make("tr", {}, make("th", { scope: "rowgroup" }, row.prompt, " ", failed), make("td", {}, String(row.seed)), ...cells),
+    make("tr", {}, make("td", { colspan: width, class: "strip-cell" }, strip)),
+  );
+  const built = { ...row, element, strip, player, figures, cells, failed };
+  for (const event of ["focusin", "pointerenter"]) element.addEventListener(event, () => makeCurrent(built));
+  return built;
+}
+
+function buildFigure(unit, video, shape) {
+  const variant = data.variants[unit.variant];
+  const values = data.figures.filter((figure) => unit.values[figure.key] !== undefined);
+  const picture = video ?? make("p", { class: "absent" }, unit.failed ? "failed" : unit.absent);
+  picture.style.aspectRatio = shape; // so that nothing moves when the video is loaded
+  const figure = make("figure", { class: `tone${unit.variant % 8}` });
+  figure.append(make("figcaption", {}, swatch(unit.variant), variant.name), picture);
+  if (unit.failed) {
+    const attempts = `after ${unit.attempts} attempt${unit.attempts > 1 ? "s" : ""}`;
+    figure.append(make("details", {}, make("summary", {}, attempts), make("pre", {}, unit.failed)));
+    return figure;
+  }
+  // An empty strip keeps the figures of a row on one line.
+  figure.append(unit.steps ? drawTimeline(unit.steps) : make("div", { class: "timeline" }));
+  const parts = values.flatMap((value) => [make("dt", {}, value.title), make("dd", {}, withUnit(unit.values[value.key], value))]);
+  figure.append(make("dl", { class: "values" }, ...parts));
+  return figure;
+}
+
+// One letter a step: c computed, r reused, m some branches reused.
+function drawTimeline(steps) {
+  const svg = draw("svg", { class: "timeline", viewBox: `0 0 ${steps.length} 12`, preserveAspectRatio: "none", role: "img" });
+  const kinds = { c: ["computed", 12], m: ["mixed", 8], r: ["reused", 4] };
+  const reused = [];
+  for (const { index, 0: run } of steps.matchAll(/c+|m+|r+/g)) {
+    const [kind, height] = kinds[run[0]];
+    svg.append(draw("rect", { class: kind, x: index, y: 12 - height, width: run.length - 0.1, height }));
+    if (run[0] === "r") reused.push(run.length > 1 ? `${index + 1} to ${index + run.length}` : `${index + 1}`);
+  }
+  const count = steps.split("r").length - 1;
+  const text = `${count} of ${steps.length} steps reused${count ? `: ${reused.join(", ")}` : ""}`;
+  svg.setAttribute("aria-label", text);
+  svg.append(draw("title", {}, text));
+  return svg;
+}
+
+function showRow(row) {
+  row.failed.textContent = hasFailed(row) ? "failed" : "";
+  data.figures.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
+  row.figures.forEach((figure, index) => (figure.hidden = !shown.has(row.units[index].variant)));
+}
+
+function makeCurrent(row) {
+  current?.element.classList.remove("current");
+  current = row;
+  row.element.classList.add("current");
+}
+
+function listenForSpace(rows) {
+  const takesSpace = "button, select, textarea, summary, a, input:not([type=range])";
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== " " || event.target.closest(takesSpace)) return;
+    const row = current && !current.element.hidden ? current : rows.find((candidate) => !candidate.element.hidden);
+    if (!row) return;
+    event.preventDefault();
+    makeCurrent(row);
+    row.player.toggle();
+  });
+}

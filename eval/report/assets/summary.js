@@ -1,0 +1,39 @@
+function buildSummary() {
+  const table = byId("summary");
+  const body = make("tbody");
+  const columns = [
+    { key: "name", title: "variant", ascending: true, value: (variant) => variant.index },
+    { key: "done", title: "videos", ascending: false, value: (variant) => variant.done },
+    ...data.figures.map((figure) => ({
+      key: figure.key,
+      title: heading(figure),
+      ascending: !figure.higherIsBetter,
+      value: (variant) => orWorst(variant.estimates[figure.key]?.mean, figure),
+    })),
+  ];
+  const rows = data.variants.map((variant) => ({ ...variant, element: summaryRow(variant) }));
+  const head = sortableHead(table, columns, { key: "name", ascending: true }, () =>
+    body.append(...head.sorted(rows).map((row) => row.element)),
+  );
+  table.append(body);
+  head.apply();
+}
+
+function summaryRow(variant) {
+  const name = make("th", { scope: "row" }, swatch(variant.index), variant.name);
+  if (variant.options) name.append(make("small", {}, variant.options));
+  const counts = make("td", {}, make("b", {}, String(variant.done)));
+  if (variant.failed) counts.append(make("small", { class: "bad" }, `${variant.failed} failed`));
+  if (variant.missing) counts.append(make("small", {}, `${variant.missing} not yet`));
+  if (variant.unpaired) counts.append(make("small", { class: "bad" }, `${variant.unpaired} without baseline`));
+  return make("tr", {}, name, counts, ...data.figures.map((figure) => estimateCell(variant.estimates[figure.key], figure)));
+}
+
+function estimateCell(estimate, figure) {
+  if (!estimate) return make("td", {}, ABSENT);
+  const [mean, low, high, worst] = [estimate.mean, estimate.low, estimate.high, estimate.worst].map((value) => format(value, figure));
+  const cell = make("td", {}, make("b", {}, mean));
+  if (low !== high) cell.append(make("small", {}, `${low} to ${high}`));
+  if (worst !== mean) cell.append(make("small", {}, `worst ${worst}`));
+  return cell;
+}

@@ -1,0 +1,100 @@
+"""The report of a run: one HTML file that needs nothing else, but for videos too many to carry."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from urllib.parse import quote
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import Record
+from galaxydit.eval.report.files import replacing
+from galaxydit.eval.report.payload import Source, encode, page_data
+from galaxydit.eval.report.previews import playable
+from galaxydit.eval.report.run import Run
+
+EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
+SCRIPTS = ("base", "sorting", "summary", "plot", "player", "filters", "prompts", "main")
+EMBEDDED = "The videos are inside this page."
+LINKED = "The videos are files in folders beside this page: keep them together."
+
+
+def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
+    """Write the report to `path` and return it.
+
+    Videos lie in the page if `embed` is true, else they are links relative to it; by default they are embedded as long
+    as they are small together. Raises GalaxyDiTError if a record names a video outside of the run's folder, and if
+    links cannot work because the page is not to lie in that folder.
+    """
+    videos = _videos(run)
+    if embed is None:
+        embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
+    if not embed and path.parent.resolve() != run.folder.root.resolve():
+        raise GalaxyDiTError(
+            f"out={str(path)!r} and the page links to videos, allowed is a file in {run.folder.root}; or pass --embed"
+        )
+    with replacing(path) as partial:
+        partial.write_text(build_page(run, videos, embed), encoding="utf-8")
+    return path
+
+
+def build_page(run: Run, videos: Mapping[str, Path], embed: bool) -> str:
+    """The page with these videos by unit id.
+
+    Its content security policy allows this one script and this one style by their hashes and no address on a network,
+    so that nothing in a prompt or a traceback can act or reach out.
+    """
+    sources: dict[str, Source] = {}
+    elements = []
+    for index, (unit, video) in enumerate(videos.items()):
+        if embed:
+            sources[unit] = {"embedded": f"video-{index}"}
+            content = base64.b64encode(video.read_bytes()).decode("ascii")
+            elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
+        else:
+            sources[unit] = {"link": quote(video.relative_to(run.folder.root.resolve()).as_posix())}
+    script = "".join(_asset(f"{name}.js") for name in SCRIPTS)
+    style = _asset("page.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "media-src 'self' file: blob:; img-src data:"
+    )
+    return Template(_asset("page.html")).substitute(
+        policy=policy,
+        title=escape(f"Evaluation of {run.folder.root.resolve().name}"),
+        style=style,
+        data=encode(page_data(run, sources, EMBEDDED if embed else LINKED)),
+        videos="\n".join(elements),
+        script=script,
+    )
+
+
+def _videos(run: Run) -> dict[str, Path]:
+    """The videos that are there, as a browser plays them, by unit id."""
+    videos = {}
+    for record in run.records:
+        path = _video(run, record)
+        if path is not None and path.is_file():
+            videos[record.unit] = playable(run.folder, record, path)
+    return videos
+
+
+def _video(run: Run, record: Record) -> Path | None:
+    if record.video is None:
+        return None
+    root = run.folder.root.resolve()
+    path = (root / record.video).resolve()
+    if not path.is_relative_to(root):
+        raise GalaxyDiTError(f"{record.unit}: video={record.video!r}, allowed are files in {root}; restore the record")
+    return path
+
+
+def _asset(name: str) -> str:
+    return (files("galaxydit.eval.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,156 @@
+"""What the page shows, as plain data; the JSON that carries it into the page."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from galaxydit.eval.jobs.record import BASELINE, Record
+from galaxydit.eval.metrics import METRICS
+from galaxydit.eval.report.run import Run
+from galaxydit.eval.report.summary import COST_FIGURES, Figure, values_of
+
+Source = Mapping[str, str]
+"""Where a video is: {"embedded": id of an element of the page} or {"link": relative URL}."""
+
+
+def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, Any]:
+    """Everything that the page shows. `sources` are the videos by unit id; `where` says in words where they lie."""
+    return {
+        "facts": _facts(run),
+        "notes": _notes(run),
+        "where": where,
+        "worstFirst": _worst_first(run.figures),
+        "figures": [_figure(figure) for figure in run.figures],
+        "variants": _variants(run),
+        "rows": _rows(run, sources),
+        "skipped": _skipped(run),
+    }
+
+
+def encode(data: Any) -> str:
+    """JSON that is safe between <script> and </script> and holds infinities as {"infinite": 1 or -1}.
+
+    Without `<` no prompt can end the element or open a comment (HTML, 4.12.1.3 restrictions for contents of scripts).
+    """
+    return json.dumps(_finite(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def step_letters(report: Mapping[str, Any]) -> str:
+    """One letter for each step of a `Report.to_dict()`: c computed, r reused, m reused in some branches only."""
+    reused: dict[int, set[bool]] = {}
+    for call in report["calls"]:
+        reused.setdefault(call["step"], set()).add(call["reused"])
+    return "".join("m" if len(kinds) > 1 else "r" if True in kinds else "c" for _, kinds in sorted(reused.items()))
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    facts = [
+        ("model", " ".join(filter(None, (run.job.model, run.job.revision, run.job.dtype)))),
+        ("prompts", str(len(run.job.prompts))),
+        ("videos", f"{sum(record.is_done for record in run.records)} of {len(run.job.units())}"),
+    ]
+    # A variant may take fewer steps, so that a baseline speaks for the job where there is one.
+    done = next((record for record in [*run.baselines.values(), *run.records] if record.is_done), None)
+    if done is not None and done.shape is not None and done.settings is not None:
+        frames, height, width, _ = done.shape
+        facts.append(("size", f"{width}x{height}, {frames} frames"))
+        facts += [
+            (name.replace("_", " "), f"{done.settings[name]:g}")
+            for name in ("steps", "guidance_scale")
+            if done.settings.get(name) is not None
+        ]
+        facts.append(("device", ", ".join(_devices(run))))
+        facts += [(name, done.versions[name]) for name in ("galaxydit", "torch", "diffusers") if name in done.versions]
+    return facts
+
+
+def _notes(run: Run) -> list[str]:
+    failed = sum(summary.failed for summary in run.summaries)
+    missing = sum(summary.missing for summary in run.summaries)
+    unpaired = sum(summary.unpaired for summary in run.summaries)
+    devices = _devices(run)
+    notes = {
+        f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
+        f"{missing} not made yet: the figures will still move.": missing,
+        f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
+        f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
+    }
+    return [note for note, holds in notes.items() if holds]
+
+
+def _devices(run: Run) -> list[str]:
+    return sorted({record.device for record in run.records if record.is_done})
+
+
+def _skipped(run: Run) -> list[str]:
+    """Metrics without a single value, and why."""
+    shown = {figure.key for figure in run.figures}
+    reasons = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
+    return [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in reasons.items()]
+
+
+def _worst_first(figures: tuple[Figure, ...]) -> str:
+    """The first metric, or the compute fraction where nothing was measured."""
+    return next((figure.key for figure in figures if figure not in COST_FIGURES), figures[-1].key)
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "key": figure.key,
+        "title": figure.title,
+        "unit": figure.unit,
+        "digits": figure.digits,
+        "higherIsBetter": figure.higher_is_better,
+    }
+
+
+def _variants(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": index,
+            "isBaseline": summary.name == BASELINE,
+            "options": ", ".join([variant.method, *(f"{key} {value}" for key, value in variant.options.items())]),
+            **asdict(summary),
+        }
+        for index, (variant, summary) in enumerate(zip(run.job.variants, run.summaries, strict=True))
+    ]
+
+
+def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+    """One row for each prompt and seed."""
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    for record in run.records:
+        row = rows.setdefault(
+            record.pair, {"prompt": record.prompt, "seed": record.seed, "frames": 0, "fps": 0.0, "units": []}
+        )
+        row["units"].append(_unit(run, record, sources.get(record.unit)))
+        if record.shape is not None and record.settings is not None:
+            row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
+    return list(rows.values())
+
+
+def _unit(run: Run, record: Record, source: Source | None) -> dict[str, Any]:
+    unit: dict[str, Any] = {
+        "variant": run.variants.index(record.variant),
+        "values": values_of(record, run.baselines.get(record.pair)),
+    }
+    if not record.is_done:
+        return unit | {"failed": record.traceback, "attempts": record.attempts}
+    if record.report is not None:
+        unit["steps"] = step_letters(record.report)
+    if source is None:
+        return unit | {"absent": "the video's file is gone"}
+    assert record.shape is not None  # a finished record has one
+    return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return {"infinite": int(math.copysign(1, value))}
+    return value

@@ -1,0 +1,199 @@
+"""Finished runs made without a model, and a browser to look at their reports. Also used by measure_loading.py."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.record import NEEDED, VERSION, MetricValue, Record, RunFolder, Unit, to_json
+from galaxydit.eval.jobs.run import open_run
+from galaxydit.pipelines.video import save_video
+
+STEPS, FRAMES, SIZE, FPS = 20, 16, 64, 8.0
+NASTY = (
+    "<script>document.title = 'broken'</script><!-- a red ball",
+    "</script><img src=x onerror=\"document.title='broken'\">",
+    "../../etc/passwd C:\\videos\\..\\a/b",
+    "a cat 🐈 chases a ball ⚽ 日本語 naïve & \"quoted\" 'text'",
+    "a very long caption " * 15,
+    "a red ball!",
+    "a red ball?",
+    '=cmd() "a, b"\nand a second line',
+)
+"""Markup, path separators, emoji, 300 characters, two that are equal once cleaned for a file name, a cell formula."""
+
+VARIANTS = {"baseline": 1.0, "galaxydit-2x": 2.0, "galaxydit-3x": 3.0, "half-steps": 2.05}
+SETTINGS = {"height": SIZE, "width": SIZE, "num_frames": FRAMES, "steps": STEPS, "guidance_scale": 6.0, "fps": FPS}
+
+
+def moving_square(colour: Sequence[int], shift: int, size: int = SIZE) -> np.ndarray:
+    """A square that crosses a grey video `(frames, size, size, 3)` uint8."""
+    video = np.full((FRAMES, size, size, 3), 200, np.uint8)
+    for index in range(FRAMES):
+        left = (index * 3 + shift) % (size - 16)
+        video[index, 16:32, left : left + 16] = colour
+    return video
+
+
+def decisions(speedup: float) -> dict[str, Any]:
+    """What a report keeps of each call, for as many computed steps as this speedup leaves."""
+    computed = set(np.linspace(0, STEPS - 1, round(STEPS / speedup)).round().astype(int).tolist())
+    calls = [
+        {"step": step, "branch": branch, "transformer": "transformer", "reused": step not in computed}
+        for step in range(STEPS)
+        for branch in ("cond", "uncond")
+    ]
+    return {"calls": calls, "reused_steps": STEPS - len(computed)}
+
+
+def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> Record:
+    """A finished unit: faster variants are worse, later prompts too."""
+    is_baseline = unit.variant == "baseline"
+    psnr = 44 - 6 * speedup - 0.2 * unit.prompt_index + rng.normal(0, 1.5)
+    metrics = {"temporal_flickering": MetricValue(0.97 + rng.normal(0, 0.004))}
+    if not is_baseline:
+        metrics |= {"psnr": MetricValue(psnr), "ssim": MetricValue(1 - 10 ** (-psnr / 16))}
+    return Record(
+        version=VERSION,
+        unit=unit.id,
+        prompt=unit.prompt,
+        prompt_index=unit.prompt_index,
+        seed=unit.seed,
+        sample=unit.sample,
+        variant=unit.variant,
+        status="done",
+        attempts=1,
+        traceback=None,
+        video=f"videos/{unit.variant}/{unit.id}.mp4",
+        video_sha256="0" * 64,
+        frames_sha256="1" * 64,
+        shape=(FRAMES, SIZE, SIZE, 3),
+        settings=SETTINGS,
+        options={} if is_baseline else {"speedup": speedup},
+        denoise_seconds=3.0 / speedup * (1 + rng.normal(0, 0.02)),
+        end_to_end_seconds=3.0 / speedup + 0.3,
+        compute_fraction=1 / speedup,
+        report=decisions(speedup) if unit.variant.startswith("galaxydit") else None,
+        metrics=metrics,
+        skipped={"ms_ssim": "the video is 64x64, allowed are sides from 176 pixels"},
+        versions={"galaxydit": "1.0", "torch": "2.13.0", "diffusers": "0.42.1"},
+        device="cpu x86_64",
+        rank=0,
+        worker="node0:1",
+        finished_at="2026-01-01T00:00:00Z",
+    )
+
+
+def fail(record: Record) -> Record:
+    """The same unit, failed with a traceback that holds markup."""
+    nothing = dict.fromkeys((*NEEDED, "report"))
+    trace = "Traceback (most recent call last):\n  <b>\nRuntimeError: out of memory <script>alert(1)</script>"
+    return replace(record, status="failed", attempts=3, traceback=trace, metrics={}, **nothing)
+
+
+def make_run(
+    root: Path,
+    prompts: Sequence[str],
+    change: Callable[[Record], Record | None] = lambda record: record,
+    variants: Mapping[str, float] = MappingProxyType(VARIANTS),
+    samples: int = 1,
+    lossless: bool = False,
+) -> Path:
+    """Write a run's folder with its records and videos. `change` sees every record and may change it or take it out."""
+    job = Job(
+        model="wan-tiny",
+        revision=None,
+        dtype=None,
+        settings=SETTINGS,
+        prompts=tuple(prompts),
+        suite={},
+        seeds=None,
+        samples=samples,
+        seed=0,
+        variants=tuple(Variant(name, name.split("-")[0], {"speedup": variants[name]}) for name in variants),
+        metrics=None,
+        lossless=lossless,
+    )
+    folder, rng = RunFolder(root), np.random.default_rng(0)
+    folder.units.mkdir(parents=True)
+    open_run(folder, job, "# made by a test\n")
+    for unit in job.units():
+        record = change(make_record(unit, variants[unit.variant], rng))
+        if record is None:
+            continue
+        folder.record(unit.id).write_text(to_json(record))
+        if record.video is not None:
+            colour = [(40 * unit.prompt_index) % 256, 60, 200 - 50 * list(variants).index(unit.variant)]
+            save_video(moving_square(colour, unit.prompt_index), folder.video(unit), FPS, lossless=lossless)
+    return root
+
+
+@pytest.fixture
+def nasty() -> tuple[str, ...]:
+    """Prompts that break what does not treat them as data."""
+    return NASTY
+
+
+@pytest.fixture
+def failing() -> Callable[[Record], Record]:
+    """Turns a finished unit's record into that of a failed one."""
+    return fail
+
+
+@pytest.fixture
+def run_of(tmp_path: Path) -> Callable[..., Path]:
+    """`make_run` into a fresh folder."""
+    return lambda *arguments, **options: make_run(tmp_path / "x", *arguments, **options)
+
+
+@contextmanager
+def open_browser(dark: bool = False) -> Iterator[Any]:
+    """Headless Chromium without a network, 1280 pixels wide."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    options = ChromeOptions()
+    options.binary_location = str(find_chromium())
+    # Rules send every host to nowhere; the sandbox needs rights that containers lack.
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "host-resolver-rules=MAP * ~NOTFOUND",
+        "window-size=1280,1000",
+        "autoplay-policy=user-gesture-required",
+    ):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]},
+        )
+        yield driver
+    finally:
+        driver.quit()
+
+
+def find_chromium() -> str | None:
+    """Chromium's or Chrome's program, None where there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium without a network; the test is skipped where it, its driver or selenium is not installed."""
+    pytest.importorskip("selenium", reason="selenium is not installed: pip install 'galaxydit[test]'")
+    if find_chromium() is None or shutil.which("chromedriver") is None:
+        pytest.skip("chromium or chromedriver is not installed: apt-get install chromium chromium-driver")
+    with open_browser() as driver:
+        yield driver

@@ -1,0 +1,229 @@
+"""What the page does in Chromium; skipped where it is not installed."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from galaxydit.eval.jobs.record import Record
+from galaxydit.eval.report.page import write_page
+from galaxydit.eval.report.run import read_run
+
+TIMES = "return [...arguments[0].querySelectorAll('video')].map((video) => video.currentTime)"
+READY = "return [...arguments[0].querySelectorAll('video')].every((video) => video.readyState >= 2)"
+
+
+def open_report(browser: Any, root: Path, embed: bool = True) -> None:
+    browser.get(write_page(read_run(root), root / "report.html", embed).resolve().as_uri())
+
+
+def see(browser: Any, place: int) -> Any:
+    """The row at this place, scrolled to, its videos loaded."""
+    row = rows(browser)[place]
+    browser.execute_script("arguments[0].scrollIntoView()", row)
+    wait_until(lambda: browser.execute_script(READY, row))
+    return row
+
+
+def rows(browser: Any) -> list[Any]:
+    return [row for row in browser.find_elements("css selector", "#prompts tbody") if row.is_displayed()]
+
+
+def column(browser: Any, table: str, place: int) -> list[str]:
+    """The texts of one column as the table shows them."""
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0] + ' tbody:not([hidden]) > tr')]"
+        ".filter((row) => row.cells.length > arguments[1]).map((row) => row.cells[arguments[1]].textContent.trim())",
+        table,
+        place,
+    )
+
+
+def headings(browser: Any, table: str) -> dict[str, Any]:
+    cells = browser.find_elements("css selector", f"{table} thead th")
+    return {cell.find_element("css selector", "span").text.rstrip("\u00a0↕↑↓"): cell for cell in cells}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "nothing happened within a minute"
+        time.sleep(0.05)
+
+
+def complaints(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser")]
+
+
+@pytest.mark.parametrize("embed", [True, False])
+def test_it_plays_all_videos_of_a_row_together(browser: Any, run_of: Callable[..., Path], embed: bool) -> None:
+    open_report(browser, run_of(["a", "b"]), embed)
+    row = see(browser, 0)
+    button = row.find_element("css selector", ".play")
+    button.click()
+    # A loop takes 2 seconds: a time that falls has come round.
+    before = browser.execute_script(TIMES, row)
+    wait_until(lambda: all(now != then for now, then in zip(browser.execute_script(TIMES, row), before, strict=True)))
+    wait_until(lambda: max(times := browser.execute_script(TIMES, row)) - min(times) < 0.1 and min(times) > 0.2)
+    assert button.get_attribute("aria-pressed") == "true"
+    assert browser.execute_script("return [...document.querySelectorAll('video')].every((video) => video.muted)")
+    button.click()
+    assert browser.execute_script(
+        "return [...arguments[0].querySelectorAll('video')].every((video) => video.paused)", row
+    )
+    assert complaints(browser) == []
+
+
+def test_a_video_that_lags_is_brought_back(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a"]))
+    row = see(browser, 0)
+    row.find_element("css selector", ".play").click()
+    wait_until(lambda: browser.execute_script(TIMES, row)[0] > 0.2)
+    browser.execute_script("arguments[0].querySelectorAll('video')[2].currentTime += 0.7", row)
+    wait_until(lambda: max(times := browser.execute_script(TIMES, row)) - min(times) < 0.1)
+
+
+def test_the_space_key_plays_the_row_in_focus_and_the_slider_moves_all_videos(
+    browser: Any, run_of: Callable[..., Path]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    open_report(browser, run_of(["a", "b"]))
+    row = see(browser, 1)
+    slider = row.find_element("css selector", "input[type=range]")
+    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    wait_until(lambda: browser.execute_script(TIMES, row) == [2.5 / 8] * 4)
+    assert row.find_element("css selector", ".frame").text == "3 of 16"
+    slider.send_keys(Keys.SPACE)
+    wait_until(lambda: min(browser.execute_script(TIMES, row)) > 0.6)
+    browser.switch_to.active_element.send_keys(Keys.SPACE)
+    assert row.find_element("css selector", ".play").get_attribute("aria-pressed") == "false"
+
+
+def test_every_column_sorts_both_ways_and_says_so(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of([f"prompt {index}" for index in range(5)]))
+    for table in ("#prompts", "#summary"):
+        for place, (name, cell) in enumerate(headings(browser, table).items()):
+            button = cell.find_element("css selector", "button")
+            orders = {}
+            for _ in range(2):
+                button.click()
+                orders[cell.get_attribute("aria-sort")] = column(browser, table, place)
+            assert set(orders) == {"ascending", "descending"}, name
+            for order, texts in orders.items():
+                # The summary's variants keep the order of the job, and its cells hold intervals below the mean.
+                numbers = [float(text.rstrip(" x%")) for text in texts if text.rstrip(" x%").replace(".", "").isdigit()]
+                assert numbers == sorted(numbers, reverse=order == "descending"), name
+            assert len(browser.find_elements("css selector", f"{table} th[aria-sort]")) == 1
+    assert complaints(browser) == []
+
+
+def test_the_worst_row_is_first_and_a_failed_one_before_it(
+    browser: Any, run_of: Callable[..., Path], failing: Callable[[Record], Record]
+) -> None:
+    def change(record: Record) -> Record:
+        return failing(record) if record.unit.startswith("00002") and record.variant == "half-steps" else record
+
+    open_report(browser, run_of([f"prompt {index}" for index in range(5)], change))
+    assert column(browser, "#prompts", 0)[0] == "prompt 2 failed"
+    place = list(headings(browser, "#prompts")).index("PSNR, dB")
+    worst = [float(text) for text in column(browser, "#prompts", place)[1:]]
+    assert worst == sorted(worst)
+    row = rows(browser)[0]
+    row.find_element("css selector", "details summary").click()
+    assert "out of memory <script>alert(1)</script>" in row.find_element("css selector", "pre").text
+    browser.find_element("id", "filter-failed").click()
+    assert column(browser, "#prompts", 0) == ["prompt 2 failed"]
+
+
+def test_text_variant_and_threshold_filter_the_rows(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a red ball", "a blue ball", "a red cube"]))
+    count = browser.find_element("id", "filter-count")
+    text = browser.find_element("id", "filter-text")
+    text.send_keys("RED")
+    assert sorted(column(browser, "#prompts", 0)) == ["a red ball", "a red cube"]
+    assert count.text == "2 of 3 shown"
+    text.clear()
+    place = list(headings(browser, "#prompts")).index("PSNR, dB")
+    values = sorted(float(each) for each in column(browser, "#prompts", place))
+    limit = browser.find_element("id", "filter-limit")
+    limit.send_keys(str(values[1]))
+    assert [float(each) for each in column(browser, "#prompts", place)] == values[:1]
+    limit.clear()
+    assert count.text == "3 of 3 shown"
+    browser.find_element("css selector", "#filter-variants input[value='2']").click()  # galaxydit-3x, the worst
+    assert min(float(each) for each in column(browser, "#prompts", place)) > values[0]
+    assert (
+        len([figure for figure in rows(browser)[0].find_elements("css selector", "figure") if figure.is_displayed()])
+        == 3
+    )
+
+
+def test_prompts_are_shown_as_text_to_the_letter(
+    browser: Any, run_of: Callable[..., Path], nasty: tuple[str, ...]
+) -> None:
+    open_report(browser, run_of(nasty))
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#prompts tbody th')].map((cell) => cell.firstChild.data)"
+    )
+    assert sorted(shown) == sorted(nasty)
+    assert browser.title == "Evaluation of x"
+    assert not browser.find_elements("css selector", "img, iframe")
+    assert complaints(browser) == []
+
+
+def test_nothing_is_loaded_but_the_page_and_the_videos_near_the_screen(
+    browser: Any, run_of: Callable[..., Path]
+) -> None:
+    open_report(browser, run_of([f"prompt {index}" for index in range(20)]), embed=False)
+    first = see(browser, 0)
+    with_source = browser.find_elements("css selector", "video[src]")
+    assert 4 <= len(with_source) <= 5 * 4
+    addresses = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert not [address for address in addresses if address.startswith("http")]
+    browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    wait_until(lambda: not first.find_elements("css selector", "video[src]"))
+
+
+def test_the_plot_has_a_titled_point_for_each_variant_and_follows_the_choice(
+    browser: Any, run_of: Callable[..., Path]
+) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    open_report(browser, run_of(["a", "b", "c"]))
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#plot title')].map((each) => each.textContent)"
+    )
+    assert len(titles) == 3
+    assert all(title.startswith(("galaxydit-2x: denoise speedup", "galaxydit-3x:", "half-steps:")) for title in titles)
+    assert "PSNR" in titles[0]
+    Select(browser.find_element("id", "plot-metric")).select_by_visible_text("SSIM")
+    assert "SSIM" in browser.find_element("css selector", "#plot svg").get_attribute("aria-label")
+
+
+def test_decisions_are_drawn_and_told(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a"]))
+    timeline = browser.find_element("css selector", "svg.timeline")
+    assert timeline.get_attribute("aria-label").startswith("10 of 20 steps reused: 2, ")
+    assert len(browser.find_elements("css selector", "svg.timeline")) == 2
+
+
+def test_the_tab_key_reaches_everything_in_reading_order(browser: Any, run_of: Callable[..., Path]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    open_report(browser, run_of(["a"]))
+    reached = []
+    for _ in range(40):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        element = browser.switch_to.active_element
+        if element.tag_name == "body":
+            break
+        reached.append(element)
+    tops = [element.location["y"] // 60 for element in reached]
+    assert tops == sorted(tops)
+    kinds = {element.get_attribute("id") or element.get_attribute("class") or element.tag_name for element in reached}
+    assert {"button", "plot-metric", "filter-text", "filter-metric", "filter-limit", "play"} <= kinds
+    browser.execute_script("document.querySelector('.play').focus({focusVisible: true})")
+    assert browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"

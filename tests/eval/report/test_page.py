@@ -1,0 +1,197 @@
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import MetricValue, Record
+from galaxydit.eval.report import page
+from galaxydit.eval.report.page import SCRIPTS, write_page
+from galaxydit.eval.report.payload import encode, step_letters
+from galaxydit.eval.report.run import read_run
+from galaxydit.pipelines.video import load_video
+
+ASSETS = Path(page.__file__).parent / "assets"
+
+
+class Page(HTMLParser):
+    """The elements of a page: (tag, attributes, text)."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements:
+            tag, attributes, text = self.elements[-1]
+            self.elements[-1] = (tag, attributes, text + data)
+
+    def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [(attributes, text) for name, attributes, text in self.elements if name == tag]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return next(json.loads(text) for attributes, text in self.all("script") if attributes.get("id") == "data")
+
+
+def build(root: Path, embed: bool | None = None) -> Page:
+    return Page(write_page(read_run(root), root / "report.html", embed).read_text(encoding="utf-8"))
+
+
+def test_prompts_are_data_and_never_markup(run_of: Callable[..., Path], nasty: tuple[str, ...]) -> None:
+    root = run_of(nasty)
+    built = build(root)
+    assert [row["prompt"] for row in built.data["rows"]] == list(nasty)
+    assert len(built.all("script")) == 2 + 4 * len(nasty)
+    assert not built.all("img")
+    text = (root / "report.html").read_text()
+    assert "document.title = 'broken'" not in text.replace("\\u003cscript>document.title = 'broken'", "")
+    assert encode({"a": "</script><!--"}) == '{"a":"\\u003c/script>\\u003c!--"}'
+
+
+def test_no_script_builds_markup_from_text() -> None:
+    for name in SCRIPTS:
+        text = (ASSETS / f"{name}.js").read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", text), name
+        assert "</script" not in text
+    assert {path.stem for path in ASSETS.glob("*.js")} == set(SCRIPTS)
+
+
+def test_the_page_needs_no_network_and_allows_none(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"])
+    built = build(root)
+    text = (root / "report.html").read_text()
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    policy = next(attributes["content"] for attributes, _ in built.all("meta") if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    script = next(body for attributes, body in built.all("script") if not attributes)
+    for body in (script, built.all("style")[0][1]):
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'" in policy
+
+
+def test_embedded_videos_are_the_files_themselves(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a red ball!", "a red ball?"])
+    built = build(root, embed=True)
+    contents = {attributes["id"]: body for attributes, body in built.all("script") if "id" in attributes}
+    seen = []
+    for row in built.data["rows"]:
+        for unit in row["units"]:
+            seen.append(base64.b64decode(contents[unit["video"]["embedded"]]))
+    files = [(root / record.video).read_bytes() for record in read_run(root).records if record.video]
+    assert seen == files
+    assert "inside this page" in built.data["where"]
+
+
+def test_links_lead_from_the_page_to_the_files(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"], variants={"baseline": 1.0, "a+b.2": 2.0})
+    built = build(root, embed=False)
+    links = [unit["video"]["link"] for unit in built.data["rows"][0]["units"]]
+    assert links[1].startswith("videos/a%2Bb.2/00000-")
+    assert (root / links[0]).is_file()
+    assert "beside this page" in built.data["where"]
+
+
+def test_by_default_only_small_runs_are_embedded(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run_of(["a"])
+    size = sum(path.stat().st_size for path in root.rglob("*.mp4"))
+    monkeypatch.setattr(page, "EMBED_UP_TO", size)
+    assert "embedded" in build(root).data["rows"][0]["units"][0]["video"]
+    monkeypatch.setattr(page, "EMBED_UP_TO", size - 1)
+    assert "link" in build(root).data["rows"][0]["units"][0]["video"]
+
+
+def test_a_page_with_links_must_lie_in_the_run(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    run = read_run(run_of(["a"]))
+    with pytest.raises(GalaxyDiTError, match="or pass --embed"):
+        write_page(run, tmp_path / "elsewhere.html", embed=False)
+    assert write_page(run, tmp_path / "elsewhere.html", embed=True).is_file()
+
+
+def test_videos_are_played_as_they_are_or_as_a_copy_that_browsers_play(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"], lossless=True)
+    links = [unit["video"]["link"] for unit in build(root, embed=False).data["rows"][0]["units"]]
+    assert all(link.startswith("previews/") for link in links)
+    with av.open(str(root / links[0])) as container:
+        assert container.streams.video[0].codec_context.pix_fmt == "yuv420p"
+        assert container.streams.video[0].average_rate == 8
+    exact = load_video(next((root / "videos" / "baseline").iterdir()))
+    assert np.abs(load_video(root / links[0]).astype(int) - exact).mean() < 3
+    before = (root / links[0]).stat().st_mtime_ns
+    build(root, embed=False)
+    assert (root / links[0]).stat().st_mtime_ns == before
+
+
+def test_a_record_cannot_bring_a_file_from_elsewhere_into_the_page(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"])
+    secret = root.parent / "secret.mp4"
+    secret.write_text("secret")
+    path = next((root / "units").iterdir())
+    path.write_text(path.read_text().replace('"video": "videos/', '"video": "../secret.mp4'))
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"video": "../secret.mp4"}))
+    with pytest.raises(GalaxyDiTError, match=r"video='\.\./secret\.mp4', allowed are files in"):
+        build(root)
+
+
+def test_failed_missing_and_deleted_are_said_and_shown(
+    run_of: Callable[..., Path], failing: Callable[[Record], Record]
+) -> None:
+    def change(record: Record) -> Record | None:
+        if record.variant == "half-steps":
+            return failing(record) if record.prompt_index == 0 else None
+        return record
+
+    root = run_of(["a", "b"], change)
+    next((root / "videos" / "baseline").iterdir()).unlink()
+    data = build(root).data
+    assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet"]
+    units = data["rows"][0]["units"]
+    assert units[3]["failed"].endswith("<script>alert(1)</script>")
+    assert units[0]["absent"] == "the video's file is gone"
+    assert len(data["rows"][1]["units"]) == 3
+    assert (data["variants"][3]["failed"], data["variants"][3]["missing"]) == (1, 1)
+    assert ["videos", "6 of 8"] in data["facts"]
+
+
+def test_seconds_of_several_devices_are_warned_of(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a", "b"], lambda record: replace(record, device=f"GPU {record.prompt_index}"))
+    assert build(root).data["notes"] == ["Seconds come from several devices (GPU 0, GPU 1): speedups mix them."]
+
+
+def test_what_was_not_measured_is_said_with_its_reason(run_of: Callable[..., Path]) -> None:
+    assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: the video is 64x64, allowed are sides from 176 pixels"]
+
+
+def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
+    root = run_of(["Infinity"], lambda record: replace(record, metrics={"psnr": MetricValue(float("inf"))}))
+    row = build(root).data["rows"][0]
+    assert row["units"][1]["values"]["psnr"] == {"infinite": 1}
+    assert row["prompt"] == "Infinity"
+
+
+def test_a_step_is_computed_reused_or_mixed() -> None:
+    calls = [(1, False), (0, False), (0, False), (1, True), (2, True), (2, True)]
+    assert step_letters({"calls": [{"step": step, "reused": reused} for step, reused in calls]}) == "cmr"
+
+
+def test_a_run_without_units_and_a_folder_without_a_run_are_refused(
+    run_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(GalaxyDiTError, match="holds no finished unit"):
+        read_run(run_of(["a"], lambda record: None))
+    with pytest.raises(GalaxyDiTError, match="is no run"):
+        read_run(tmp_path)

@@ -1,0 +1,149 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import MetricValue, Record, Unit
+from galaxydit.eval.metrics import METRICS
+from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, interval, summarise, values_of
+
+
+def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: float = 1.0, **metrics: float) -> Record:
+    unit = Unit(prompt, f"prompt {prompt}", 10 * prompt + sample, sample, variant)
+    return Record(
+        version=1,
+        unit=unit.id,
+        prompt=unit.prompt,
+        prompt_index=prompt,
+        seed=unit.seed,
+        sample=sample,
+        variant=variant,
+        status="done",
+        attempts=1,
+        traceback=None,
+        video="videos/x.mp4",
+        video_sha256="",
+        frames_sha256="",
+        shape=(5, 32, 32, 3),
+        settings={},
+        options={},
+        denoise_seconds=seconds,
+        end_to_end_seconds=seconds + 1,
+        compute_fraction=0.5,
+        report=None,
+        metrics={name: MetricValue(value) for name, value in metrics.items()},
+        skipped={},
+        versions={},
+        device="cpu",
+        rank=0,
+        worker="",
+        finished_at="",
+    )
+
+
+def failed(of: Record) -> Record:
+    return replace(of, status="failed", traceback="RuntimeError: no", metrics={}, denoise_seconds=None, video=None)
+
+
+def summary_of(records: list[Record], units: int | None = None) -> VariantSummary:
+    figures = figures_of(records, METRICS)
+    return summarise(records, ["baseline", "fast"], figures, units or len({each.pair for each in records}))[1]
+
+
+def estimate_of(records: list[Record], key: str) -> Estimate:
+    return summary_of(records).estimates[key]
+
+
+def test_a_speedup_is_the_seconds_of_all_pairs_together():
+    records = [
+        record("baseline", 0, seconds=4.0),
+        record("fast", 0, seconds=1.0),
+        record("baseline", 1, seconds=2.0),
+        record("fast", 1, seconds=2.0),
+    ]
+    speedup = estimate_of(records, "denoise_speedup")
+    assert speedup.mean == 6.0 / 3.0
+    assert speedup.worst == 1.0
+    assert estimate_of(records, "end_to_end_speedup").mean == 8.0 / 5.0
+
+
+def test_a_pair_is_one_prompt_and_one_seed():
+    records = [
+        record("baseline", 0, 0, seconds=4.0),
+        record("baseline", 0, 1, seconds=8.0),
+        record("fast", 0, 1, seconds=2.0),
+    ]
+    assert estimate_of(records, "denoise_speedup").mean == 4.0
+
+
+def test_failed_missing_and_unpaired_units_are_counted_and_lie_in_no_mean():
+    records = [
+        record("baseline", 0, seconds=4.0),
+        record("fast", 0, seconds=2.0, psnr=30.0),
+        failed(record("fast", 1, seconds=2.0, psnr=10.0)),
+        failed(record("baseline", 2)),
+        record("fast", 2, seconds=100.0),
+    ]
+    summary = summary_of(records, units=5)
+    assert (summary.done, summary.failed, summary.missing, summary.unpaired) == (2, 1, 2, 1)
+    assert summary.estimates["psnr"].mean == 30.0
+    assert summary.estimates["denoise_speedup"].mean == 2.0
+    assert summary.estimates["denoise_speedup"].videos == 1
+
+
+def test_the_worst_follows_the_direction_of_the_metric():
+    records = [record(prompt=index, psnr=30.0 + index, lpips=0.1 * index) for index in range(3)]
+    assert estimate_of(records, "psnr").worst == 30.0
+    assert estimate_of(records, "lpips").worst == pytest.approx(0.2)
+
+
+def test_the_interval_is_that_of_a_bootstrap_over_prompts():
+    rng = np.random.default_rng(3)
+    plain, fast = rng.uniform(2, 4, 12), rng.uniform(1, 2, 12)
+    low, high = interval(plain, fast)
+    drawn = rng.integers(0, 12, size=(40_000, 12))
+    expected = np.quantile(plain[drawn].sum(axis=1) / fast[drawn].sum(axis=1), [0.025, 0.975])
+    assert [low, high] == pytest.approx(expected, rel=0.01)
+    assert interval(plain, fast) == (low, high)
+
+
+def test_the_samples_of_a_prompt_are_drawn_together():
+    single = [record(prompt=index, psnr=30.0 + index**2) for index in range(6)]
+    doubled = [record(prompt=index, sample=sample, psnr=30.0 + index**2) for index in range(6) for sample in (0, 1)]
+    one, two = estimate_of(single, "psnr"), estimate_of(doubled, "psnr")
+    assert (one.mean, one.low, one.high) == pytest.approx((two.mean, two.low, two.high))
+    assert (one.videos, two.videos) == (6, 12)
+
+
+def test_one_prompt_has_a_mean_and_no_interval():
+    estimate = estimate_of([record(psnr=30.0), record(sample=1, psnr=32.0)], "psnr")
+    assert (estimate.mean, estimate.low, estimate.high) == (31.0, None, None)
+
+
+def test_equal_values_have_an_interval_of_no_width():
+    estimate = estimate_of([record(prompt=index) for index in range(4)], "compute_fraction")
+    assert (estimate.mean, estimate.low, estimate.high) == (0.5, 0.5, 0.5)
+
+
+def test_equal_videos_have_an_infinite_mean_and_no_interval():
+    estimate = estimate_of([record(prompt=0, psnr=math.inf), record(prompt=1, psnr=40.0)], "psnr")
+    assert (estimate.mean, estimate.worst, estimate.low) == (math.inf, 40.0, None)
+
+
+def test_an_undefined_value_is_absent():
+    assert "vif" not in values_of(record(vif=math.nan), None)
+    assert estimate_of([record(prompt=0, vif=math.nan), record(prompt=1, vif=0.5)], "vif").videos == 1
+
+
+def test_a_baseline_has_no_speedup_over_itself():
+    baseline = record("baseline", seconds=3.0)
+    assert "denoise_speedup" not in values_of(baseline, baseline)
+
+
+def test_columns_follow_the_registry_and_an_unknown_metric_is_refused():
+    keys = [figure.key for figure in figures_of([record(ssim=0.9), record(prompt=1, psnr=30.0)], METRICS)]
+    assert keys == ["denoise_speedup", "end_to_end_speedup", "compute_fraction", "psnr", "ssim"]
+    with pytest.raises(GalaxyDiTError, match="'sharpness', allowed are psnr"):
+        figures_of([record(sharpness=1.0)], METRICS)
