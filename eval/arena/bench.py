@@ -1,5 +1,6 @@
 """Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
 
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -228,7 +229,7 @@ def _version(module: str | None) -> str:
 def _save(path: Path, **arrays: Any) -> None:
     """Under its name only when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.npz")
+    partial = path.with_suffix(f".{os.getpid()}.npz")
     np.savez_compressed(partial, **arrays)
     partial.replace(path)
 

@@ -18,7 +18,7 @@ def _settings(steps: int) -> Sequence[Setting]:
     return [
         {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1}
         for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True)
-        for threshold in spread(0.01, 1.2, 14)
+        for threshold in spread(0.012, 1.2, 11)
     ]
 
 

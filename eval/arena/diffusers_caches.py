@@ -95,7 +95,7 @@ def _taylorseer_settings(steps: int) -> list[Setting]:
     points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.1), (6, 0.06)]
     return [
         {"cache_interval": interval, "disable_cache_before_step": math.ceil(steps * share), "max_order": order} | kind
-        for kind, orders in (({"lite": True}, (0, 1)), ({"lite": False}, (1, 2)))
+        for kind, orders in (({"lite": True}, (0, 1)), ({"lite": False}, (1,)))
         for order in orders
         for interval, share in points
     ]
@@ -133,7 +133,7 @@ def _sea_cache(order: int) -> Method:
         lambda steps: [
             {"threshold": threshold, "max_consecutive_cached": most}
             for most in (0, 3)
-            for threshold in spread(0.02, 2.0, 14)
+            for threshold in spread(0.02, 2.0, 11)
         ],
         config,
     )
@@ -143,7 +143,7 @@ METHODS = (
     _method(
         "FirstBlockCache",
         "ParaAttention; diffusers",
-        lambda steps: [{"threshold": threshold} for threshold in spread(0.005, 1.0, 20)],
+        lambda steps: [{"threshold": threshold} for threshold in spread(0.008, 1.0, 17)],
         _first_block_cache,
     ),
     _method(

@@ -51,7 +51,7 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
         name=name,
         source="GalaxyDiT, arXiv 2512.03451",
         # Proxies move by 0.1 to 30 % a step: the range serves all of them.
-        settings=lambda steps: [{"threshold": threshold} for threshold in spread(0.002, 4.0, 26)],
+        settings=lambda steps: [{"threshold": threshold} for threshold in spread(0.003, 3.0, 22)],
         attach=attach,
         calibrate=_best_proxy,
         identity=_profile_identity,

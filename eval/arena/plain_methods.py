@@ -1,5 +1,6 @@
 """What needs no idea of caching: fewer steps, and reuse at regular steps."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +17,15 @@ from galaxydit.pipelines.settings import GenerationSettings
 SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
 
 
-def full_step_counts(steps: int, speedups: Sequence[float] = SPEEDUPS) -> tuple[int, ...]:
-    """How many of the steps are computed for these speedups: the numbers next above and below, falling."""
-    counts = {count for speedup in speedups for count in (int(steps / speedup), -int(-steps / speedup // 1))}
-    return tuple(sorted((count for count in counts if 2 <= count < steps), reverse=True)) or (steps,)
+def full_step_counts(steps: int) -> tuple[int, ...]:
+    """How many of the steps are computed for speedups from 1.2 to 3.6, falling."""
+    return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
+
+
+def counts_around(steps: int, speedups: Sequence[float]) -> tuple[int, ...]:
+    """The numbers of full steps next above and below each speedup, falling."""
+    counts = {count for speedup in speedups for count in (math.floor(steps / speedup), math.ceil(steps / speedup))}
+    return tuple(sorted({min(steps, max(2, count)) for count in counts}, reverse=True))
 
 
 def even_schedule(steps: int, count: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
-SCREENING_PROMPTS = 2
+SCREENING_PROMPTS = 1
 TUNING_SEED = 50_000  # noise that scoring does not see
 SPEEDUP_RANGE = (1.05, 10.0)
 
@@ -31,17 +31,19 @@ class Plan:
     Attributes:
         prompts: to score on; prompt i with seed s starts from the noise of s + i.
         seeds: to score with.
-        tuning_prompts: to calibrate and tune on; none of them is scored.
+        calibration_prompts: none of them is scored: a profile may have been measured on any.
         speedups: wanted, by compute, each from 1.05 to 10.
+        tuned: so many of the calibration prompts are used here, from the first.
     """
 
     prompts: tuple[str, ...]
     seeds: tuple[int, ...]
-    tuning_prompts: tuple[str, ...]
+    calibration_prompts: tuple[str, ...]
     speedups: tuple[float, ...]
+    tuned: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("prompts", "seeds", "tuning_prompts", "speedups"):
+        for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} is {list(values)}, allowed are one or more different ones")
@@ -49,17 +51,26 @@ class Plan:
         for speedup in self.speedups:
             if not low <= speedup <= high:
                 raise ValueError(f"speedups holds {speedup:g}, allowed are numbers from {low:g} to {high:g}")
-        seen = set(self.prompts) & set(self.tuning_prompts)
+        if not 1 <= self.tuned <= len(self.calibration_prompts):
+            raise ValueError(
+                f"tuned is {self.tuned}, allowed are 1 to {len(self.calibration_prompts)}, all calibration prompts"
+            )
+        seen = set(self.prompts) & set(self.calibration_prompts)
         if seen:
             raise ValueError(
-                f"{len(seen)} prompts are both scored and tuned on, the first {min(seen)!r}; allowed is none, because "
-                "settings tuned on a prompt know it"
+                f"{len(seen)} of the prompts to score on are calibration prompts, the first {min(seen)!r}; allowed is "
+                "none, because settings tuned on a prompt know it"
             )
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Prompt by prompt, with all seeds each."""
         return tuple(Job(prompt, seed + index) for index, prompt in enumerate(self.prompts) for seed in self.seeds)
+
+    @property
+    def tuning_prompts(self) -> tuple[str, ...]:
+        """To calibrate and tune on."""
+        return self.calibration_prompts[: self.tuned]
 
     @property
     def tuning_jobs(self) -> tuple[Job, ...]:

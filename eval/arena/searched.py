@@ -20,7 +20,7 @@ from galaxydit.calibration.search import best_schedule
 from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.eval.arena.attach import core_identity
 from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.plain_methods import SPEEDUPS, even_schedule, following, full_step_counts
+from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
 from galaxydit.eval.metrics import psnr
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -114,14 +114,17 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
 def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) -> tuple[Method, Method]:
     """Both searches; the local one spends so many generations on the schedules around the wanted speedups."""
 
+    def both(steps: int) -> tuple[int, ...]:
+        return tuple(sorted({*full_step_counts(steps), *counts_around(steps, speedups)}, reverse=True))
+
     def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
         recordings = _record(pipe, prompts, settings, seed)
-        return _planned(recordings, full_step_counts(recordings[0].steps, (*SPEEDUPS, *speedups)))
+        return _planned(recordings, both(recordings[0].steps))
 
     def search(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
         recordings = _record(pipe, prompts, settings, seed)
         steps = recordings[0].steps
-        counts = full_step_counts(steps, speedups)
+        counts = counts_around(steps, speedups)
         chosen = prompts[:SEARCH_PROMPTS]
         plain = [generate(pipe, prompt, settings, seed + index).frames for index, prompt in enumerate(chosen)]
 
@@ -135,8 +138,8 @@ def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) 
             for count, start in _planned(recordings, counts).items()
         }
 
-    def settings(wanted: Sequence[float]) -> Callable[[int], Sequence[Setting]]:
-        return lambda steps: [{"full_steps": count} for count in full_step_counts(steps, wanted)]
+    def settings(counts: Callable[[int], Sequence[int]]) -> Callable[[int], Sequence[Setting]]:
+        return lambda steps: [{"full_steps": count} for count in counts(steps)]
 
     def identity(pipe: DiffusionPipeline) -> str:
         return json.dumps([core_identity(pipe), list(speedups), generations])
@@ -146,10 +149,17 @@ def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) 
         Method(
             "planned schedule",
             source,
-            settings((*SPEEDUPS, *speedups)),
+            settings(both),
             _attach,
             plan,
             identity=identity,
         ),
-        Method("searched schedule", source, settings(speedups), _attach, search, identity=identity),
+        Method(
+            "searched schedule",
+            source,
+            settings(lambda steps: counts_around(steps, speedups)),
+            _attach,
+            search,
+            identity=identity,
+        ),
     )

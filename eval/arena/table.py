@@ -28,7 +28,7 @@ def _caption(comparison: Comparison) -> str:
     return (
         f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
         f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
-        f"settings tuned on {len(plan.tuning_prompts)} other prompts. PSNR in dB against the plain video of "
+        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of "
         "the same noise."
     )
 

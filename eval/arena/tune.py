@@ -9,7 +9,7 @@ from galaxydit.eval.arena.bench import Sample
 
 ROOM = 1.25  # settings this factor slower or faster than any wanted speedup are not looked at any further
 BEHIND = 2.0  # dB that a setting may lie behind another one that is as fast, after the first prompts
-SURE = 3.0  # standard errors
+SURE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def bracket(front: Sequence[Candidate], speedups: Sequence[float], scored: int) 
     """The settings to score for these speedups: those of the front that lie around each.
 
     A method that decides by sample is as fast on other prompts only up to chance, so that the settings at the ends of a
-    bracket lie beyond the wanted speedup by three standard errors of the difference between the tuned prompts and
+    bracket lie beyond the wanted speedup by two standard errors of the difference between the tuned prompts and
     `scored` other ones, where there are such. Out of reach, the nearest one stays. Indices in the order of speed.
     """
     chosen: set[int] = set()

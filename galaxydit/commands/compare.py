@@ -71,12 +71,8 @@ def compare(
         raise typer.BadParameter(
             "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
         )
-    tuning = read_prompts(calibration or _own_prompts())
-    if len(tuning) < tune_prompts:
-        raise typer.BadParameter(
-            f"is {tune_prompts}, allowed are up to the {len(tuning)} prompts given", param_hint="--tune-prompts"
-        )
-    plan = Plan(_prompts(prompts, model, read_prompts), noise, tuple(tuning[:tune_prompts]), wanted)
+    reserved = tuple(read_prompts(calibration or _own_prompts()))
+    plan = Plan(_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()
@@ -121,7 +117,9 @@ def _own_prompts() -> Path:
     return Path(galaxydit.calibration.__file__).parent / "prompts" / f"{WITH_CAPTIONS}.txt"
 
 
-def _prompts(given: str, model: str, read_prompts: Any) -> tuple[str, ...]:
+def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
+    from galaxydit.calibration.procedure import read_prompts
+
     if given.isdigit() and int(given) > 0:
         if model != WITH_CAPTIONS:
             raise typer.BadParameter(
@@ -129,7 +127,8 @@ def _prompts(given: str, model: str, read_prompts: Any) -> tuple[str, ...]:
             )
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
-        return tuple(draw_prompts(int(given), seed=0))
+        drawn = draw_prompts(int(given) + len(reserved), seed=0)
+        return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
     if not Path(given).is_file():
         raise typer.BadParameter(
             f"is {given!r}, allowed are a number from 1 and an existing text file", param_hint="--prompts"
