@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from galaxydit.commands.eval_report import export, report
+from galaxydit.commands.eval_vbench import vbench
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
@@ -70,3 +71,4 @@ app.command()(run)
 app.command()(status)
 app.command()(report)
 app.command()(export)
+app.command()(vbench)

@@ -1,0 +1,126 @@
+"""Which videos a dimension gets, under which names.
+
+VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
+these names are fixed. Any other prompts are handed over beside, and the names only have to be legal and unique.
+"""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.vbench.benchmark import Benchmark, Dimension
+
+STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes
+LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
+ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One video of a run; `sample` counts those of the same prompt from 0."""
+
+    unit: str
+    prompt: str
+    sample: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The videos of one dimension.
+
+    mode: STANDARD or CUSTOM
+    files: unit by file name
+    prompts: prompt by file name, of custom ones only
+    entries: of the benchmark's list of prompts, those that there are videos of
+    complete: whether every prompt of the dimension has as many videos as the protocol asks for
+    """
+
+    mode: str
+    files: Mapping[str, str]
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    entries: Sequence[Mapping[str, Any]] = ()
+    complete: bool = False
+
+
+def arrange(
+    benchmark: Benchmark, dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Mapping[str, Any]]
+) -> Arrangement:
+    """Choose the mode, the videos and their names. `full_info` is the benchmark's list of prompts with dimensions.
+
+    Raises GalaxyDiTError where the dimension takes only the benchmark's prompts, and none of the clips has one of its.
+    """
+    known = {entry["prompt_en"] for entry in full_info}
+    if not {clip.prompt for clip in clips} <= known:
+        if dimension.custom:
+            return _arrange_custom(clips)
+        other = next(clip.prompt for clip in clips if clip.prompt not in known)
+        raise GalaxyDiTError(
+            f"dimensions has {dimension.name!r}, which takes only the prompts of {benchmark.title}, and the run has "
+            f"{other[:80]!r}: leave the dimension out, or run a job with suite = {benchmark.package!r}"
+        )
+    entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
+    return _arrange_standard(benchmark, dimension, clips, entries)
+
+
+def _arrange_standard(
+    benchmark: Benchmark, dimension: Dimension, clips: Sequence[Clip], entries: Sequence[Mapping[str, Any]]
+) -> Arrangement:
+    wanted = {entry["prompt_en"] for entry in entries}
+    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < dimension.samples]
+    if not chosen:
+        raise GalaxyDiTError(
+            f"dimensions has {dimension.name!r}, and none of the run's prompts is one of its {len(wanted)}: run a job "
+            f'with suite = {benchmark.package!r} and dimensions = ["{dimension.name}"]'
+        )
+    present = {clip.prompt for clip in chosen}
+    files = {f"{clip.prompt[: benchmark.longest_name]}-{clip.sample}.mp4": clip.unit for clip in chosen}
+    if len(files) != len(chosen):
+        raise GalaxyDiTError(f"the run has a prompt of {dimension.name} twice, allowed is once: take it out of the job")
+    return Arrangement(
+        mode=STANDARD,
+        files=files,
+        entries=[entry for entry in entries if entry["prompt_en"] in present],
+        complete=len(chosen) == len(wanted) * dimension.samples,
+    )
+
+
+def _arrange_custom(clips: Sequence[Clip]) -> Arrangement:
+    counts: Counter[str] = Counter()
+    files, prompts = {}, {}
+    for clip in clips:
+        stem = legal_name(clip.prompt)
+        key = stem.casefold()  # some file systems do not tell cases apart
+        name = f"{stem}-{counts[key]}.mp4"
+        counts[key] += 1
+        files[name], prompts[name] = clip.unit, clip.prompt
+    return Arrangement(CUSTOM, files, prompts)
+
+
+def legal_name(prompt: str) -> str:
+    """A prompt as part of a file name on any file system: nothing illegal, at most 180 bytes, never empty."""
+    text = ILLEGAL.sub("_", prompt).encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
+    return text.strip(" .") or "_"
+
+
+def lay_out(arrangement: Arrangement, clips: Sequence[Clip], folder: Path) -> None:
+    """Fill a new folder with links to the videos, or with copies where links are not allowed.
+
+    Raises GalaxyDiTError if a video is gone.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    paths = {clip.unit: clip.path.absolute() for clip in clips}
+    for name, unit in arrangement.files.items():
+        if not paths[unit].is_file():
+            raise GalaxyDiTError(f"video {str(paths[unit])!r} of unit {unit} is not there: put it back")
+        try:
+            os.symlink(paths[unit], folder / name)
+        except OSError:
+            shutil.copyfile(paths[unit], folder / name)

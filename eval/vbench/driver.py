@@ -1,0 +1,40 @@
+"""Runs inside VBench's own environment, as a script: `python driver.py TASKS.json`. Knows nothing of this project.
+
+The file holds {"package", "class", "tasks": [...]}; a task is {"dimension", "videos", "name", "output",
+"full_info", "mode", "prompts"}. A task that raises leaves `<output>/<name>_error.txt`; whether one worked is to be seen
+from the file that the benchmark writes.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        work = json.load(file)
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    package = importlib.import_module(work["package"])
+    # VBench-2.0 opens its configurations by paths relative to where it is installed.
+    os.chdir(Path(package.__path__[0]).parent)
+    for task in work["tasks"]:
+        try:
+            getattr(package, work["class"])(device, task["full_info"], task["output"]).evaluate(
+                videos_path=task["videos"],
+                name=task["name"],
+                prompt_list=task["prompts"],
+                dimension_list=[task["dimension"]],
+                local=True,
+                mode=task["mode"],
+            )
+        except Exception:  # the other tasks are still worth running
+            Path(task["output"], f"{task['name']}_error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

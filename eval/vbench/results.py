@@ -1,0 +1,133 @@
+"""What came out, as it lies in the run's folder: `runs/x/vbench/results.json`, or `runs/x/vbench2/results.json`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.vbench.score import Drop
+from galaxydit.strict import decode
+
+VERSION = 1
+CURE = "run `galaxydit eval vbench` again"
+
+
+@dataclass(frozen=True)
+class DimensionScore:
+    """One dimension of one variant.
+
+    Attributes:
+        score: as the benchmark gives it, raw.
+        points: the same, normalised, 100 being the best.
+        mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
+        complete: whether all prompts and videos that the protocol asks for were there; only then it counts in totals.
+        videos: raw score of single videos by unit id; empty where the benchmark gives none. VBench's imaging_quality
+            scores them on a scale a hundred times larger than the dimension.
+        drop: against the baseline; None for the baseline itself and where there are no single videos.
+    """
+
+    score: float
+    points: float
+    mode: str
+    complete: bool
+    videos: Mapping[str, float]
+    drop: Drop | None
+
+
+@dataclass(frozen=True)
+class VariantScores:
+    """One variant.
+
+    Attributes:
+        dimensions: by name, those that were measured.
+        groups: points of those groups whose dimensions are all there and complete.
+        total: points; None unless every dimension is there and complete.
+        missing: the dimensions that the total lacks.
+    """
+
+    dimensions: Mapping[str, DimensionScore]
+    groups: Mapping[str, float]
+    total: float | None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All of one benchmark.
+
+    Attributes:
+        version: of this format.
+        benchmark: "vbench" or "vbench2".
+        package_version: of the benchmark's package.
+        lossless: whether the videos that were measured keep every level.
+        left_out: pairs of prompt and seed that not every variant has a video of, and that therefore do not count.
+        variants: by name, in the job's order, the baseline first.
+        failed: why a dimension gave no score in the last call, by "variant/dimension".
+    """
+
+    version: int
+    benchmark: str
+    package_version: str
+    lossless: bool
+    left_out: int
+    variants: Mapping[str, VariantScores]
+    failed: Mapping[str, str]
+
+
+def results_path(run: Path, benchmark: str) -> Path:
+    """Where the results of a benchmark lie in a run's folder."""
+    return run / benchmark / "results.json"
+
+
+def to_json(results: Results) -> str:
+    """The text that `read_results` reads."""
+    return json.dumps(asdict(results), indent=1, allow_nan=False) + "\n"
+
+
+def read_results(path: Path) -> Results:
+    """Raises GalaxyDiTError if the file is damaged or of another version, OSError if it is not there."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
+    results: Results = decode(Results, data, str(path), CURE)
+    return results
+
+
+def read_scores(
+    path: Path, dimension: str, files: Mapping[str, str], every_video: bool
+) -> tuple[float, dict[str, float]]:
+    """The score of a dimension and of single videos, by unit, from the file that the benchmark wrote.
+
+    files: unit by file name. every_video: whether a file without all of them is refused; if not, those whose value is
+    not a number, or -1 for "not judged", are left out.
+
+    Raises GalaxyDiTError for a file that does not hold what it should, OSError if it is not there.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))[dimension]
+        score, entries = float(found[0]), list(found[1])
+        if not abs(score) < float("inf"):
+            raise ValueError(f"the score is {score}")
+        values = {Path(entry["video_path"]).name: entry["video_results"] for entry in entries if "video_path" in entry}
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise GalaxyDiTError(
+            f"{path} does not hold a score of {dimension} ({type(error).__name__}: {error})"
+        ) from error
+    videos = {
+        files[name]: float(value)
+        for name, value in values.items()
+        if name in files and isinstance(value, bool | int | float) and abs(value) < float("inf")
+    }
+    if every_video:
+        lost = [name for name, unit in files.items() if unit not in videos]
+        if lost:
+            raise GalaxyDiTError(
+                f"{path} holds no score for {len(lost)} of {len(files)} videos, the first is {lost[0]!r}: can it be "
+                "played?"
+            )
+        return score, videos
+    return score, {unit: value for unit, value in videos.items() if value != -1}

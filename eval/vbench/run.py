@@ -1,0 +1,284 @@
+"""Runs a benchmark on the videos of a run: choose videos, check what is needed, call the benchmark, read its files.
+
+runs/x/vbench/
+  results.json                  what `results.py` describes
+  log.txt                       what the benchmark printed in the last call
+  work/<variant>/<dimension>/   its input (videos/, prompts.json, task.json) and its output (scores_eval_results.json)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.durable import write_durably
+from galaxydit.eval.jobs.record import BASELINE, Record, RunFolder
+from galaxydit.eval.jobs.run import load_job
+from galaxydit.eval.vbench.arrange import Arrangement, Clip, arrange, lay_out
+from galaxydit.eval.vbench.benchmark import DINO, VBENCH, Benchmark, Dimension
+from galaxydit.eval.vbench.environment import Environment
+from galaxydit.eval.vbench.results import (
+    CURE,
+    VERSION,
+    DimensionScore,
+    Results,
+    VariantScores,
+    read_scores,
+    results_path,
+    to_json,
+)
+from galaxydit.eval.vbench.score import measure_drop, normalise, totals
+from galaxydit.strict import decode
+
+DRIVER = Path(__file__).with_name("driver.py")
+CLASSES = {"vbench": "VBench", "vbench2": "VBench2"}
+NAME = "scores"  # the benchmarks write <name>_eval_results.json
+SHOWN_LINES = 3
+# The proxy refuses every connection: VBench calls wget and torch.hub, which know no offline mode.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
+    "no_proxy": "",
+    "NO_PROXY": "",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The videos that count: those of prompts and seeds that every variant has a video of.
+
+    clips: by variant, the baseline first. pairs: (prompt index, seed) by unit. left_out: how many pairs do not count.
+    """
+
+    clips: Mapping[str, tuple[Clip, ...]]
+    pairs: Mapping[str, tuple[int, int]]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one dimension of one variant was given, as it lies beside its result.
+
+    files: unit by file name. units: all that there were videos of; a dimension may take some of them only.
+    """
+
+    mode: str
+    complete: bool
+    files: Mapping[str, str]
+    units: tuple[str, ...]
+
+
+def evaluate(
+    run: Path, benchmark: Benchmark, dimension_names: list[str], environment: Environment, cache: Path | None = None
+) -> Results:
+    """Measure dimensions of all variants of a run, and write the results together with those of earlier calls.
+
+    `cache` is the folder of the benchmark's weights, by default its own. Nothing is downloaded. Raises GalaxyDiTError
+    before anything runs if a dimension is unknown or does not suit the prompts, or if weights, package or videos are
+    missing. What fails later is in `Results.failed`.
+    """
+    dimensions = benchmark.select(dimension_names)
+    cache = cache or cache_folder(benchmark)
+    check_weights(benchmark, dimensions, cache)
+    folder = RunFolder(run)
+    job = load_job(folder)
+    selection = select_videos(folder.root, folder.records(), [variant.name for variant in job.variants])
+    package = environment.package_folder(benchmark.package)
+    full_info = json.loads((package / benchmark.full_info).read_text(encoding="utf-8"))
+    arranged = {
+        (variant, dimension.name): arrange(benchmark, dimension, clips, full_info)
+        for variant, clips in selection.clips.items()
+        for dimension in dimensions
+    }
+    root = results_path(folder.root, benchmark.package).parent.absolute()
+    tasks = [
+        _prepare(root / "work" / variant / dimension, dimension, arrangement, selection.clips[variant])
+        for (variant, dimension), arrangement in arranged.items()
+    ]
+    _call(environment, benchmark, tasks, _variables(benchmark, dimensions, cache, root), root)
+    results = collect(root, benchmark, selection, list(arranged), environment.version(benchmark.package), job.lossless)
+    write_durably(to_json(results), root / "results.json.part", root / "results.json")
+    return results
+
+
+def select_videos(root: Path, records: Sequence[Record], variants: Sequence[str]) -> Selection:
+    """Raises GalaxyDiTError if there is no prompt and seed that every variant has a video of."""
+    done = {variant: {record.pair: record for record in records if record.variant == variant} for variant in variants}
+    done = {variant: {pair: one for pair, one in found.items() if one.is_done} for variant, found in done.items()}
+    pairs = sorted(set.intersection(*(set(found) for found in done.values())))
+    everything = {record.pair for record in records}
+    if not pairs:
+        counts = ", ".join(f"{variant} {len(found)}" for variant, found in done.items())
+        raise GalaxyDiTError(
+            f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
+            "`galaxydit eval run` make some first"
+        )
+    clips, pair_of = {}, {}
+    for variant, found in done.items():
+        chosen = [found[pair] for pair in pairs]
+        clips[variant] = tuple(
+            Clip(record.unit, record.prompt, record.sample, root / str(record.video)) for record in chosen
+        )
+        pair_of.update({record.unit: record.pair for record in chosen})
+    return Selection(clips, pair_of, len(everything) - len(pairs))
+
+
+def cache_folder(benchmark: Benchmark) -> Path:
+    """Where the benchmark looks for its weights."""
+    return Path(os.environ.get(benchmark.cache_variable) or Path.home() / ".cache" / benchmark.package)
+
+
+def check_weights(benchmark: Benchmark, dimensions: Sequence[Dimension], cache: Path) -> None:
+    """Raises GalaxyDiTError naming every file that is missing, its place, and where it comes from."""
+    missing = []
+    for dimension in dimensions:
+        for weights in dimension.weights:
+            if not (cache / weights.path).exists():
+                missing.append(f"{dimension.name} needs {cache / weights.path}, from {weights.url}")
+        for model in dimension.hub:
+            if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+                missing.append(f"{dimension.name} needs {model} in the hub's cache, by `hf download {model}`")
+    if missing:
+        raise GalaxyDiTError(
+            f"{benchmark.title} lacks weights, which are not downloaded for you: {'; '.join(missing)}. Put them there, "
+            "or leave these dimensions out"
+        )
+
+
+def collect(
+    root: Path,
+    benchmark: Benchmark,
+    selection: Selection,
+    asked: Sequence[tuple[str, str]],
+    package_version: str,
+    lossless: bool,
+) -> Results:
+    """Everything that lies in the work folder and is of just these videos. `asked` are the (variant, dimension) of this
+    call: those of them that gave no score end up in `Results.failed`.
+    """
+    scores: dict[str, dict[str, DimensionScore]] = {}
+    failed = {}
+    for variant, clips in selection.clips.items():
+        scores[variant] = {}
+        units = {clip.unit for clip in clips}
+        for name, dimension in benchmark.dimensions.items():
+            folder = root / "work" / variant / name
+            try:
+                score = _read_score(folder, benchmark, dimension, units)
+            except (ValueError, OSError) as error:
+                if (variant, name) in asked:
+                    failed[f"{variant}/{name}"] = _reason(folder, root / "log.txt", error)
+                continue
+            scores[variant][name] = _with_drop(score, dimension, scores[BASELINE].get(name), variant, selection.pairs)
+    return Results(
+        version=VERSION,
+        benchmark=benchmark.package,
+        package_version=package_version,
+        lossless=lossless,
+        left_out=selection.left_out,
+        variants={variant: _variant_scores(benchmark, found) for variant, found in scores.items()},
+        failed=failed,
+    )
+
+
+def _variant_scores(benchmark: Benchmark, dimensions: Mapping[str, DimensionScore]) -> VariantScores:
+    found = totals(
+        benchmark,
+        {name: one.score for name, one in dimensions.items()},
+        {name for name, one in dimensions.items() if one.complete},
+    )
+    return VariantScores(dimensions, found.groups, found.total, tuple(found.missing))
+
+
+def _read_score(folder: Path, benchmark: Benchmark, dimension: Dimension, units: set[str]) -> DimensionScore:
+    path = folder / "task.json"
+    task: Task = decode(Task, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
+    if set(task.units) != units:
+        raise GalaxyDiTError(f"{folder} is of other videos")
+    written = folder / f"{NAME}_eval_results.json"
+    score, videos = read_scores(written, dimension.name, task.files, every_video=benchmark is VBENCH)
+    return DimensionScore(score, normalise(dimension, score), task.mode, task.complete, videos, None)
+
+
+def _with_drop(
+    score: DimensionScore,
+    dimension: Dimension,
+    baseline: DimensionScore | None,
+    variant: str,
+    pairs: Mapping[str, tuple[int, int]],
+) -> DimensionScore:
+    if variant == BASELINE or baseline is None:
+        return score
+    ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
+    values = asdict(score) | {"drop": measure_drop(dimension, theirs, ours)}
+    return DimensionScore(**values)
+
+
+def _prepare(folder: Path, dimension: str, arrangement: Arrangement, clips: Sequence[Clip]) -> dict[str, Any]:
+    """The folder of one task, anew, and the task as the driver takes it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lay_out(arrangement, clips, folder / "videos")
+    (folder / "prompts.json").write_text(json.dumps(arrangement.entries), encoding="utf-8")
+    task = Task(arrangement.mode, arrangement.complete, arrangement.files, tuple(clip.unit for clip in clips))
+    (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")
+    return {
+        "dimension": dimension,
+        "mode": arrangement.mode,
+        "videos": str(folder / "videos"),
+        "full_info": str(folder / "prompts.json"),
+        "prompts": arrangement.prompts or [],
+        "output": str(folder),
+        "name": NAME,
+    }
+
+
+def _call(
+    environment: Environment,
+    benchmark: Benchmark,
+    tasks: list[dict[str, Any]],
+    variables: Mapping[str, str],
+    root: Path,
+) -> None:
+    """The exit status is not looked at, because what counts are the files that the benchmark writes."""
+    path = root / "tasks.json"
+    work = {"package": benchmark.package, "class": CLASSES[benchmark.package], "tasks": tasks}
+    path.write_text(json.dumps(work), encoding="utf-8")
+    with (root / "log.txt").open("w") as log:
+        subprocess.run(
+            [environment.python, DRIVER, path], env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def _variables(benchmark: Benchmark, dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict[str, str]:
+    variables = {**OFFLINE, benchmark.cache_variable: str(cache.absolute())}
+    if any(DINO in dimension.weights for dimension in dimensions):
+        # DINO's own code looks for its weights nowhere but there, whatever path VBench gives it.
+        place = root / "torch" / "hub" / "checkpoints" / Path(DINO.path).name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to((cache / DINO.path).absolute())
+        variables["TORCH_HOME"] = str(root / "torch")
+    return variables
+
+
+def _reason(folder: Path, log: Path, error: Exception) -> str:
+    """Why a dimension has no score: its own exception, or the last words of the benchmark, or what the file lacks."""
+    raised = folder / f"{NAME}_error.txt"
+    if raised.is_file():
+        return _last_lines(raised)
+    if (folder / f"{NAME}_eval_results.json").is_file() or not log.is_file():
+        return str(error)
+    return f"the benchmark wrote no results file; its last words: {_last_lines(log)} (all of them in {log})"
+
+
+def _last_lines(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " ".join(line.strip() for line in lines[-SHOWN_LINES:])

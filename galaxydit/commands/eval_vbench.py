@@ -1,0 +1,112 @@
+"""`galaxydit eval vbench`: a run's videos, judged by VBench or VBench-2.0."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from galaxydit.eval.vbench.results import DimensionScore, Results
+
+
+def vbench(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, the --out of `galaxydit eval run`.")],
+    dimensions: Annotated[
+        list[str], typer.Option(help="Such as temporal_flickering; several with commas, or the option again.")
+    ],
+    benchmark: Annotated[str, typer.Option(help="vbench, or vbench2 for VBench-2.0.")] = "vbench",
+    environment: Annotated[
+        Path | None, typer.Option(help="The Python environment of the benchmark; by default one kept for all runs.")
+    ] = None,
+    create_environment: Annotated[
+        bool, typer.Option("--create-environment", help="Make that environment first if it is not there (1.2 GB).")
+    ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the benchmark's weights; by default its own, such as ~/.cache/vbench."),
+    ] = None,
+) -> None:
+    """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
+    from galaxydit.eval.vbench.benchmark import BENCHMARKS, VBENCH
+    from galaxydit.eval.vbench.environment import create_environment as create
+    from galaxydit.eval.vbench.environment import default_folder, open_environment
+    from galaxydit.eval.vbench.results import results_path
+    from galaxydit.eval.vbench.run import evaluate
+
+    if benchmark not in BENCHMARKS:
+        raise typer.BadParameter(f"is {benchmark}, allowed are {', '.join(BENCHMARKS)}", param_hint="--benchmark")
+    chosen = BENCHMARKS[benchmark]
+    if chosen is not VBENCH and (environment is None or create_environment):
+        raise typer.BadParameter(
+            f"is needed for {chosen.title}, which pins CUDA 11.8 and cannot be installed for you: name an environment "
+            f"that has the package {chosen.package}, and leave --create-environment out",
+            param_hint="--environment",
+        )
+    names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
+    chosen.select(names)
+    console = Console()
+    with console.status("opening the environment") as status:
+        folder = environment or default_folder()
+        opened = create(folder, on_step=status.update) if create_environment else open_environment(folder)
+        status.update(f"{chosen.title}: {', '.join(names)}")
+        results = evaluate(run, chosen, names, opened, weights)
+    console.print(build_table(results))
+    for line in describe(results):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(str(results_path(run, chosen.package)), highlight=False, markup=False, soft_wrap=True)
+    for place, reason in results.failed.items():
+        Console(stderr=True).print(
+            f"error: {place}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+    if results.failed:
+        raise typer.Exit(1)
+
+
+def build_table(results: "Results") -> Table:
+    """One row for each dimension and variant: the raw score, the points, and those lost against the baseline."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("dimension")
+    table.add_column("variant")
+    for heading in ("score", "points", "lost", "95 %", "videos"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
+    for name in names:
+        for variant, scores in results.variants.items():
+            if name in scores.dimensions:
+                table.add_row(name, variant, *_cells(scores.dimensions[name]))
+    return table
+
+
+def _cells(score: "DimensionScore") -> tuple[str, ...]:
+    drop = score.drop
+    return (
+        f"{score.score:.4f}",
+        f"{score.points:.2f}",
+        f"{drop.mean:+.2f}" if drop else "",
+        f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else "",
+        str(len(score.videos)),
+    )
+
+
+def describe(results: "Results") -> list[str]:
+    """Totals, or why there are none, and what does not count."""
+    lines = []
+    for variant, scores in results.variants.items():
+        parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
+        if scores.total is not None:
+            parts.append(f"total {scores.total:.2f}")
+        if parts:
+            lines.append(f"{variant}: {', '.join(parts)}")
+    missing = next(iter(results.variants.values())).missing
+    if missing:
+        lines.append(f"no total: it needs the benchmark's own prompts, all of them, for {', '.join(missing)} too")
+    if results.left_out:
+        lines.append(f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them")
+    if not results.lossless:
+        lines.append(
+            "the videos are lossy files: VBench measures the codec too; lossless = true in the job avoids that"
+        )
+    return lines
