@@ -13,6 +13,7 @@ from galaxydit.commands.options import Model, Revision
 if TYPE_CHECKING:
     from galaxydit.eval.arena.run import Comparison
 
+USUAL_STEPS = 50
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 
 
@@ -63,8 +64,10 @@ def compare(
     known = every_method(wanted, search_generations)
     if list_methods:
         for method in known:
-            missing = "" if method.is_available else f" (needs {method.needs})"
-            console.print(f"{method.name}: {method.source}{missing}", highlight=False, markup=False, soft_wrap=True)
+            count = len(method.settings(steps or USUAL_STEPS))
+            missing = "" if method.is_available else f"; needs {method.needs}"
+            text = f"{method.name}: {method.source}; {count} candidate settings{missing}"
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
         return
     chosen = choose_methods([name.strip() for name in methods.split(",") if name.strip()], known)
     if calibration is None and model != WITH_CAPTIONS:

@@ -174,11 +174,12 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
     first = Bench(tiny_wan_pipeline, settings, tmp_path).sample(FEWER, setting, None, job)
     assert Bench(tiny_wan_pipeline, settings, tmp_path).sample(FEWER, setting, None, job) == first
     assert len(generations.prompts) == 2
-    other_model = Bench(tiny_wan_pipeline, settings, tmp_path)
-    assert other_model.has(FEWER, setting, None, job)
-    assert not other_model.has(FEWER, {"steps": 5}, None, job)
-    assert not other_model.has(FEWER, setting, {"ratios": []}, job)
-    assert not other_model.has(replace(FEWER, identity=lambda pipe: "new"), setting, None, job)
+    bench = Bench(tiny_wan_pipeline, settings, tmp_path)
+    assert bench.has(FEWER, setting, None, job)
+    assert not bench.has(FEWER, {"steps": 5}, None, job)
+    assert not bench.has(FEWER, setting, {"ratios": []}, job)
+    other_identity = replace(FEWER, identity=lambda pipe: "new")
+    assert not Bench(tiny_wan_pipeline, settings, tmp_path).has(other_identity, setting, None, job)
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
     assert not Bench(tiny_wan_pipeline, settings, tmp_path).has(FEWER, setting, None, job)
 
