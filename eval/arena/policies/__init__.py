@@ -5,11 +5,12 @@ touches tensors while generating is in `attachment.py`, for all of them. Nothing
 """
 
 from galaxydit.eval.arena.method import Method
-from galaxydit.eval.arena.policies import easycache, ertacache, profiling_dit, ra_cfgcache, teacache
+from galaxydit.eval.arena.policies import dicache, easycache, ertacache, profiling_dit, ra_cfgcache, teacache
 
 METHODS: tuple[Method, ...] = (
     teacache.METHOD,
     easycache.METHOD,
+    dicache.METHOD,
     ertacache.METHOD,
     profiling_dit.METHOD,
     ra_cfgcache.METHOD,

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from galaxydit.calibration.record import guidance_of
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.arena.method import Attached
-from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformers
-from galaxydit.eval.arena.policies.rule import Rule, Seen
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformer
+from galaxydit.eval.arena.policies.rule import Rule, Seen, alignment
 from galaxydit.families import blocks_of, family_of
 from galaxydit.hooks import HookSet, PluginHook
 from galaxydit.trajectory import StepInfo, locate
 
-Signal = Literal["latent", "time_embedding", "time_projection"]
-"""The tensor that a rule watches: the transformer's input, or one of the two outputs of the time embedder (before and
-after the projection that modulates the blocks)."""
+Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
+"""The tensor that a rule watches: the transformer's input, one of the two outputs of the time embedder (before and
+after the projection that modulates the blocks), or the first block's output, for which that block runs."""
 Segment = tuple[int, int]
 """Blocks from the first index to the second one, both included."""
 
@@ -38,6 +38,16 @@ class Full:
 
     latent: Tensor
     output: Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the blocks of a segment added to its input in a full step; `probe`: what the first of them added, None where
+    nobody asks for it.
+    """
+
+    residual: Tensor
+    probe: Tensor | None
 
 
 Predict = Callable[[Tensor, Full, str, int], Tensor]
@@ -60,7 +70,7 @@ class State:
     anchors: dict[str, Tensor] = field(default_factory=dict)
     slopes: dict[str, float] = field(default_factory=dict)
     full: dict[str, Full] = field(default_factory=dict)
-    residuals: dict[str, dict[Segment, Tensor]] = field(default_factory=dict)
+    kept: dict[str, dict[Segment, tuple[Kept, ...]]] = field(default_factory=dict)
 
     def goes_on(self, branch: str, info: StepInfo, shape: tuple[int, ...]) -> bool:
         """Whether a call belongs to this generation."""
@@ -77,7 +87,8 @@ class State:
     def bytes_held(self) -> int:
         tensors = [*self.previous.values(), *self.anchors.values()]
         tensors += [tensor for full in self.full.values() for tensor in (full.latent, full.output)]
-        tensors += [tensor for residuals in self.residuals.values() for tensor in residuals.values()]
+        kept = [one for segments in self.kept.values() for several in segments.values() for one in several]
+        tensors += [tensor for one in kept for tensor in (one.residual, one.probe) if tensor is not None]
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
 
@@ -92,6 +103,7 @@ class Call:
     latent: Tensor
     reuse: bool = False
     entered: Tensor = field(init=False)
+    probe: Tensor | None = None
 
 
 class Policy:
@@ -110,9 +122,11 @@ class Policy:
         joint: bool,
         predict: Predict | None,
         segments: Sequence[Segment],
+        aligned: bool,
     ) -> None:
         self.pipe, self.transformer = pipe, transformer
         self.new_rule, self.signal, self.joint, self.predict = new_rule, signal, joint, predict
+        self.aligned = aligned
         self.segment_of = {index: segment for segment in segments for index in range(segment[0], segment[1] + 1)}
         self.state: State | None = None
         self._call: Call | None = None
@@ -168,14 +182,15 @@ class Policy:
         state = call.state
         decider = "all branches" if self.joint else call.branch
         if decider not in state.decisions:
-            rule = state.rules.setdefault(decider, self.new_rule())
-            reuse = rule.decide(self._see(call, decider, signal))
+            if decider not in state.rules:
+                state.rules[decider] = self.new_rule()
+            reuse = state.rules[decider].decide(self._see(call, decider, signal))
             state.decisions[decider] = reuse
             if signal is not None:
                 state.previous[decider] = signal
                 if not reuse and self.signal != "latent":
                     state.anchors[decider] = signal
-        kept = state.full if self.predict is not None else state.residuals
+        kept = state.full if self.predict is not None else state.kept
         call.reuse = state.decisions[decider] and call.branch in kept
 
     def _see(self, call: Call, decider: str, signal: Tensor | None) -> Seen:
@@ -201,6 +216,19 @@ class Policy:
             state.slopes[call.branch] = mean_size(output - before.output) / max(moved, 1e-12)
         state.full[call.branch] = Full(call.latent, output)
 
+    def _keep_segment(self, call: Call, segment: Segment, residual: Tensor) -> None:
+        segments = call.state.kept.setdefault(call.branch, {})
+        before = segments.get(segment, ()) if self.aligned else ()
+        segments[segment] = (*before, Kept(residual, call.probe))[-2:]
+
+    def _reused(self, call: Call, segment: Segment) -> Tensor:
+        kept = call.state.kept[call.branch][segment]
+        older, newest = kept[0], kept[-1]
+        if call.probe is None or older.probe is None or newest.probe is None or len(kept) < 2:
+            return newest.residual
+        share = alignment(mean_size(call.probe - older.probe), mean_size(newest.probe - older.probe))
+        return older.residual + share * (newest.residual - older.residual)
+
     def _block_runner(self, index: int) -> Callable[[Forward, Any, Any], Any]:
         first, last = segment = self.segment_of[index]
 
@@ -212,10 +240,14 @@ class Policy:
             if index == first:
                 call.entered = hidden
             if call.reuse:
-                return call.entered + call.state.residuals[call.branch][segment] if index == last else hidden
+                return call.entered + self._reused(call, segment) if index == last else hidden
             output = forward(*args, **kwargs)
+            if index == first and self.signal == "first_block":
+                self._decide(call, output.detach())
+            if index == first and self.aligned:
+                call.probe = (output - hidden).detach()
             if index == last:
-                call.state.residuals.setdefault(call.branch, {})[segment] = (output - call.entered).detach()
+                self._keep_segment(call, segment, (output - call.entered).detach())
             return output
 
         return run
@@ -230,6 +262,7 @@ def under_policy(
     joint: bool = True,
     predict: Predict | None = None,
     segments: Sequence[Segment] | None = None,
+    aligned: bool = False,
 ) -> Iterator[Attached]:
     """Run a pipeline under a policy, for any number of generations.
 
@@ -241,22 +274,21 @@ def under_policy(
         predict: gives the output of a reused step. None reuses, for each segment, what its blocks added to its input
             at the last full step.
         segments: groups of neighbouring blocks that a reused step skips; None means all blocks.
+        aligned: go from the last full step but one towards the last one as far as the first block has gone; needs the
+            signal "first_block".
 
     Raises GalaxyDiTError for pipelines of other kinds, and for those that are accelerated already.
     """
+    transformer = wan_transformer(pipe)
+    if segments is None:
+        segments = [(0, len(blocks_of(transformer, family_of(transformer))) - 1)]
+    policy = Policy(pipe, transformer, new_rule, signal, joint, predict, segments, aligned)
     hooks = HookSet()
-    policies = []
     try:
-        for transformer in wan_transformers(pipe):
-            whole_stack = [(0, len(blocks_of(transformer, family_of(transformer))) - 1)]
-            policy = Policy(
-                pipe, transformer, new_rule, signal, joint, predict, whole_stack if segments is None else segments
-            )
-            for module, hook in policy.hooks():
-                hooks.add(module, hook)
-            hooks.refresh(transformer)
-            policies.append(policy)
-        yield Attached(lambda: sum(policy.state.bytes_held() for policy in policies if policy.state is not None))
+        for module, hook in policy.hooks():
+            hooks.add(module, hook)
+        hooks.refresh(transformer)
+        yield Attached(lambda: 0 if policy.state is None else policy.state.bytes_held())
     finally:
         hooks.remove()
 

@@ -14,30 +14,14 @@ from torch import Tensor
 
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Full, under_policy
-from galaxydit.eval.arena.policies.rule import Seen, is_kept_full, thresholds, warm_ups
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, thresholds, warm_ups
 
 
-class EasyCacheRule:
-    """Reuse while k |x_t - x_(t-1)| / |y|, summed since the last full step, is below `threshold`.
-
-    The `first` and `last` steps are always computed, and so are the first two, which give k.
-    """
-
-    def __init__(self, threshold: float, first: int, last: int) -> None:
-        self.threshold, self.first, self.last = threshold, first, last
-        self.accumulated = 0.0
-
-    def decide(self, seen: Seen) -> bool:
-        if is_kept_full(seen, self.first, self.last):
-            self.accumulated = 0.0
-            return False
-        if seen.moved is None or seen.slope is None or seen.output_size is None:
-            return False
-        self.accumulated += seen.slope * seen.moved / max(seen.output_size, 1e-12)
-        if self.accumulated < self.threshold:
-            return True
-        self.accumulated = 0.0
-        return False
+def predicted_change(seen: Seen) -> float | None:
+    """k |x_t - x_(t-1)| / |y|; None until two full steps have given k."""
+    if seen.moved is None or seen.slope is None or seen.output_size is None:
+        return None
+    return seen.slope * seen.moved / max(seen.output_size, 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
@@ -57,7 +41,7 @@ def repeat_difference(latent: Tensor, full: Full, branch: str, step: int) -> Ten
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     return under_policy(
         pipe,
-        lambda: EasyCacheRule(setting["threshold"], setting["first"], setting["last"]),
+        lambda: AccumulationRule(setting["threshold"], setting["first"], setting["last"], predicted_change),
         signal="latent",
         predict=repeat_difference,
     )

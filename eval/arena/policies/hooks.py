@@ -50,20 +50,23 @@ class ModuleHook(PluginHook):
         return self.run(self.fn_ref.original_forward, args, kwargs)
 
 
-def wan_transformers(pipe: DiffusionPipeline) -> list[nn.Module]:
-    """The transformers of a pipeline that the policies can work on.
+def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
+    """The transformer of a pipeline that the policies can work on.
 
-    Raises GalaxyDiTError where branches are not called apart, or where another plugin or cache is at work.
+    Raises GalaxyDiTError where there are two, where guidance branches are not called apart, or where another plugin or
+    cache is at work.
     """
-    found = list(transformers_of(pipe).values())
-    for transformer in found:
-        if family_of(transformer).branches != SEPARATE:
-            raise GalaxyDiTError(
-                f"transformer={type(transformer).__name__}, allowed are those that WanPipeline calls once for each "
-                "guidance branch; the arena's policies know no other kind"
-            )
-        registry = getattr(transformer, "_diffusers_hook", None)
-        hooked = registry is not None and any(registry.get_hook(n) for n in (HOOK_NAME, POLICY))
-        if hooked or getattr(transformer, "is_cache_enabled", False):
-            raise GalaxyDiTError(f"{type(transformer).__name__} is accelerated already; take that off first")
-    return found
+    transformers = list(transformers_of(pipe).values())
+    if len(transformers) > 1:
+        raise GalaxyDiTError(f"{type(pipe).__name__} denoises with {len(transformers)} transformers, allowed is one")
+    transformer = transformers[0]
+    if family_of(transformer).branches != SEPARATE:
+        raise GalaxyDiTError(
+            f"transformer={type(transformer).__name__}, allowed are those that are called once for each guidance "
+            "branch, such as Wan's; the arena's policies know no other kind"
+        )
+    registry = getattr(transformer, "_diffusers_hook", None)
+    hooked = registry is not None and any(registry.get_hook(name) for name in (HOOK_NAME, POLICY))
+    if hooked or getattr(transformer, "is_cache_enabled", False):
+        raise GalaxyDiTError(f"{type(transformer).__name__} is accelerated already; take that off first")
+    return transformer

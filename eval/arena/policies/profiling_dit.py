@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Segment, under_policy
-from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, wan_transformers
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, wan_transformer
 from galaxydit.eval.arena.policies.rule import Seen, warm_ups
 from galaxydit.families import blocks_of, family_of
 from galaxydit.hooks import HookSet
@@ -98,7 +98,7 @@ class _AttentionProbe:
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
-        self._transformer = wan_transformers(pipe)[0]
+        self._transformer = wan_transformer(pipe)
         self._mask = mask
         self._values: Tensor | None = None
         self._shares: dict[int, list[float]] = {}

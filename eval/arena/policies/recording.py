@@ -10,8 +10,7 @@ from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 
 from galaxydit.calibration.record import guidance_of
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformers
+from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformer
 from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -52,11 +51,8 @@ class Trajectory:
 
 
 def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Trajectory:
-    """Generate one video in full; raises GalaxyDiTError for a pipeline with two denoising transformers."""
-    transformers = wan_transformers(pipe)
-    if len(transformers) > 1:
-        raise GalaxyDiTError(f"{type(pipe).__name__} denoises with {len(transformers)} transformers, allowed is one")
-    transformer = transformers[0]
+    """Generate one video in full; raises GalaxyDiTError for a pipeline that no policy can work on."""
+    transformer = wan_transformer(pipe)
     trajectory = Trajectory()
 
     def run_transformer(context: CacheContext, forward: Forward, args: Any, kwargs: Any) -> Any:

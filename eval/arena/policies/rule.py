@@ -1,5 +1,6 @@
 """What a policy sees and says: plain numbers in, compute or reuse out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,33 @@ class Rule(Protocol):
 
     def decide(self, seen: Seen) -> bool:
         """Whether this step is reused."""
+
+
+class AccumulationRule:
+    """Reuse while what reuse is estimated to cost, summed since the last full step, stays below `threshold`.
+
+    `estimate` gives the cost of a step, or None where it cannot tell, and then the step is computed; below 0 it counts
+    as 0. The `first` and the `last` steps are always computed.
+    """
+
+    def __init__(self, threshold: float, first: int, last: int, estimate: Callable[[Seen], float | None]) -> None:
+        self.threshold, self.first, self.last, self.estimate = threshold, first, last, estimate
+        self.accumulated = 0.0
+
+    def decide(self, seen: Seen) -> bool:
+        cost = None if is_kept_full(seen, self.first, self.last) else self.estimate(seen)
+        if cost is not None and self.accumulated + max(0.0, cost) < self.threshold:
+            self.accumulated += max(0.0, cost)
+            return True
+        self.accumulated = 0.0
+        return False
+
+
+def alignment(moved: float, moved_between: float) -> float:
+    """How far to go from one full step to the next one and beyond, 1 to 2: as far as a probe has, moved / moved_between
+    (DiCache, arXiv 2508.17356).
+    """
+    return min(2.0, max(1.0, moved / max(moved_between, 1e-12)))
 
 
 def is_kept_full(seen: Seen, first: int, last: int) -> bool:

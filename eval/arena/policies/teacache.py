@@ -20,31 +20,19 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import under_policy
 from galaxydit.eval.arena.policies.recording import CONDITIONAL, record_all, relative_change
-from galaxydit.eval.arena.policies.rule import Seen, is_kept_full, share_of_steps, thresholds
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, share_of_steps, thresholds
 from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4
 
 
-class TeaCacheRule:
-    """Reuse while the estimated changes since the last full step add up to less than `threshold`.
+def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
+    """The polynomial's estimates add up; `coefficients` with the highest degree first."""
 
-    `coefficients` of the polynomial, highest degree first; the `first` and `last` steps are always computed.
-    """
+    def estimate(seen: Seen) -> float | None:
+        return None if seen.change is None else float(np.polyval(coefficients, seen.change))
 
-    def __init__(self, threshold: float, coefficients: Sequence[float], first: int, last: int) -> None:
-        self.threshold, self.coefficients, self.first, self.last = threshold, coefficients, first, last
-        self.accumulated = 0.0
-
-    def decide(self, seen: Seen) -> bool:
-        if seen.change is None or is_kept_full(seen, self.first, self.last):
-            self.accumulated = 0.0
-            return False
-        self.accumulated += max(0.0, float(np.polyval(self.coefficients, seen.change)))
-        if self.accumulated < self.threshold:
-            return True
-        self.accumulated = 0.0
-        return False
+    return AccumulationRule(threshold, first, last, estimate)
 
 
 def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
@@ -84,7 +72,7 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     coefficients = calibration[setting["signal"]]
     return under_policy(
         pipe,
-        lambda: TeaCacheRule(setting["threshold"], coefficients, setting["first"], setting["last"]),
+        lambda: new_rule(setting["threshold"], coefficients, setting["first"], setting["last"]),
         signal=setting["signal"],
         joint=False,
     )

@@ -32,6 +32,7 @@ WAYS = {
     "stack": {},
     "stack, by the time embedding": {"signal": "time_embedding"},
     "stack, each branch for itself": {"joint": False},
+    "stack, by the first block, aligned": {"signal": "first_block", "aligned": True},
     "segments": {"segments": [(0, 0), (2, 2)]},
     "output": {"predict": repeat_difference},
     "output, by the latent": {"predict": repeat_difference, "signal": "latent"},

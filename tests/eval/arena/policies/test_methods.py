@@ -51,7 +51,8 @@ def test_from_changing_nothing_to_reusing_most(
     assert torch.equal(latents(), plain)
     under_policy, blocks_run = blocks_run[: 2 * STEPS], blocks_run[2 * STEPS :]
     assert sum(map(len, under_policy)) < 0.5 * sum(map(len, blocks_run))
-    assert under_policy[::2] == under_policy[1::2], "the branches of a step were not treated alike"
+    if method.name != "DiCache":  # goes by each branch's own hidden states
+        assert under_policy[::2] == under_policy[1::2]
     assert under_policy[0] == [0, 1, 2]
 
 

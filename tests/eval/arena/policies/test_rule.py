@@ -2,12 +2,32 @@
 
 import pytest
 
-from galaxydit.eval.arena.policies.rule import Seen, check_steps, is_kept_full, share_of_steps, thresholds, warm_ups
+from galaxydit.eval.arena.policies.rule import (
+    AccumulationRule,
+    Seen,
+    alignment,
+    check_steps,
+    is_kept_full,
+    share_of_steps,
+    thresholds,
+    warm_ups,
+)
 
 
 def test_the_change_is_relative_to_the_step_before() -> None:
     assert Seen(1, 50, moved=0.3, size=1.5).change == pytest.approx(0.2)
     assert Seen(0, 50).change is None
+
+
+def test_alignment_stays_between_once_and_twice_the_way() -> None:
+    assert [alignment(moved, 2.0) for moved in (1.0, 3.0, 5.0)] == [1.0, 1.5, 2.0]
+    assert alignment(1.0, 0.0) == 2.0
+
+
+def test_a_step_whose_cost_is_unknown_is_computed() -> None:
+    costs = [None, 0.4, 0.4, None, 0.4, 0.4, 0.4]
+    rule = AccumulationRule(1.0, 0, 0, lambda seen: costs[seen.step])
+    assert [rule.decide(Seen(step, 7)) for step in range(7)] == [False, True, True, False, True, True, False]
 
 
 def test_first_and_last_steps_are_kept_full() -> None:

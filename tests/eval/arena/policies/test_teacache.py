@@ -3,37 +3,37 @@
 import numpy as np
 import pytest
 
-from galaxydit.eval.arena.policies.rule import Seen
-from galaxydit.eval.arena.policies.teacache import TeaCacheRule, fit_polynomial, settings
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen
+from galaxydit.eval.arena.policies.teacache import fit_polynomial, new_rule, settings
 
 
-def decisions(rule: TeaCacheRule, changes: list[float | None]) -> list[bool]:
+def decisions(rule: AccumulationRule, changes: list[float | None]) -> list[bool]:
     return [rule.decide(Seen(step, len(changes), moved=change)) for step, change in enumerate(changes)]
 
 
 def test_estimates_add_up_until_the_threshold_and_begin_anew_at_a_full_step() -> None:
     # The polynomial 2 x + 0.01 turns a change of .02 into .05: three of them reach .15, which computes.
-    rule = TeaCacheRule(0.15, [2.0, 0.01], first=1, last=0)
+    rule = new_rule(0.15, [2.0, 0.01], first=1, last=0)
     assert decisions(rule, [None] + [0.02] * 6) == [False, True, True, False, True, True, False]
 
 
 def test_a_large_change_computes_at_once() -> None:
-    rule = TeaCacheRule(0.15, [1.0, 0.0], first=1, last=0)
+    rule = new_rule(0.15, [1.0, 0.0], first=1, last=0)
     assert decisions(rule, [None, 0.1, 0.2, 0.1]) == [False, True, False, True]
 
 
 def test_the_first_and_last_steps_are_computed_and_do_not_count() -> None:
-    rule = TeaCacheRule(0.25, [1.0, 0.0], first=3, last=1)
+    rule = new_rule(0.25, [1.0, 0.0], first=3, last=1)
     assert decisions(rule, [None] + [0.1] * 6) == [False, False, False, True, True, False, False]
 
 
 def test_an_estimate_below_zero_counts_as_zero() -> None:
-    rule = TeaCacheRule(0.1, [1.0, -1.0], first=1, last=0)
+    rule = new_rule(0.1, [1.0, -1.0], first=1, last=0)
     assert decisions(rule, [None, 0.5, 1.2, 0.5]) == [False, True, False, True]
 
 
 def test_threshold_zero_computes_everything() -> None:
-    assert not any(decisions(TeaCacheRule(0.0, [1.0, -1.0], first=1, last=0), [None, 0.0, 0.1, 0.2]))
+    assert not any(decisions(new_rule(0.0, [1.0, -1.0], first=1, last=0), [None, 0.0, 0.1, 0.2]))
 
 
 def test_the_polynomial_of_degree_four_is_recovered() -> None:
