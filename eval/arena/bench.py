@@ -1,5 +1,6 @@
 """Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
 
+import logging
 import os
 import re
 import warnings
@@ -26,6 +27,8 @@ from galaxydit.fingerprint import model_of, project_weights
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import to_uint8
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "diffusers", "transformers")
 SCHEMA = 1  # of what a result holds and of how it is counted
@@ -89,6 +92,7 @@ class Bench:
         self._plain: _Plain | None = None
         self._parts = measure_parts(pipe, "a", settings)
         self._identities: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def calibrate(self, method: Method, prompts: Sequence[str], seed: int) -> Any:
         """What the method measures beforehand, from disk where it was measured already; None where it needs nothing."""
@@ -146,15 +150,21 @@ class Bench:
     ) -> tuple[Generation, float, int | None]:
         settings = method.generation(self.settings, setting) if method.generation else self.settings
         with ExitStack() as stack:
-            # Some candidate settings reuse nothing, or too little: their place in the table says so.
-            stack.enter_context(warnings.catch_warnings())
-            for category in (FullComputeWarning, NoEffectWarning):
-                warnings.simplefilter("ignore", category)
+            caught = stack.enter_context(warnings.catch_warnings(record=True))
             attached = stack.enter_context(method.attach(self.pipe, setting, calibration))
             counter = ComputeCounter(only_transformer(self.pipe), self._parts, attached.bytes_held)
             stack.enter_context(counter)
             video = generate(self.pipe, job.prompt, settings, job.seed)
+        for warning in caught:
+            self._tell_once(method, warning.category, str(warning.message))
         return video, counter.flops, counter.bytes_held
+
+    def _tell_once(self, method: Method, category: type[Warning], text: str) -> None:
+        # That a candidate setting reuses nothing, or too little, is what its place in the table says.
+        if issubclass(category, FullComputeWarning | NoEffectWarning) or (method.name, text) in self._told:
+            return
+        self._told.add((method.name, text))
+        logger.warning("%s: %s", method.name, text)
 
     def _plain_of(self, job: Job, *, timed_now: bool) -> _Plain:
         """The plain generation. One of an earlier process is run again for its seconds: a machine has its moods."""

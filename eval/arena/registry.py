@@ -1,6 +1,7 @@
 """Every method of the arena, and the choice among them by name."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from galaxydit.eval.arena import attention_caches, cache_dit_methods, diffusers_caches, own, plain_methods, policies
 from galaxydit.eval.arena.method import Method
@@ -9,11 +10,16 @@ from galaxydit.eval.arena.searched import GENERATIONS, searched_methods
 ALL = "all"
 
 
-def every_method(speedups: Sequence[float], search_generations: int = GENERATIONS) -> tuple[Method, ...]:
-    """All methods in the order in which they run: controls, those of others, this project's."""
+def every_method(
+    speedups: Sequence[float], search_generations: int = GENERATIONS, kept: Path | None = None
+) -> tuple[Method, ...]:
+    """All methods in the order in which they run: controls, those of others, this project's.
+
+    The searched schedule is searched for the wanted speedups; `kept` is the folder for its scores.
+    """
     return (
         *plain_methods.METHODS,
-        *searched_methods(speedups, search_generations),
+        *searched_methods(speedups, search_generations, kept),
         *diffusers_caches.METHODS,
         *attention_caches.METHODS,
         *cache_dit_methods.METHODS,

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,8 +18,10 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import best_schedule
+from galaxydit.calibration.store import Store, hash_of
 from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.eval.arena.attach import core_identity
+from galaxydit.eval.arena.bench import conditions
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
 from galaxydit.eval.metrics import psnr
@@ -111,8 +114,14 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
         yield attached
 
 
-def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) -> tuple[Method, Method]:
-    """Both searches; the local one spends so many generations on the schedules around the wanted speedups."""
+def searched_methods(
+    speedups: Sequence[float], generations: int = GENERATIONS, kept: Path | None = None
+) -> tuple[Method, Method]:
+    """Both searches; the local one spends so many generations on the schedules around the wanted speedups.
+
+    The scores go to the folder `kept`, so that a search that was killed runs through the same moves again at once and
+    goes on where it was.
+    """
 
     def both(steps: int) -> tuple[int, ...]:
         return tuple(sorted({*full_step_counts(steps), *counts_around(steps, speedups)}, reverse=True))
@@ -127,11 +136,19 @@ def searched_methods(speedups: Sequence[float], generations: int = GENERATIONS) 
         counts = counts_around(steps, speedups)
         chosen = prompts[:SEARCH_PROMPTS]
         plain = [generate(pipe, prompt, settings, seed + index).frames for index, prompt in enumerate(chosen)]
+        store = Store(kept, [conditions(pipe, settings), core_identity(pipe), seed]) if kept is not None else None
 
         def score(schedule: Schedule, index: int) -> float:
+            name = hash_of([schedule, chosen[index]])[:24]
+            known = store.get(name) if store is not None else None
+            if known is not None:
+                return float(known)
             with following(pipe, schedule, ORDER):
                 video = generate(pipe, chosen[index], settings, seed + index).frames
-            return min(psnr(video, plain[index]), HIGHEST_PSNR)
+            value = min(psnr(video, plain[index]), HIGHEST_PSNR)
+            if store is not None:
+                store.put(name, value)
+            return value
 
         return {
             count: local_search(start, steps, len(chosen), score, generations // len(counts)).schedule

@@ -61,7 +61,7 @@ def compare(
     from galaxydit.pipelines.settings import recommended_settings
 
     console = Console()
-    known = every_method(wanted, search_generations)
+    known = every_method(wanted, search_generations, out / "search")
     if list_methods:
         for method in known:
             count = len(method.settings(steps or USUAL_STEPS))
