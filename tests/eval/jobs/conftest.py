@@ -1,0 +1,111 @@
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from galaxydit.eval.jobs import work
+from galaxydit.eval.jobs.claims import Claims
+from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.methods import Made
+from galaxydit.eval.jobs.record import RunFolder, Unit
+from galaxydit.eval.jobs.run import open_run
+from galaxydit.eval.jobs.runner import Worker
+from galaxydit.eval.jobs.work import Station, Workshop
+from galaxydit.pipelines.generate import Generation
+from galaxydit.pipelines.settings import GenerationSettings
+
+JOB = """
+model = "tiny-wan"
+dtype = "float32"
+steps = 6
+guidance = 3.0
+height = 32
+width = 32
+frames = 5
+fps = 8
+metrics = ["psnr", "temporal_flickering"]
+
+[prompts]
+texts = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
+
+[variants.galaxydit]
+threshold = 0.3
+
+[variants.half]
+method = "fewer-steps"
+steps = 3
+"""
+
+
+@pytest.fixture
+def job_file(tiny_wan_folder: Path) -> Path:
+    """Six units on a model with random weights."""
+    path = tiny_wan_folder.parent / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+class SilentProgress:
+    """Hears of everything and shows nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        self.finished: list[str] = []
+
+    def begin(self, unit: Unit) -> None:
+        pass
+
+    def finish(self, record: Any) -> None:
+        self.finished.append(record.unit)
+
+    def wait(self) -> None:
+        pass
+
+    def __enter__(self) -> "SilentProgress":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Made:
+    """Noise that depends on the unit alone: a generation without a model."""
+    digest = hashlib.sha256(f"{variant.name} {prompt} {seed}".encode()).digest()
+    frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
+    return Made(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
+
+
+@pytest.fixture
+def invented_job() -> Job:
+    return Job(
+        model="invented",
+        revision=None,
+        dtype=None,
+        settings={},
+        prompts=("a cat",),
+        suite={},
+        seeds=None,
+        samples=1,
+        seed=0,
+        variants=(Variant("baseline", "baseline"), Variant("fast", "galaxydit")),
+        metrics=("psnr",),
+        lossless=False,
+    )
+
+
+@pytest.fixture
+def invented_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worker]:
+    """Opens a run and returns a worker whose videos are invented, so that a unit takes milliseconds."""
+    monkeypatch.setattr(work, "make", invented_video)
+
+    def build(root: Path, job: Job, expiry: float = 60.0) -> Worker:
+        folder = RunFolder(root)
+        open_run(folder, job, "")
+        station = Station("cpu", 0, "node:1")
+        workshop = Workshop(folder, job, None, GenerationSettings(fps=8.0), station, calibrations={}, plain=None)
+        return Worker(workshop, Claims(folder.claims, station.worker, expiry), SilentProgress())
+
+    return build

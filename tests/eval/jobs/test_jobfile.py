@@ -1,0 +1,239 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs import jobfile
+from galaxydit.eval.jobs.job import Variant, differences
+from galaxydit.eval.jobs.jobfile import read_job
+from galaxydit.eval.jobs.record import RunFolder
+from galaxydit.eval.jobs.run import load_job, open_run
+from galaxydit.eval.jobs.suites import suite_prompts
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.profile_store import FOLDER
+
+SMALLEST = 'model = "wan-tiny"\n[prompts]\ntexts = ["a cat", "a dog"]\n'
+EXAMPLE = Path(jobfile.__file__).with_name("example.toml")
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "job.toml"
+    path.write_text(text)
+    return path
+
+
+def with_top(line: str) -> str:
+    return f"{line}\n{SMALLEST}"
+
+
+def test_the_example_is_a_job():
+    job = read_job(EXAMPLE)
+    assert job.settings == {"steps": 50, "guidance_scale": 6.0, "height": 64, "width": 64}
+    assert job.prompts == tuple(draw_prompts(4, 0))
+    assert [variant.name for variant in job.variants] == ["baseline", "galaxydit", "faster", "half-the-steps"]
+    assert job.variants[2] == Variant("faster", "galaxydit", {"speedup": 3.0})
+    assert len(job.units()) == 16
+
+
+def test_the_smallest_job_is_the_baseline_alone(tmp_path: Path):
+    job = read_job(write(tmp_path, SMALLEST))
+    assert [(unit.prompt, unit.seed, unit.variant) for unit in job.units()] == [
+        ("a cat", 0, "baseline"),
+        ("a dog", 1, "baseline"),
+    ]
+
+
+def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_prompts(tmp_path: Path):
+    job = read_job(write(tmp_path, with_top("samples = 2\nseed = 10")))
+    assert [(unit.prompt_index, unit.sample, unit.seed) for unit in job.units()] == [
+        (0, 0, 10),
+        (0, 1, 11),
+        (1, 0, 12),
+        (1, 1, 13),
+    ]
+    job = read_job(write(tmp_path, with_top("seeds = [5, 3]")))
+    assert [unit.seed for unit in job.units()] == [5, 3, 5, 3]
+    assert len({unit.id for unit in job.units()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps = = 3\n", r"is not TOML: .*line 1"),
+        ("[prompts]\ntexts = ['a']", "model is missing, allowed is text"),
+        ('model = "wan-tiny"', "prompts is missing, allowed is a table"),
+        (with_top("step = 5"), r"step is not known: did you mean steps\?; allowed are model"),
+        (with_top("steps = 0"), "steps = 0, allowed is a whole number from 1"),
+        (with_top("steps = true"), "steps = true, allowed is a whole number from 1"),
+        (with_top("guidance = nan"), "guidance = NaN, allowed is a number from 0"),
+        (with_top('dtype = "fp16"'), 'dtype = "fp16", allowed is one of float32, bfloat16, float16'),
+        (with_top("height = 33"), "height = 33, allowed are even numbers, or video"),
+        (with_top("seeds = [1, 1]"), r"seeds = \[1, 1\], allowed is a list, without repetition, of a whole number"),
+        (with_top("seeds = []"), r"seeds = \[\], allowed is a list"),
+        (with_top("seeds = [1]\nseed = 2"), "seeds is given together with samples or seed: leave one of them out"),
+        (with_top('metrics = ["psrn"]'), "metrics has 'psrn', allowed are psnr"),
+        (with_top("prompts = 3").replace("[prompts]", "[variants.half]").replace("texts", "#"), "prompts = 3, allowed"),
+        (SMALLEST + 'suite = "wan-tiny"', "prompts has texts and suite, allowed is one of file, texts, suite"),
+        (SMALLEST.replace("texts", "file"), r"prompts\.file = .*, allowed is text"),
+        (SMALLEST + "count = 3", r"prompts\.count = 3 has no effect with texts: leave it out"),
+        (SMALLEST + "[variants.baseline]", r"variants\.baseline is always there: leave it out"),
+        (SMALLEST + '[variants."a/b"]', r'variants\."a/b" is the name of files, allowed are up to 40 small letters'),
+        (SMALLEST + "[variants.fast]", r'fast\.method is missing, and "fast" is no method'),
+        (SMALLEST + '[variants.a]\nmethod = "galaxidit"', 'method = "galaxidit" is no method: did you mean galaxydit'),
+        (SMALLEST + "[variants.galaxydit]\nspeedup = 0.5", r"galaxydit\.speedup = 0\.5, allowed is a number from 1"),
+        (SMALLEST + "[variants.galaxydit]\nspedup = 2", r"galaxydit\.spedup is not known: did you mean speedup\?"),
+        (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
+        (SMALLEST + '[variants.galaxydit]\nprofile = "none"', r"galaxydit\.profile='none' is neither a file nor"),
+        (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing, allowed is a whole number from 1"),
+        (SMALLEST + '[calibration]\ntexts = ["x"]', "calibration has no effect, since no variant measures anything"),
+    ],
+)
+def test_an_error_names_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str):
+    path = write(tmp_path, text)
+    with pytest.raises(GalaxyDiTError, match=message) as raised:
+        read_job(path)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_prompts_of_a_file_are_its_lines_that_are_not_blank(tmp_path: Path):
+    prompts = ["<script>alert(1)</script>", "../../etc/passwd", "🐈 " + "x" * 300, "a\u2028b", 'a "quoted" cat']
+    (tmp_path / "prompts.txt").write_text("\ufeff" + "\r\n\n".join(prompts), encoding="utf-8")
+    job = read_job(write(tmp_path, 'model = "wan-tiny"\n[prompts]\nfile = "prompts.txt"'))
+    assert job.prompts == tuple(prompts)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b" \n\n", "holds no prompt; write one a line"),
+        (b"a cat\n\na cat\n", "line 3 repeats line 1"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_bad_prompt_files_are_refused(tmp_path: Path, content: bytes, message: str):
+    (tmp_path / "prompts.txt").write_bytes(content)
+    with pytest.raises(GalaxyDiTError, match=message):
+        read_job(write(tmp_path, 'model = "wan-tiny"\n[prompts]\nfile = "prompts.txt"'))
+
+
+def test_missing_files_are_named(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"no\.toml is no file"):
+        read_job(tmp_path / "no.toml")
+    with pytest.raises(FileNotFoundError, match=r"no\.txt\", which is no file"):
+        read_job(write(tmp_path, 'model = "wan-tiny"\n[prompts]\nfile = "no.txt"'))
+
+
+def install(folder: Path, package: str, file: str, entries: object) -> None:
+    """A package that cannot be imported, with its files as pip lists them."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").write_text("raise RuntimeError('it must not be imported')")
+    (folder / package / file).write_text(json.dumps(entries))
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/{file},,\n")
+
+
+ENTRIES = [
+    {"prompt_en": "a cat", "dimension": ["color"]},
+    {"prompt_en": "a dog", "dimension": ["scene", "color"]},
+    {"prompt_en": "a cat", "dimension": ["scene"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("package", "file"), [("vbench", "VBench_full_info.json"), ("vbench2", "VBench2_full_info.json")]
+)
+def test_benchmark_suites_are_read_from_the_installed_package_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, file: str
+):
+    install(tmp_path, package, file, ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert suite_prompts(package) == ("a cat", "a dog")
+    assert suite_prompts(package, count=1) == ("a cat",)
+    assert suite_prompts(package, dimensions=["scene"]) == ("a dog", "a cat")
+    text = f'model = "wan-tiny"\n[prompts]\nsuite = "{package}"\ndimensions = ["sense"]'
+    with pytest.raises(GalaxyDiTError, match=r"job.toml: prompts\.dimensions has 'sense', allowed are color, scene"):
+        read_job(write(tmp_path, text))
+    with pytest.raises(GalaxyDiTError, match="count is 3, allowed are at most the 2 prompts"):
+        suite_prompts(package, count=3)
+
+
+def test_a_suite_whose_package_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.path", [])
+    with pytest.raises(GalaxyDiTError, match="pip install --no-deps vbench2"):
+        suite_prompts("vbench2")
+    with pytest.raises(GalaxyDiTError, match="count is missing"):
+        suite_prompts("wan-tiny")
+
+
+def test_the_hash_follows_what_results_depend_on_and_nothing_else(tmp_path: Path):
+    def hashed(text: str) -> str:
+        return read_job(write(tmp_path, text)).hash
+
+    assert hashed(SMALLEST) == hashed("# a remark\n" + SMALLEST)
+    assert hashed(SMALLEST) != hashed(SMALLEST.replace("a dog", "a fox"))
+    assert hashed(SMALLEST) != hashed(with_top("steps = 20"))
+
+
+def test_the_hash_follows_the_content_of_a_profile(tmp_path: Path):
+    shipped = FOLDER / "wan2.1-t2v-1.3b.json"
+    path = write(tmp_path, SMALLEST + '[variants.galaxydit]\nprofile = "p.json"')
+    (tmp_path / "p.json").write_text(shipped.read_text())
+    before = read_job(path)
+    (tmp_path / "p.json").write_text(shipped.read_text() + "\n")
+    assert before.hash != read_job(path).hash
+
+
+def test_a_folder_takes_one_job_and_tells_what_is_different_in_another(tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    job = read_job(write(tmp_path, SMALLEST + "[variants.galaxydit]\nspeedup = 2"))
+    open_run(folder, job, "# copied")
+    open_run(folder, job, "# not copied")
+    assert folder.job_copy.read_text() == "# copied"
+    assert load_job(folder) == job
+    changed = read_job(
+        write(tmp_path, "steps = 20\n" + SMALLEST.replace("dog", "fox") + "[variants.galaxydit]\nspeedup = 3")
+    )
+    with pytest.raises(GalaxyDiTError, match="belongs to another job") as raised:
+        open_run(folder, changed, "")
+    for line in (
+        "settings.steps: not there -> 20",
+        "prompts[1]: 'a dog' -> 'a fox'",
+        "variants[galaxydit].options.speedup: 2 -> 3",
+    ):
+        assert line in str(raised.value)
+
+
+def test_long_differences_are_cut():
+    lines = differences({"prompts": ["a"] * 20}, {"prompts": ["b"] * 20})
+    assert len(lines) == 13
+    assert lines[-1] == "and 8 more"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "job": {"model": 3}}'])
+def test_a_damaged_job_json_is_refused_with_its_name(tmp_path: Path, text: str):
+    folder = RunFolder(tmp_path)
+    folder.job.write_text(text)
+    with pytest.raises(GalaxyDiTError, match=r"job\.json"):
+        load_job(folder)
+
+
+def test_methods_of_the_arena_are_variants_with_options_of_their_own(tmp_path: Path):
+    job = read_job(
+        write(tmp_path, SMALLEST + '[variants.even]\nmethod = "uniform-skip-order-0"\nsteps=50\nfull_steps=25')
+    )
+    assert job.variants[1].options == {"steps": 50, "full_steps": 25}
+    with pytest.raises(GalaxyDiTError, match="full_step is not known: did you mean full_steps"):
+        read_job(write(tmp_path, SMALLEST + "[variants.uniform-skip-order-0]\nsteps=50\nfull_step=25"))
+
+
+def test_methods_that_calibrate_need_other_prompts_than_those_of_the_job(tmp_path: Path):
+    variant = "[variants.galaxydit-paper]\nthreshold = 0.1\n"
+    with pytest.raises(GalaxyDiTError, match=r"calibration is missing.*variants\.galaxydit-paper measures"):
+        read_job(write(tmp_path, SMALLEST + variant))
+    with pytest.raises(GalaxyDiTError, match='calibration has "a dog", which is also in prompts'):
+        read_job(write(tmp_path, SMALLEST + variant + '[calibration]\ntexts = ["a dog"]'))
+    job = read_job(write(tmp_path, SMALLEST + variant + '[calibration]\ntexts = ["a fox"]'))
+    assert job.calibration == ("a fox",)
