@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.fit import all_points, apply_map
+from galaxydit.calibration.provenance import scheduler_shift
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
@@ -59,10 +60,11 @@ def analyze(
 ) -> list[Stability]:
     """The table: each prompt of the calibration against all others, then a few samples under each other setting."""
     steps, guidance = settings.steps or recordings[0].steps, settings.guidance_scale or 1.0
+    shift = scheduler_shift(pipe) or 1.0
     variants: list[tuple[str, GenerationSettings, str | None]] = [
         *((f"{count} steps", replace(settings, steps=count), None) for count in (steps * 3 // 5, steps * 2)),
         *((f"guidance {g:g}", replace(settings, guidance_scale=g), None) for g in (guidance / 2, guidance * 1.5)),
-        *((f"flow shift {s:g}", settings, f"shift {s}") for s in (3.0, 12.0)),
+        *((f"flow shift {s:g}", settings, f"shift {s}") for s in (shift / 2, shift * 1.5)),
         ("Euler scheduler", settings, "euler"),
     ]
     progress(0, len(variants) * samples)
@@ -117,8 +119,7 @@ def _record(
 ) -> Recording:
     original = pipe.scheduler
     if scheduler == "euler":
-        shift = original.config.get("flow_shift") or 1.0
-        pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=shift)
+        pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=scheduler_shift(pipe) or 1.0)
     elif scheduler is not None:
         settings = replace(settings, flow_shift=float(scheduler.removeprefix("shift ")))
     try:
