@@ -10,9 +10,10 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import under_policy
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, thresholds, warm_ups
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, warm_ups
 
 
 def probed_change(seen: Seen) -> float | None:
@@ -22,9 +23,7 @@ def probed_change(seen: Seen) -> float | None:
 
 def settings(steps: int) -> list[Setting]:
     """With the authors' warm-up, a fifth of the steps, and without."""
-    return [
-        {"threshold": value, "first": first} for first in warm_ups(steps, 0.2) for value in thresholds(0.02, 1.5, 14)
-    ]
+    return [{"threshold": value, "first": first} for first in warm_ups(steps, 0.2) for value in spread(0.01, 0.8, 14)]
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:

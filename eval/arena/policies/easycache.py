@@ -12,9 +12,10 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Full, under_policy
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, thresholds, warm_ups
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, warm_ups
 
 
 def predicted_change(seen: Seen) -> float | None:
@@ -29,7 +30,7 @@ def settings(steps: int) -> list[Setting]:
     return [
         {"threshold": value, "first": first, "last": 1}
         for first in warm_ups(steps, 0.2)
-        for value in thresholds(0.01, 0.8, 14)
+        for value in spread(0.012, 0.5, 14)
     ]
 
 

@@ -20,11 +20,12 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import Full, under_policy
 from galaxydit.eval.arena.policies.pairs import Pairs, at, mean_of, over_pairs
 from galaxydit.eval.arena.policies.recording import Trajectory, guide, record_all, relative_change
-from galaxydit.eval.arena.policies.rule import Seen, check_steps, thresholds
+from galaxydit.eval.arena.policies.rule import Seen, check_steps
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -50,9 +51,7 @@ class ScheduleRule:
 
 def settings(steps: int) -> list[Setting]:
     """The whole method, and its schedule alone."""
-    return [
-        {"threshold": value, "correct": correct} for correct in (True, False) for value in thresholds(0.01, 0.8, 14)
-    ]
+    return [{"threshold": value, "correct": correct} for correct in (True, False) for value in spread(0.02, 0.8, 14)]
 
 
 def calibrate(

@@ -26,6 +26,7 @@ from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
 from torch import Tensor
 
+from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import under_policy
 from galaxydit.eval.arena.policies.pairs import Pairs, at, mean_of, over_pairs
@@ -36,7 +37,7 @@ from galaxydit.eval.arena.policies.recording import (
     record_all,
     relative_change,
 )
-from galaxydit.eval.arena.policies.rule import Seen, check_steps, is_kept_full, share_of_steps, thresholds, warm_ups
+from galaxydit.eval.arena.policies.rule import Seen, check_steps, is_kept_full, share_of_steps, warm_ups
 from galaxydit.eval.arena.policies.teacache import fit_polynomial
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -92,7 +93,7 @@ def settings(steps: int) -> list[Setting]:
     """
     modes: list[dict[str, Any]] = [{"first": first, "propagation": "fitted"} for first in warm_ups(steps, 0.2)]
     modes.append({"first": 1, "propagation": "linear"})
-    return [mode | {"threshold": value} for mode in modes for value in thresholds(0.04, 8.0, 13)]
+    return [mode | {"threshold": value} for mode in modes for value in spread(0.03, 4.0, 13)]
 
 
 def calibrate(

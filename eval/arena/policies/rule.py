@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -85,11 +83,6 @@ def share_of_steps(steps: int, share: float) -> int:
 def warm_ups(steps: int, share: float) -> list[int]:
     """How many first steps to compute in any case: the share that authors give, and one."""
     return sorted({share_of_steps(steps, share), 1}, reverse=True)
-
-
-def thresholds(low: float, high: float, count: int) -> list[float]:
-    """Thresholds from `low` to `high` in equal ratios, with three significant digits."""
-    return [float(f"{value:.3g}") for value in np.geomspace(low, high, count)]
 
 
 def check_steps(seen: Seen, calibrated: int) -> None:

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
+from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.policies.attachment import under_policy
 from galaxydit.eval.arena.policies.recording import CONDITIONAL, record_all, relative_change
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, share_of_steps, thresholds
+from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, share_of_steps
 from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4
@@ -47,7 +48,7 @@ def settings(steps: int) -> list[Setting]:
     """
     plain = {"signal": "time_embedding", "first": 1, "last": 1}
     retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
-    return [mode | {"threshold": value} for mode in (plain, retention) for value in thresholds(0.01, 0.8, 14)]
+    return [mode | {"threshold": value} for mode in (plain, retention) for value in spread(0.012, 0.5, 14)]
 
 
 def calibrate(

@@ -9,7 +9,6 @@ from galaxydit.eval.arena.policies.rule import (
     check_steps,
     is_kept_full,
     share_of_steps,
-    thresholds,
     warm_ups,
 )
 
@@ -41,10 +40,6 @@ def test_a_share_of_steps_is_what_authors_give_for_fifty() -> None:
 
 def test_a_warm_up_of_one_step_is_offered_once() -> None:
     assert [warm_ups(steps, 0.2) for steps in (50, 4)] == [[10, 1], [1]]
-
-
-def test_thresholds_rise_in_equal_ratios() -> None:
-    assert thresholds(0.1, 10, 3) == [0.1, 1.0, 10.0]
 
 
 def test_another_number_of_steps_is_refused_with_the_cure() -> None:
