@@ -1,0 +1,162 @@
+"""Finished runs without a model, and an environment whose packages are stand-ins for VBench and torch."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.record import Record, RunFolder, Unit, to_json
+from galaxydit.eval.jobs.run import open_run
+from galaxydit.eval.vbench.environment import Environment, open_environment
+from galaxydit.pipelines.video import save_video
+
+STAND_IN = '''
+"""Scores a video by its name's hash; what it does wrong is said by files beside it."""
+import json, os
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+class VBench:
+    def __init__(self, device, full_info_dir, output_path):
+        self.full_info, self.output = full_info_dir, Path(output_path)
+
+    def evaluate(self, videos_path, name, prompt_list=[], dimension_list=None, local=False, mode=""):
+        [dimension] = dimension_list
+        fault = (HERE / "fault.txt").read_text() if (HERE / "fault.txt").exists() else ""
+        if fault == "raises" and dimension == "temporal_style":
+            raise ModuleNotFoundError("No module named 'clip'")
+        if fault == "dies":
+            print("Killed by something")
+            os._exit(0)
+        files = sorted(os.listdir(videos_path))
+        seen = {
+            "files": files, "prompts": prompt_list, "mode": mode, "local": local,
+            "full_info": json.loads(Path(self.full_info).read_text()),
+            "environment": {key: value for key, value in os.environ.items() if "proxy" in key or "CACHE" in key
+                            or "OFFLINE" in key or key == "TORCH_HOME"},
+        }
+        (self.output / "seen.json").write_text(json.dumps(seen))
+        values = {file: 0.9 + len(os.readlink(os.path.join(videos_path, file))) % 7 / 100 for file in files}
+        if fault == "drops one":
+            values.pop(files[0])
+        videos = [{"video_path": os.path.join(videos_path, file), "video_results": values[file]} for file in values]
+        score = sum(values.values()) / len(values)
+        (self.output / f"{name}_eval_results.json").write_text(json.dumps({dimension: [score, videos]}))
+
+VBench2 = VBench
+'''
+TORCH = "class cuda:\n    is_available = staticmethod(lambda: False)\n\ndef device(name):\n    return name\n"
+FULL_INFO = [
+    {"prompt_en": "a stop sign", "dimension": ["temporal_flickering"]},
+    {"prompt_en": "a dog", "dimension": ["object_class", "temporal_flickering"], "auxiliary_info": {"object": "dog"}},
+    {"prompt_en": "a dog", "dimension": ["temporal_style"]},
+    {"prompt_en": "a long walk of " + "a dog " * 40, "dimension": ["Human_Identity", "Diversity"]},
+]
+
+
+@pytest.fixture(scope="session")
+def fake_folder(tmp_path_factory) -> Path:
+    """A virtual environment without pip, with stand-ins for vbench 0.1.5, vbench2 0.1.1 and torch."""
+    folder = tmp_path_factory.mktemp("environments") / "fake"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    packages = next((folder / "lib").glob("python*/site-packages"))
+    (packages / "torch.py").write_text(TORCH)
+    for name, version, info in (("vbench", "0.1.5", "VBench"), ("vbench2", "0.1.1", "VBench2")):
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text(STAND_IN)
+        (packages / name / f"{info}_full_info.json").write_text(json.dumps(FULL_INFO))
+        (packages / f"{name}-{version}.dist-info").mkdir()
+        (packages / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    return folder
+
+
+@pytest.fixture
+def fake_environment(fake_folder) -> Environment:
+    return open_environment(fake_folder)
+
+
+@pytest.fixture
+def fault(fake_environment):
+    """Makes the stand-in do something wrong, until the test is over."""
+    file = fake_environment.package_folder("vbench") / "fault.txt"
+    yield file.write_text
+    file.unlink(missing_ok=True)
+
+
+def make_record(unit: Unit) -> Record:
+    return Record(
+        version=1,
+        unit=unit.id,
+        prompt=unit.prompt,
+        prompt_index=unit.prompt_index,
+        seed=unit.seed,
+        sample=unit.sample,
+        variant=unit.variant,
+        status="done",
+        attempts=1,
+        traceback=None,
+        video=f"videos/{unit.variant}/{unit.id}.mp4",
+        video_sha256="0" * 64,
+        frames_sha256="1" * 64,
+        shape=(4, 32, 32, 3),
+        settings={},
+        options={},
+        denoise_seconds=1.0,
+        end_to_end_seconds=1.1,
+        compute_fraction=1.0,
+        report=None,
+        metrics={},
+        skipped={},
+        versions={},
+        device="cpu",
+        rank=0,
+        worker="node:1",
+        finished_at="2026-01-01T00:00:00Z",
+    )
+
+
+@pytest.fixture
+def make_run(tmp_path) -> Callable[..., Path]:
+    """Writes a finished lossless run of two variants; `frames` gives the video of a unit, a placeholder without it."""
+
+    def make(
+        prompts: tuple[str, ...],
+        samples: int = 1,
+        frames: Callable[[Unit], np.ndarray] | None = None,
+        suite: Mapping[str, str] | None = None,
+    ) -> Path:
+        job = Job(
+            model="wan-tiny",
+            revision=None,
+            dtype=None,
+            settings={},
+            prompts=prompts,
+            suite=suite or {},
+            seeds=None,
+            samples=samples,
+            seed=0,
+            variants=(Variant("baseline", "baseline"), Variant("fast", "galaxydit", {"speedup": 2.0})),
+            metrics=None,
+            lossless=True,
+        )
+        folder = RunFolder(tmp_path / "run")
+        for place in (folder.units, folder.scratch):
+            place.mkdir(parents=True)
+        open_run(folder, job, "")
+        for unit in job.units():
+            video = folder.video(unit)
+            if frames is None:
+                video.parent.mkdir(parents=True, exist_ok=True)
+                video.touch()
+            else:
+                save_video(frames(unit), video, 8, lossless=True)
+            folder.record(unit.id).write_text(to_json(make_record(unit)))
+        return folder.root
+
+    return make

@@ -1,0 +1,52 @@
+"""The real VBench in an environment that this test makes: a minute of installing and 1.2 GB, so only when asked for.
+
+GALAXYDIT_TEST_VBENCH=1 pytest tests/eval/vbench/test_real_environment.py
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.jobs.record import RunFolder, Unit
+from galaxydit.eval.metrics.flicker import temporal_flickering
+from galaxydit.eval.vbench.benchmark import VBENCH
+from galaxydit.eval.vbench.environment import create_environment
+from galaxydit.eval.vbench.run import evaluate
+from galaxydit.pipelines.video import load_video
+
+WANTED = pytest.mark.skipif("GALAXYDIT_TEST_VBENCH" not in os.environ, reason="set GALAXYDIT_TEST_VBENCH=1 to run it")
+CAPTIONS = ("a red ball moves right", "a/b?", "<script>" + "x" * 300, "日本 🐈")
+
+
+def frames_of(unit: Unit) -> np.ndarray:
+    """A moving pattern; the fast variant flickers more."""
+    t, y, x, c = np.meshgrid(*(np.arange(n) for n in (9, 48, 64, 3)), indexing="ij")
+    noise = np.random.default_rng(unit.prompt_index).normal(0, 8 if unit.variant == "fast" else 3, t.shape)
+    return np.clip(120 + 80 * np.sin(0.2 * x + 0.1 * y + 0.5 * t + c + unit.seed) + noise, 0, 255).astype(np.uint8)
+
+
+@WANTED
+def test_temporal_flickering_is_that_of_vbench_itself(make_run, tmp_path):
+    environment = create_environment(tmp_path / "environment")
+    run = make_run(CAPTIONS, samples=2, frames=frames_of)
+    results = evaluate(run, VBENCH, ["temporal_flickering"], environment)
+    assert results.failed == {}
+    assert results.package_version == "0.1.5"
+    for variant, scores in results.variants.items():
+        score = scores.dimensions["temporal_flickering"]
+        ours = {
+            record.unit: temporal_flickering(load_video(run / record.video))
+            for record in RunFolder(run).records()
+            if record.variant == variant
+        }
+        assert score.videos == pytest.approx(ours, abs=1e-6)
+        assert score.score == pytest.approx(np.mean(list(ours.values())), abs=1e-6)
+    drop = results.variants["fast"].dimensions["temporal_flickering"].drop
+    assert drop.low > 0
+
+    # Every other dimension of the package is refused for want of weights, without a try to get them.
+    for name in VBENCH.dimensions:
+        if name != "temporal_flickering":
+            with pytest.raises(ValueError, match=f"{name} needs"):
+                evaluate(run, VBENCH, [name], environment, tmp_path / "no-weights")
