@@ -105,8 +105,8 @@ def _arrange_custom(clips: Sequence[Clip]) -> Arrangement:
 
 def legal_name(prompt: str) -> str:
     """A prompt as part of a file name on any file system: nothing illegal, at most 180 bytes, never empty."""
-    text = ILLEGAL.sub("_", prompt).encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
-    return text.strip(" .") or "_"
+    text = prompt.encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
+    return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
 def lay_out(arrangement: Arrangement, clips: Sequence[Clip], folder: Path) -> None:

@@ -86,8 +86,6 @@ def evaluate(
     missing. What fails later is in `Results.failed`.
     """
     dimensions = benchmark.select(dimension_names)
-    cache = cache or cache_folder(benchmark)
-    check_weights(benchmark, dimensions, cache)
     folder = RunFolder(run)
     job = load_job(folder)
     selection = select_videos(folder.root, folder.records(), [variant.name for variant in job.variants])
@@ -98,6 +96,8 @@ def evaluate(
         for variant, clips in selection.clips.items()
         for dimension in dimensions
     }
+    cache = cache or cache_folder(benchmark)
+    check_weights(benchmark, dimensions, cache)
     root = results_path(folder.root, benchmark.package).parent.absolute()
     tasks = [
         _prepare(root / "work" / variant / dimension, dimension, arrangement, selection.clips[variant])

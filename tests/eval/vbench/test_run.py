@@ -8,7 +8,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import RunFolder
 from galaxydit.eval.vbench.benchmark import VBENCH, VBENCH2
 from galaxydit.eval.vbench.results import read_results, results_path
-from galaxydit.eval.vbench.run import cache_folder, evaluate
+from galaxydit.eval.vbench.run import cache_folder, check_weights, evaluate
 
 CAPTIONS = ("a cat", "a/cat", "a?cat", "<script>" + "x" * 300, "日本 🐈")
 FLICKER = ["temporal_flickering"]
@@ -84,7 +84,7 @@ def test_the_subprocess_can_reach_no_network(make_run, fake_environment):
 
 
 def test_absent_weights_are_named_with_place_and_source_before_anything_runs(make_run, fake_environment, tmp_path):
-    run = make_run(("a dog",))
+    run = make_run(CAPTIONS)
     with pytest.raises(GalaxyDiTError) as error:
         evaluate(run, VBENCH, ["motion_smoothness", "aesthetic_quality"], fake_environment, tmp_path / "weights")
     for text in (
@@ -96,10 +96,10 @@ def test_absent_weights_are_named_with_place_and_source_before_anything_runs(mak
     assert not (run / "vbench").exists()
 
 
-def test_a_model_of_the_hub_is_looked_for_in_its_cache(make_run, fake_environment, tmp_path, monkeypatch):
+def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("galaxydit.eval.vbench.run.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(GalaxyDiTError, match="scene needs bert-base-uncased in the hub's cache"):
-        evaluate(make_run(("a dog",)), VBENCH, ["scene"], fake_environment, tmp_path)
+        check_weights(VBENCH, [VBENCH.dimensions["scene"]], tmp_path)
 
 
 def test_dinos_weights_are_put_where_its_own_code_looks(make_run, fake_environment, tmp_path):
