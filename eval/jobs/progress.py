@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.record import Record, RunFolder, Unit, read_record
@@ -94,7 +95,7 @@ def render(counted: Tally, doing: str = "") -> Group:
     """For a terminal: a bar, a line, and a row for each process."""
     bar = Table.grid()
     bar.add_row(ProgressBar(total=counted.total, completed=counted.done + counted.failed, width=BAR_WIDTH))
-    parts: list[RenderableType] = [bar, str(counted)]
+    parts: list[RenderableType] = [bar, Text(str(counted))]
     if counted.workers:
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for heading in ("rank", "done", "failed"):
@@ -103,9 +104,10 @@ def render(counted: Tally, doing: str = "") -> Group:
         table.add_column("last finished")
         for worker in counted.workers:
             last = worker.last.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-            table.add_row(str(worker.rank), str(worker.done), str(worker.failed), worker.worker, last)
+            cells = (str(worker.rank), str(worker.done), str(worker.failed), worker.worker, last)
+            table.add_row(*(Text(cell) for cell in cells))
         parts.append(table)
-    return Group(*parts, *([doing] if doing else []))
+    return Group(*parts, *([Text(doing)] if doing else []))
 
 
 class Progress:

@@ -37,7 +37,7 @@ from galaxydit.pipelines.video import save_video
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("galaxydit", "torch", "diffusers", "transformers", "numpy", "av", "torchmetrics")
+PACKAGES = ("galaxydit", "torch", "diffusers", "transformers", "numpy", "scipy", "av")
 
 
 class BaselineFailedError(Exception):

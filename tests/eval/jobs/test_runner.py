@@ -1,0 +1,164 @@
+"""Whole jobs on a model with random weights."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+
+from galaxydit.cli import main
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs import runner, work
+from galaxydit.eval.jobs.jobfile import read_job
+from galaxydit.eval.jobs.record import Record, RunFolder, hash_frames
+from galaxydit.eval.jobs.runner import run_job
+from galaxydit.eval.metrics import psnr
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.video import load_video, to_uint8
+
+pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning", "ignore::galaxydit.FullComputeWarning")
+
+
+def run(path: Path, out: Path) -> dict[tuple[int, str], Record]:
+    """The records of a job by prompt and variant."""
+    run_job(read_job(path), path.read_text(), out)
+    return {(record.prompt_index, record.variant): record for record in RunFolder(out).records()}
+
+
+def call(*arguments: str | Path) -> int:
+    """The exit code of the command line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code or 0
+
+
+@pytest.fixture(autouse=True)
+def _keep_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line takes SIGTERM over, which is the test run's."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+
+def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_file: Path, tmp_path: Path):
+    job_file.write_text(job_file.read_text().replace("fps = 8", 'fps = 8\nvideo = "lossless"'))
+    out = tmp_path / "run"
+    records = run(job_file, out)
+    assert len(records) == 6
+    assert all(record.is_done for record in records.values())
+
+    pipe = load_pipeline(job_file.parent / "tiny-wan", dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
+    settings = GenerationSettings(32, 32, 5, steps=6, guidance_scale=3.0, fps=8.0)
+    job = read_job(job_file)
+    plain = generate(pipe, job.prompts[1], settings, seed=1).frames
+    fewer = generate(pipe, job.prompts[1], GenerationSettings(**{**vars(settings), "steps": 3}), seed=1).frames
+    baseline, half, fast = (records[1, name] for name in ("baseline", "half", "galaxydit"))
+    assert baseline.frames_sha256 == hash_frames(plain)
+    assert half.frames_sha256 == hash_frames(fewer)
+    assert half.metrics["psnr"].video == psnr(fewer, plain)
+    assert len(half.metrics["psnr"].frames) == 5
+    assert set(baseline.metrics) == {"temporal_flickering"}
+    assert "baseline" in baseline.skipped["psnr"]
+    assert (baseline.compute_fraction, half.compute_fraction) == (1.0, 0.5)
+    assert fast.compute_fraction == fast.report["compute_fraction"] < 1
+    assert half.settings["steps"] == 3
+    assert 0 < half.denoise_seconds < half.end_to_end_seconds
+    np.testing.assert_array_equal(load_video(out / half.video), to_uint8(fewer))
+    assert hashlib.sha256((out / half.video).read_bytes()).hexdigest() == half.video_sha256
+    assert (out / "job.toml").read_text() == job_file.read_text()
+    assert not list((out / "frames").iterdir())
+
+
+def test_every_variant_starts_from_the_same_noise(job_file: Path, tmp_path: Path):
+    """Reusing nothing, or taking all the steps, is the baseline bit for bit."""
+    text = job_file.read_text().replace("threshold = 0.3", "threshold = 0.0").replace("steps = 3", "steps = 6")
+    job_file.write_text(text)
+    records = run(job_file, tmp_path / "run")
+    for prompt in (0, 1):
+        assert len({records[prompt, name].frames_sha256 for name in ("baseline", "galaxydit", "half")}) == 1
+    assert records[0, "baseline"].frames_sha256 != records[1, "baseline"].frames_sha256
+    assert records[0, "half"].metrics["psnr"].video == float("inf")
+
+
+def test_methods_of_the_arena_are_counted_and_calibrated_once(job_file: Path, tmp_path: Path):
+    variants = """
+[calibration]
+texts = ["a green square orbits over a plain background"]
+[variants.uniform-skip-order-0]
+steps = 6
+full_steps = 3
+[variants.galaxydit-paper]
+threshold = 0.0
+"""
+    job_file.write_text(job_file.read_text().split("[variants")[0] + variants)
+    records = run(job_file, tmp_path / "run")
+    assert records[0, "uniform-skip-order-0"].compute_fraction == pytest.approx(0.5, abs=0.02)
+    assert records[0, "galaxydit-paper"].compute_fraction == pytest.approx(1.0)
+    assert records[0, "galaxydit-paper"].frames_sha256 == records[0, "baseline"].frames_sha256
+    assert "block_residual" in (tmp_path / "run" / "calibrations" / "galaxydit-paper.json").read_text()
+
+
+def test_another_job_or_another_model_is_refused_before_anything_runs(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_wan_pipeline: WanPipeline
+):
+    out = tmp_path / "run"
+    job_file.write_text(job_file.read_text().split("[variants")[0])
+    run(job_file, out)
+    (first, *_) = sorted(RunFolder(out).units.iterdir())
+    first.unlink()
+    with torch.no_grad():
+        tiny_wan_pipeline.transformer.blocks[0].ffn.net[2].weight.mul_(1.5).add_(0.1)
+        for parameter in tiny_wan_pipeline.transformer.parameters():
+            parameter.add_(0.01)
+    tiny_wan_pipeline.save_pretrained(job_file.parent / "tiny-wan")
+    with pytest.raises(GalaxyDiTError, match=r"begun with another model.*transformers\.transformer\.weights"):
+        run(job_file, out)
+    job_file.write_text(job_file.read_text().replace("steps = 6", "steps = 5"))
+    monkeypatch.setattr(runner, "load_pipeline", lambda *_, **__: pytest.fail("it must be refused earlier"))
+    with pytest.raises(GalaxyDiTError, match=r"belongs to another job\. Changed: settings\.steps: 6 -> 5"):
+        run(job_file, out)
+    assert not first.exists()
+
+
+def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(job_file: Path, tmp_path: Path):
+    text = job_file.read_text().replace("threshold = 0.3", 'speedup = 2.0\nprofile = "wan2.1-t2v-1.3b"')
+    job_file.write_text(text)
+    with pytest.raises(GalaxyDiTError, match=r"variants\.galaxydit: profile=.* does not belong to this model"):
+        run(job_file, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").finished() == set()
+
+
+def test_the_command_runs_tells_of_failures_and_makes_them_again(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    out, make = tmp_path / "run", work.make
+
+    def raise_on_half(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
+        if variant.name == "half":
+            raise RuntimeError("half is [bold]not[/bold] enough")
+        return make(pipe, variant, *args, **kwargs)
+
+    monkeypatch.setattr(work, "make", raise_on_half)
+    assert call("eval", "run", job_file, "--out", out) == 1
+    assert "4 done, 2 failed" in capsys.readouterr().out
+    assert call("eval", "status", out) == 0
+    shown = capsys.readouterr().out
+    assert "4 done, 2 failed, 0 remaining" in shown
+    assert "RuntimeError: half is [bold]not[/bold] enough" in shown
+    monkeypatch.setattr(work, "make", make)
+    assert call("eval", "run", job_file, "--out", out) == 1
+    assert call("eval", "run", job_file, "--out", out, "--retry-failed") == 0
+    assert "6 done, 0 failed" in capsys.readouterr().out
+
+
+def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    job_file.write_text(job_file.read_text().replace("steps = 6", "stebs = 6"))
+    assert call("eval", "run", job_file, "--out", tmp_path / "run") == 2
+    assert "stebs is not known: did you mean steps?" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert call("eval", "status", tmp_path) == 2
+    assert "holds no job.json" in capsys.readouterr().err
