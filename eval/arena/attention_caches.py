@@ -28,11 +28,16 @@ ADAPTER_HOOK = "galaxydit_arena_adapter"
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
     """1000 at the first step, falling evenly: the share of steps that is left, as a timestep."""
+    last: tuple[Any, float] = (None, 1000.0)
 
     def left() -> float:
-        timesteps = pipe.scheduler.timesteps
-        step = int((timesteps == pipe.current_timestep).nonzero()[0])
-        return 1000.0 * (1 - step / len(timesteps))
+        nonlocal last
+        timestep = pipe.current_timestep  # the same object throughout a step, in which every layer asks
+        if timestep is not last[0]:
+            timesteps = pipe.scheduler.timesteps
+            step = int((timesteps == timestep).nonzero()[0])
+            last = (timestep, 1000.0 * (1 - step / len(timesteps)))
+        return last[1]
 
     return left
 

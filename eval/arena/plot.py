@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.optimize import isotonic_regression
+
 from galaxydit.eval.arena.own import SHIPPED
 from galaxydit.eval.arena.run import Comparison
 from galaxydit.eval.arena.scores import Row
@@ -37,7 +40,7 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         _write_labels(axes, ends, colours)
     panels[0].set_ylabel("PSNR against the plain video, dB")
-    count = f"{len(comparison.plan.prompts)} prompts, {len(comparison.plan.seeds)} seeds"
+    count = f"{len(comparison.plan.jobs)} videos"
     figure.suptitle(f"{comparison.conditions['pipeline']}, {comparison.conditions['settings']['steps']} steps, {count}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
@@ -84,18 +87,13 @@ def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict
             fontsize=8.5,
             fontweight="bold" if name == SHIPPED else "normal",
             verticalalignment="center",
-            arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.5, "alpha": 0.6},
+            arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.5, "alpha": 0.6, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
 
 
 def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising heights moved as little as need be so that neighbours are `gap` apart, the topmost at most at 1."""
-    placed: list[float] = []
-    for height in heights:
-        placed.append(max(height, placed[-1] + gap) if placed else height)
-    ceiling = 1.0
-    for index in range(len(placed) - 1, -1, -1):
-        placed[index] = min(placed[index], ceiling)
-        ceiling = placed[index] - gap
-    return placed
+    """Rising heights in [0, 1] moved as little as need be (least squares) so that neighbours are `gap` apart."""
+    steps = gap * np.arange(len(heights))
+    free = isotonic_regression(np.asarray(heights) - steps).x
+    return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

@@ -18,7 +18,8 @@ from galaxydit.pipelines.settings import GenerationSettings
 logger = logging.getLogger(__name__)
 
 SCREENING_PROMPTS = 1
-TUNING_SEED = 50_000  # noise that scoring does not see
+TUNING_SEED = 50_000
+SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
 SPEEDUP_RANGE = (1.05, 10.0)
 
 Progress = Callable[[str, int, int], None]
@@ -29,7 +30,7 @@ class Plan:
     """What is compared.
 
     Attributes:
-        prompts: to score on; prompt i with seed s starts from the noise of s + i.
+        prompts: to score on; prompt i with seed s starts from the noise of 100,000 + s + i.
         seeds: to score with.
         calibration_prompts: none of them is scored: a profile may have been measured on any.
         speedups: wanted, by compute, each from 1.05 to 10.
@@ -65,7 +66,8 @@ class Plan:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Prompt by prompt, with all seeds each."""
-        return tuple(Job(prompt, seed + index) for index, prompt in enumerate(self.prompts) for seed in self.seeds)
+        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
+        return tuple(Job(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:

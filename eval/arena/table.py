@@ -112,5 +112,5 @@ def number(value: float | None, form: str) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rules = ["---", *("---:" for _ in headings[1:])]
+    rules = ["---" if heading.startswith(("method", "setting")) else "---:" for heading in headings]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))

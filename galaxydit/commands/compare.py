@@ -22,7 +22,7 @@ def compare(
     prompts: Annotated[
         str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
     ] = "32",
-    seeds: Annotated[str, typer.Option(help="With commas; prompt i starts from the noise of seed + i.")] = "0",
+    seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",
     speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
     methods: Annotated[str, typer.Option(help="Names with commas, or all; --list shows them.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for results, kept samples, tables, plot and videos.")] = Path(

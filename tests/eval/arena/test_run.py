@@ -194,8 +194,7 @@ def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, 
 
 
 def test_labels_are_moved_apart_and_stay_below_the_top():
-    placed = apart([0.1, 0.11, 0.99, 0.995], 0.05)
-    assert placed == pytest.approx([0.1, 0.15, 0.95, 1.0])
+    assert apart([0.1, 0.5, 0.52, 0.99, 0.995], 0.05) == pytest.approx([0.1, 0.485, 0.535, 0.95, 1.0])
 
 
 def test_controls_are_grey_and_others_have_colours_of_their_own():
