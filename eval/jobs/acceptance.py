@@ -110,9 +110,12 @@ def _run(path: Path, job: Job, folder: RunFolder, kills: int, draw: random.Rando
                 time.sleep(LOOK_EVERY)
             per_unit = (time.monotonic() - start) / max(1, len(finished))
             time.sleep(draw.uniform(0.0, 2 * min(per_unit, 10.0)))
-            ranks = psutil.Process(group.pid).children(recursive=True) if group.poll() is None else []
+            if group.poll() is not None:
+                break
+            ranks = psutil.Process(group.pid).children(recursive=True)
             if ranks and draw.random() < 0.5:
-                draw.choice(ranks).kill()
+                with suppress(psutil.NoSuchProcess):
+                    draw.choice(ranks).kill()
                 one += 1
             else:
                 _kill_all(group)

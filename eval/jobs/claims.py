@@ -49,21 +49,6 @@ class Claims:
             file.write(self._worker)
         return Claim(path, self._path(unit_id, generation + 2), self.expiry / HEARTBEATS)
 
-    def live(self) -> dict[str, str]:
-        """Unit ids on which somebody works, with the worker."""
-        newest: dict[str, int] = {}
-        for path in self.folder.iterdir():
-            unit_id, _, generation = path.name.rpartition(".")
-            if unit_id and generation.isdecimal():
-                newest[unit_id] = max(int(generation), newest.get(unit_id, 0))
-        found = {}
-        for unit_id, generation in newest.items():
-            path = self._path(unit_id, generation)
-            mtime = _mtime(path)
-            if mtime is not None and self._now() - mtime < self.expiry:
-                found[unit_id] = path.read_text(encoding="utf-8")
-        return found
-
     def forget(self, unit_id: str) -> None:
         """Remove the claims of a unit that has its record, the newest first."""
         for generation in range(self._newest(unit_id)[0], -1, -1):
@@ -85,12 +70,11 @@ class Claims:
 
     def _now(self) -> float:
         """The file system's own time, seconds."""
-        self._clock.write_bytes(b"")
-        os.utime(self._clock)
-        mtime = _mtime(self._clock)
-        if mtime is None:
-            raise OSError(f"{self._clock} vanished; do not empty the folder of a run at work")
-        return mtime
+        while True:
+            self._clock.touch()
+            mtime = _mtime(self._clock)
+            if mtime is not None:  # else another worker has just tidied up
+                return mtime
 
 
 class Claim:

@@ -1,5 +1,6 @@
 """Files that are whole or not there: written elsewhere on the same file system, flushed to the disk, then renamed."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def move_durably(scratch: Path, target: Path) -> None:
     _flush(scratch)
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(scratch, target)
-    _flush(target.parent)
+    _flush_folder(target.parent)
 
 
 def create_durably(text: str, scratch: Path, target: Path) -> bool:
@@ -28,8 +29,16 @@ def create_durably(text: str, scratch: Path, target: Path) -> bool:
         return False
     finally:
         scratch.unlink()
-    _flush(target.parent)
+    _flush_folder(target.parent)
     return True
+
+
+def _flush_folder(path: Path) -> None:
+    try:
+        _flush(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems flush no folders
+            raise
 
 
 def _flush(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -171,6 +172,9 @@ class Progress:
         return render(self._counted, self._doing)
 
     def _count(self) -> Tally:
-        for unit_id in self._folder.finished() - set(self._records):
-            self._records[unit_id] = read_record(self._folder.record(unit_id))
-        return tally(self._records.values(), self._total, self._since)
+        finished = self._folder.finished()
+        for unit_id in finished - set(self._records):
+            with suppress(FileNotFoundError):  # a failed unit, to be made again
+                self._records[unit_id] = read_record(self._folder.record(unit_id))
+        found = (record for unit_id, record in self._records.items() if unit_id in finished)
+        return tally(found, self._total, self._since)

@@ -72,7 +72,7 @@ def bind_model(folder: RunFolder, pipe: "DiffusionPipeline", settings: "Generati
     before = _bind(folder, folder.model, found)
     if before is None:
         return
-    lines = differences(_round(before), _round(found))
+    lines = differences(before, _with_known_weights(_plain(found), before))
     if lines:
         raise GalaxyDiTError(
             f"{folder.root} was begun with another model or other settings. Changed: {'; '.join(lines)}. Take a new "
@@ -119,9 +119,13 @@ def _plain(data: Any) -> Any:
     return json.loads(json.dumps(data))
 
 
-def _round(data: Any) -> Any:
-    """Projections in units of what counts as the same."""
-    plain = _plain(data)
-    for transformer in plain["transformers"].values():
-        transformer["weights"] = [round(value / SAME_WEIGHTS) for value in transformer["weights"]]
-    return plain
+def _with_known_weights(found: Any, before: Any) -> Any:
+    """`found`, with the projections that were written down before where they differ by rounding alone."""
+    for name, transformer in found["transformers"].items():
+        known = before.get("transformers", {}).get(name, {}).get("weights", [])
+        close = len(known) == len(transformer["weights"]) and all(
+            abs(a - b) <= SAME_WEIGHTS for a, b in zip(known, transformer["weights"], strict=True)
+        )
+        if close:
+            transformer["weights"] = known
+    return found

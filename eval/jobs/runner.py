@@ -204,11 +204,13 @@ class Worker:
             self.folder.baseline_frames(baseline_of(unit).id).unlink(missing_ok=True)
 
     def _tidy(self) -> None:
-        """What killed workers have left."""
-        for kind in (self.folder.scratch, self.folder.frames, self.folder.claims):
+        """Remove what killed workers have left. A file in scratch is that of a worker which is just joining."""
+        for path in self.folder.scratch.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+        for kind in (self.folder.frames, self.folder.claims):
             for path in kind.iterdir() if kind.is_dir() else ():
-                with suppress(OSError):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def _calibrations(

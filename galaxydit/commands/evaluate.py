@@ -2,6 +2,8 @@
 one and a line at the end.
 """
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,9 +30,6 @@ def run(
     from galaxydit.eval.jobs.jobfile import read_job
 
     read = read_job(job)
-    import signal
-    import sys
-
     import diffusers
     import transformers
     from accelerate import PartialState
