@@ -75,10 +75,6 @@ class Job:
         first = self.seed + prompt_index * self.samples
         return tuple(range(first, first + self.samples))
 
-    def variant(self, name: str) -> Variant:
-        """The variant of this name."""
-        return next(variant for variant in self.variants if variant.name == name)
-
 
 def baseline_of(unit: Unit) -> Unit:
     """The unit that this one is compared with."""

@@ -149,7 +149,7 @@ class Workshop:
 
     def _record(self, unit: Unit, **fields: Any) -> Record:
         variant = self._variants[unit.variant]
-        empty = {
+        empty: dict[str, Any] = {
             "traceback": None,
             "video": None,
             "video_sha256": None,
