@@ -17,7 +17,7 @@ from galaxydit.eval.report.previews import playable
 from galaxydit.eval.report.run import Run
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
-SCRIPTS = ("base", "sorting", "summary", "plot", "player", "filters", "prompts", "main")
+SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")
 EMBEDDED = "The videos are inside this page."
 LINKED = "The videos are files in folders beside this page: keep them together."
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from galaxydit.eval.jobs.record import BASELINE, Record
 from galaxydit.eval.metrics import METRICS
+from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.run import Run
 from galaxydit.eval.report.summary import COST_FIGURES, Figure, values_of
 
@@ -26,6 +27,7 @@ def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, 
         "variants": _variants(run),
         "rows": _rows(run, sources),
         "skipped": _skipped(run),
+        "benchmarks": benchmark_tables(run),
     }
 
 
@@ -128,6 +130,11 @@ def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
         row["units"].append(_unit(run, record, sources.get(record.unit)))
         if record.shape is not None and record.settings is not None:
             row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
+    for row in rows.values():
+        there = {unit["variant"] for unit in row["units"]}
+        lacking = [index for index in range(len(run.variants)) if index not in there]
+        row["units"] += [{"variant": index, "values": {}, "absent": "not made yet"} for index in lacking]
+        row["units"].sort(key=lambda unit: unit["variant"])
     return list(rows.values())
 
 

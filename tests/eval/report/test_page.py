@@ -18,6 +18,8 @@ from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
 from galaxydit.eval.report.run import read_run
+from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, results_path, to_json
+from galaxydit.eval.vbench.score import Drop
 from galaxydit.pipelines.video import load_video
 
 ASSETS = Path(page.__file__).parent / "assets"
@@ -29,13 +31,18 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.is_open = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs), ""))
+        self.is_open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_open = False
 
     def handle_data(self, data: str) -> None:
-        if self.elements:
+        if self.is_open:
             tag, attributes, text = self.elements[-1]
             self.elements[-1] = (tag, attributes, text + data)
 
@@ -140,7 +147,6 @@ def test_a_record_cannot_bring_a_file_from_elsewhere_into_the_page(run_of: Calla
     secret = root.parent / "secret.mp4"
     secret.write_text("secret")
     path = next((root / "units").iterdir())
-    path.write_text(path.read_text().replace('"video": "videos/', '"video": "../secret.mp4'))
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"video": "../secret.mp4"}))
     with pytest.raises(GalaxyDiTError, match=r"video='\.\./secret\.mp4', allowed are files in"):
@@ -156,13 +162,13 @@ def test_failed_missing_and_deleted_are_said_and_shown(
         return record
 
     root = run_of(["a", "b"], change)
-    next((root / "videos" / "baseline").iterdir()).unlink()
+    min((root / "videos" / "baseline").iterdir()).unlink()
     data = build(root).data
     assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet"]
     units = data["rows"][0]["units"]
     assert units[3]["failed"].endswith("<script>alert(1)</script>")
     assert units[0]["absent"] == "the video's file is gone"
-    assert len(data["rows"][1]["units"]) == 3
+    assert data["rows"][1]["units"][3] == {"variant": 3, "values": {}, "absent": "not made yet"}
     assert (data["variants"][3]["failed"], data["variants"][3]["missing"]) == (1, 1)
     assert ["videos", "6 of 8"] in data["facts"]
 
@@ -174,6 +180,32 @@ def test_seconds_of_several_devices_are_warned_of(run_of: Callable[..., Path]) -
 
 def test_what_was_not_measured_is_said_with_its_reason(run_of: Callable[..., Path]) -> None:
     assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: the video is 64x64, allowed are sides from 176 pixels"]
+
+
+def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_lack(
+    run_of: Callable[..., Path],
+) -> None:
+    root = run_of(["a"], variants={"baseline": 1.0, "fast": 2.0})
+    assert build(root).data["benchmarks"] == []
+    flicker = DimensionScore(0.97, 92.0, "custom_input", False, {}, None)
+    slower = replace(flicker, score=0.96, points=89.0, drop=Drop(3.0, 1.0, 5.0, 1))
+    missing = ("scene", "color", "motion_smoothness", "dynamic_degree", "aesthetic_quality")
+    variants = {
+        "baseline": VariantScores({"temporal_flickering": flicker}, {}, None, missing),
+        "fast": VariantScores({"temporal_flickering": slower}, {}, None, missing),
+    }
+    path = results_path(root, "vbench")
+    path.parent.mkdir()
+    path.write_text(to_json(Results(1, "vbench", "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
+    (table,) = build(root).data["benchmarks"]
+    assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench", ["temporal flickering"])
+    assert table["rows"][0]["cells"] == [
+        {"points": 92.0, "isPartial": True},
+        {"points": 89.0, "isPartial": True, "drop": 3.0, "low": 1.0, "high": 5.0},
+    ]
+    notes = " ".join(table["notes"])
+    for text in ("dynamic_degree and 1 more", "2 pairs of prompt and seed left out", "fast/scene: no <weights>"):
+        assert text in notes
 
 
 def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
