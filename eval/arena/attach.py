@@ -1,7 +1,8 @@
 """What attaching the methods of others takes: leaving no trace, and seeing what their hooks keep."""
 
+import ast
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from diffusers import DiffusionPipeline
 from torch import nn
 
 import galaxydit
+from galaxydit import reuse
 
 REGISTRY = "_diffusers_hook"  # diffusers makes one wherever it looks; an empty one does nothing
 
@@ -67,10 +69,24 @@ def collect_tensors(value: Any, kept: dict[int, int]) -> None:
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
-    """SHA-256 of the plugin's source: results of methods that run on it are void once it changes."""
+    """SHA-256 of the plugin's code: results of methods that run on it are void once it changes."""
+    return code_identity(sorted(Path(galaxydit.__file__).parent.glob("*.py")))
+
+
+def prediction_identity(pipe: DiffusionPipeline) -> str:
+    """SHA-256 of the plugin's predictions: with a fixed schedule, nothing else of it has a say in the video."""
+    return code_identity([Path(reuse.__file__)])
+
+
+def code_identity(paths: Sequence[Path]) -> str:
+    """SHA-256 of Python files, comments and docstrings left out."""
     digest = hashlib.sha256()
-    for path in sorted(Path(galaxydit.__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                del node.body[0]
+        digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 
 import galaxydit
 from galaxydit import Config
-from galaxydit.eval.arena.attach import core_identity
+from galaxydit.eval.arena.attach import prediction_identity
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -60,7 +60,7 @@ def _uniform(order: int) -> Method:
         source="control",
         settings=lambda steps: [{"steps": steps, "full_steps": count} for count in full_step_counts(steps)],
         attach=attach,
-        identity=core_identity,
+        identity=prediction_identity,
     )
 
 

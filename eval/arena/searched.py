@@ -20,7 +20,7 @@ from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import best_schedule
 from galaxydit.calibration.store import Store, hash_of
 from galaxydit.calibration.verify import HIGHEST_PSNR
-from galaxydit.eval.arena.attach import core_identity
+from galaxydit.eval.arena.attach import prediction_identity
 from galaxydit.eval.arena.bench import conditions
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
@@ -136,7 +136,7 @@ def searched_methods(
         counts = counts_around(steps, speedups)
         chosen = prompts[:SEARCH_PROMPTS]
         plain = [generate(pipe, prompt, settings, seed + index).frames for index, prompt in enumerate(chosen)]
-        store = Store(kept, [conditions(pipe, settings), core_identity(pipe), seed]) if kept is not None else None
+        store = Store(kept, [conditions(pipe, settings), prediction_identity(pipe), seed]) if kept is not None else None
 
         def score(schedule: Schedule, index: int) -> float:
             name = hash_of([schedule, chosen[index]])[:24]
@@ -159,7 +159,7 @@ def searched_methods(
         return lambda steps: [{"full_steps": count} for count in counts(steps)]
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return json.dumps([core_identity(pipe), list(speedups), generations])
+        return json.dumps([prediction_identity(pipe), list(speedups), generations])
 
     source = "control"
     return (
