@@ -4,14 +4,22 @@ Each file is one method: its decision rule on plain numbers, its calibration whe
 touches tensors while generating is in `attachment.py`, for all of them. Nothing is copied from the authors' code.
 """
 
+from dataclasses import replace
+from pathlib import Path
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.eval.arena.attach import code_identity
 from galaxydit.eval.arena.method import Method
 from galaxydit.eval.arena.policies import dicache, easycache, ertacache, profiling_dit, ra_cfgcache, teacache
 
-METHODS: tuple[Method, ...] = (
-    teacache.METHOD,
-    easycache.METHOD,
-    dicache.METHOD,
-    ertacache.METHOD,
-    profiling_dit.METHOD,
-    ra_cfgcache.METHOD,
+
+def source_identity(pipe: DiffusionPipeline) -> str:
+    """The policies' source: their results are void once it changes."""
+    return code_identity(sorted(Path(__file__).parent.glob("*.py")))
+
+
+METHODS: tuple[Method, ...] = tuple(
+    replace(module.METHOD, identity=source_identity)
+    for module in (teacache, easycache, dicache, ertacache, profiling_dit, ra_cfgcache)
 )

@@ -211,7 +211,8 @@ class Policy:
         """Remember a full step's output, and how much it has moved with the latent."""
         state = call.state
         before = state.full.get(call.branch)
-        if self.signal == "latent" and before is not None and not (self.joint and len(state.seen) > 1):
+        decides = not self.joint or len(state.seen) == 1
+        if self.signal == "latent" and before is not None and decides:
             moved = mean_size(call.latent - before.latent)
             state.slopes[call.branch] = mean_size(output - before.output) / max(moved, 1e-12)
         state.full[call.branch] = Full(call.latent, output)

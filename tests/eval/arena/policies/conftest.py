@@ -1,6 +1,6 @@
 """One tiny pipeline with random weights, and what is asked of every policy on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -58,7 +58,7 @@ class BlockCounter:
 
 
 @pytest.fixture
-def blocks_run(tiny_wan_pipeline: WanPipeline) -> list[list[int]]:
+def blocks_run(tiny_wan_pipeline: WanPipeline) -> Iterator[list[list[int]]]:
     """Fills up while the pipeline runs: the blocks that really ran, for each transformer call."""
     counter = BlockCounter(tiny_wan_pipeline)
     yield counter.calls

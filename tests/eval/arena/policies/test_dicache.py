@@ -11,11 +11,11 @@ from galaxydit.eval.arena.policies.dicache import probed_change, settings
 from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen
 
 
-class ReuseThird:
-    """Reuses step 2 alone."""
+class ReuseFourth:
+    """Reuses step 3 alone."""
 
     def decide(self, seen: Seen) -> bool:
-        return seen.step == 2
+        return seen.step == 3
 
 
 def test_changes_of_the_probe_add_up_until_the_threshold() -> None:
@@ -35,13 +35,13 @@ def test_a_reused_step_runs_the_first_block_and_aligns_the_last_two_residuals(
         blocks[0].register_forward_hook(lambda _, args, output: probes.append(output)),
         blocks[-1].register_forward_hook(lambda _, args, output: out.append(output)),
     ]
-    with under_policy(tiny_wan_pipeline, ReuseThird, signal="first_block", joint=False, aligned=True):
-        latents(num_inference_steps=3)
+    with under_policy(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False, aligned=True):
+        latents(num_inference_steps=4)
     for hook in hooks:
         hook.remove()
-    assert blocks_run == [[0, 1, 2]] * 4 + [[0]] * 2
+    assert blocks_run == [[0, 1, 2]] * 6 + [[0]] * 2
     for branch in (0, 1):
-        older, newer, now = (branch, 2 + branch, 4 + branch)
+        older, newer, now = (2 + branch, 4 + branch, 6 + branch)
         residual = [out[i] - into[i] for i in (older, newer)]
         probe = [probes[i] - into[i] for i in (older, newer, now)]
         share = float((probe[2] - probe[0]).abs().mean() / (probe[1] - probe[0]).abs().mean())
