@@ -63,7 +63,10 @@ def write_parquet(run: Run, path: Path) -> Path:
     Raises GalaxyDiTError if pyarrow is not installed.
     """
     if find_spec("pyarrow") is None:
-        raise GalaxyDiTError(f"{path.name} needs pyarrow, which is not installed: pip install 'galaxydit[report]'")
+        raise GalaxyDiTError(
+            f"{path.name} needs pyarrow, which is not installed: pip install 'galaxydit[report]', or leave the file "
+            "out with --no-parquet"
+        )
     import pyarrow
     from pyarrow import parquet
 

@@ -26,7 +26,7 @@ function applyFilters(rows) {
   const onlyFailed = byId("filter-failed").checked;
   let count = 0;
   for (const row of rows) {
-    const value = rowValue(row, figure);
+    const value = rank(row, figure);
     const isWorse = Number.isNaN(limit) || (figure.higherIsBetter ? value < limit : value > limit);
     const fits = row.prompt.toLocaleLowerCase().includes(text) && isWorse && (!onlyFailed || hasFailed(row));
     row.element.hidden = !fits;

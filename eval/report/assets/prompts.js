@@ -13,7 +13,7 @@ function buildPrompts() {
       note: figure.higherIsBetter ? "lowest" : "highest",
       // The worst first, since that is what there is to look at.
       ascending: figure.higherIsBetter,
-      value: (row) => (hasFailed(row) ? orWorst(undefined, figure) : orWorst(rowValue(row, figure), figure)),
+      value: (row) => rank(row, figure),
     })),
   ];
   const rows = data.rows.map((row) => buildRow(row, columns.length));
@@ -48,6 +48,8 @@ function rowValue(row, figure) {
   const variants = units.filter((unit) => !data.variants[unit.variant].isBaseline);
   return worstOf((variants.length ? variants : units).map((unit) => unit.values[figure.key]), figure);
 }
+
+const rank = (row, figure) => orWorst(hasFailed(row) ? undefined : rowValue(row, figure), figure);
 
 const hasFailed = (row) => row.units.some((unit) => unit.failed && shown.has(unit.variant));
 
