@@ -21,7 +21,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 JOB = """
 model = "tiny-wan"
 dtype = "float32"
-steps = 6
+steps = 10
 guidance = 3.0
 height = 32
 width = 32
@@ -37,7 +37,7 @@ threshold = 0.3
 
 [variants.half]
 method = "fewer-steps"
-steps = 3
+steps = 5
 """
 
 

@@ -52,10 +52,10 @@ def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_fi
 
     pipe = load_pipeline(job_file.parent / "tiny-wan", dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
-    settings = GenerationSettings(32, 32, 5, steps=6, guidance_scale=3.0, fps=8.0)
+    settings = GenerationSettings(32, 32, 5, steps=10, guidance_scale=3.0, fps=8.0)
     job = read_job(job_file)
     plain = generate(pipe, job.prompts[1], settings, seed=1).frames
-    fewer = generate(pipe, job.prompts[1], GenerationSettings(**{**vars(settings), "steps": 3}), seed=1).frames
+    fewer = generate(pipe, job.prompts[1], GenerationSettings(**{**vars(settings), "steps": 5}), seed=1).frames
     baseline, half, fast = (records[1, name] for name in ("baseline", "half", "galaxydit"))
     assert baseline.frames_sha256 == hash_frames(plain)
     assert half.frames_sha256 == hash_frames(fewer)
@@ -65,7 +65,7 @@ def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_fi
     assert "baseline" in baseline.skipped["psnr"]
     assert (baseline.compute_fraction, half.compute_fraction) == (1.0, 0.5)
     assert fast.compute_fraction == fast.report["compute_fraction"] < 1
-    assert half.settings["steps"] == 3
+    assert half.settings["steps"] == 5
     assert 0 < half.denoise_seconds < half.end_to_end_seconds
     np.testing.assert_array_equal(load_video(out / half.video), to_uint8(fewer))
     assert hashlib.sha256((out / half.video).read_bytes()).hexdigest() == half.video_sha256
@@ -75,7 +75,7 @@ def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_fi
 
 def test_every_variant_starts_from_the_same_noise(job_file: Path, tmp_path: Path):
     """Reusing nothing, or taking all the steps, is the baseline bit for bit."""
-    text = job_file.read_text().replace("threshold = 0.3", "threshold = 0.0").replace("steps = 3", "steps = 6")
+    text = job_file.read_text().replace("threshold = 0.3", "threshold = 0.0").replace("steps = 5", "steps = 10")
     job_file.write_text(text)
     records = run(job_file, tmp_path / "run")
     for prompt in (0, 1):
@@ -89,8 +89,8 @@ def test_methods_of_the_arena_are_counted_and_calibrated_once(job_file: Path, tm
 [calibration]
 texts = ["a green square orbits over a plain background"]
 [variants.uniform-skip-order-0]
-steps = 6
-full_steps = 3
+steps = 10
+full_steps = 5
 [variants.galaxydit-paper]
 threshold = 0.0
 """
@@ -116,9 +116,9 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
     tiny_wan_pipeline.save_pretrained(job_file.parent / "tiny-wan")
     with pytest.raises(GalaxyDiTError, match=r"begun with another model.*transformers\.transformer\.weights"):
         run(job_file, out)
-    job_file.write_text(job_file.read_text().replace("steps = 6", "steps = 5"))
+    job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
     monkeypatch.setattr(runner, "load_pipeline", lambda *_, **__: pytest.fail("it must be refused earlier"))
-    with pytest.raises(GalaxyDiTError, match=r"belongs to another job\. Changed: settings\.steps: 6 -> 5"):
+    with pytest.raises(GalaxyDiTError, match=r"belongs to another job\. Changed: settings\.steps: 10 -> 9"):
         run(job_file, out)
     assert not first.exists()
 
@@ -155,7 +155,7 @@ def test_the_command_runs_tells_of_failures_and_makes_them_again(
 
 
 def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
-    job_file.write_text(job_file.read_text().replace("steps = 6", "stebs = 6"))
+    job_file.write_text(job_file.read_text().replace("steps = 10", "stebs = 10"))
     assert call("eval", "run", job_file, "--out", tmp_path / "run") == 2
     assert "stebs is not known: did you mean steps?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
