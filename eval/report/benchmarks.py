@@ -18,7 +18,7 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
 
 def _table(run: Run, benchmark: Benchmark, results: Results) -> dict[str, Any]:
     scores = [results.variants.get(name) for name in run.variants]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name.replace("_", " "), "cells": cells}
         for name in benchmark.dimensions
         if any(cells := [_cell(each.dimensions.get(name)) if each else None for each in scores])
