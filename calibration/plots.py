@@ -48,8 +48,8 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
         for lag in LAGS:
             x = np.concatenate([r.accumulated(row.proxy, lag) for r in calibration.recordings])
             y = np.concatenate([r.guided_change(lag) for r in calibration.recordings])
-            shade = 0.35 + 0.6 * (lag - 1) / (len(LAGS) - 1)
-            axes.plot(x, y, ".", ms=3, color=(0.1, 0.3 * shade, shade), alpha=0.5, label=f"{lag} steps")
+            colour = _ramp((lag - 1) / (len(LAGS) - 1))
+            axes.plot(x, y, ".", ms=3, color=colour, alpha=0.5, label=f"{lag} step{'s' if lag > 1 else ''}")
         axes.set_xlabel(f"{row.proxy.replace('_', ' ')}: summed distance")
         axes.set_title(f"{'best' if place == 0 else 'worst'}, rho {row.rho:.2f}")
         if place == 0:
@@ -66,8 +66,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
     curves = profile.error_map.curves
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
-        shade = place / max(1, len(curves) - 1)
-        colour = (0.85 * shade + 0.1, 0.35, 0.85 - 0.75 * shade)
+        colour = _ramp(place / max(1, len(curves) - 1))
         axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
         axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
     axes.set_xlabel(f"{profile.proxy.replace('_', ' ')}: distance since the last full step")
@@ -136,6 +135,11 @@ FIGURES: Mapping[str, Callable[[Calibration, Figure], None]] = MappingProxyType(
         "budget": draw_budget,
     }
 )
+
+
+def _ramp(share: float) -> tuple[float, float, float]:
+    """From blue at 0 to orange at 1."""
+    return 0.85 * share + 0.1, 0.35, 0.85 - 0.75 * share
 
 
 def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:

@@ -12,9 +12,10 @@ from galaxydit.calibration.procedure import Calibration
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:56rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}
-table{border-collapse:collapse;font-size:.9rem;display:block;overflow-x:auto}
+table{border-collapse:collapse;font-size:.9rem;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}
 td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}
+th{white-space:normal;vertical-align:bottom}
+td:first-child,th:first-child,:first-child+td:last-child,:first-child+th:last-child{text-align:left}
 img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
 .note{background:#fff6e5;padding:.6rem 1rem;border-left:4px solid #d9731a}
 """
@@ -45,7 +46,7 @@ def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
         f"{_off_target(calibration)}"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain video "
-        f"from the same noise, mean of {_unseen(calibration)} unseen prompts.</p>"
+        f"from the same noise, the mean over unseen prompts ({_unseen(calibration)}).</p>"
         f"{_targets(calibration)}<h2>Figures</h2>{figures}"
         f"<h2>Ranking</h2>{_ranking(calibration)}"
         f"<h2>Settings</h2>{_settings(calibration)}"
