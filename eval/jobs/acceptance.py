@@ -71,8 +71,8 @@ def main(
         endings.append(_run(job, read, folder, count, random.Random(seed), expiry))
     equal = same_videos(*folders)
     table = Table(box=SIMPLE_HEAD)
-    for heading in ("", "seconds", "one rank killed", "all killed", "units", "records", "done", "equal frames"):
-        table.add_column(heading, justify="right")
+    for heading in ("", "seconds", "one rank\nkilled", "all\nkilled", "units", "records", "done", "equal\nframes"):
+        table.add_column(heading, justify="right", no_wrap=True)
     wanted, complete = {unit.id for unit in read.units()}, True
     for folder, ending in zip(folders, endings, strict=True):
         records = folder.records()

@@ -43,7 +43,8 @@ def run(
     outcome = run_job(read, job.read_text(encoding="utf-8"), out, expiry=expiry, retry_failed=retry_failed)
     state = PartialState()
     if state.is_main_process:
-        Console().print(f"{out}: {outcome.done} done, {outcome.failed} failed", highlight=False, markup=False)
+        summary = f"{out}: {outcome.done} done, {outcome.failed} failed"
+        Console().print(summary, highlight=False, markup=False, soft_wrap=True)
     state.destroy_process_group()
     if outcome.failed and state.is_main_process:
         raise typer.Exit(1)
