@@ -106,7 +106,7 @@ def _run(path: Path, job: Job, folder: RunFolder, kills: int, draw: random.Rando
     group = _launch(path, folder, expiry)
     try:
         for number in range(kills):
-            while len(finished := folder.finished()) < total * number / kills and group.poll() is None:
+            while len(finished := folder.finished()) < total * (number + 1) / (kills + 1) and group.poll() is None:
                 time.sleep(LOOK_EVERY)
             per_unit = (time.monotonic() - start) / max(1, len(finished))
             time.sleep(draw.uniform(0.0, 2 * min(per_unit, 10.0)))
