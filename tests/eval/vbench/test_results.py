@@ -17,7 +17,7 @@ def written(tmp_path, content):
 
 
 def videos(**values):
-    return [{"video_path": f"/work/videos/{name}-0.mp4", "video_results": value} for name, value in values.items()]
+    return [{"video_path": f"/data/videos/{name}-0.mp4", "video_results": value} for name, value in values.items()]
 
 
 def test_the_score_and_those_of_single_videos_are_read_by_unit(tmp_path):
