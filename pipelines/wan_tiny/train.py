@@ -64,10 +64,10 @@ def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqd
             bar.update()
 
 
-def clips_as_tensor(indices: range) -> Tensor:
-    """Clips `(batch, 3, frames, height, width)` in [-1, 1]."""
-    frames = np.stack([world.draw_clip(index, CLIP_SEED)[1] for index in indices])
-    return torch.from_numpy(frames).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
+def draw_clips(indices: range) -> tuple[list[str], Tensor]:
+    """Captions, and clips `(batch, 3, frames, height, width)` in [-1, 1]."""
+    captions, frames = zip(*(world.draw_clip(index, CLIP_SEED) for index in indices), strict=True)
+    return list(captions), torch.from_numpy(np.stack(frames)).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
 
 
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
@@ -78,7 +78,7 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
     """
     if step >= steps * 2 / 3:
         whole = max(1, batch // 4)
-        return clips_as_tensor(range(step * whole, (step + 1) * whole))
+        return draw_clips(range(step * whole, (step + 1) * whole))[1]
     rng = np.random.default_rng([CLIP_SEED, step, 1])
     crops = []
     for index in range(step * batch // 2, step * batch // 2 + (batch + 1) // 2):
@@ -147,14 +147,12 @@ def encode_clips(work: Path, clips: int, batch: int) -> None:
         path = folder / f"{start:06d}.safetensors"
         if path.exists():
             continue
-        latents = [
-            vae.encode(clips_as_tensor(range(index, index + batch))).latent_dist.mode().half()
-            for index in range(start, start + SHARD_CLIPS, batch)
-        ]
-        captions = [
-            world.draw_scene(np.random.default_rng([CLIP_SEED, index, 0])).caption
-            for index in range(start, start + SHARD_CLIPS)
-        ]
+        captions: list[str] = []
+        latents = []
+        for index in range(start, start + SHARD_CLIPS, batch):
+            names, clips_shown = draw_clips(range(index, index + batch))
+            captions += names
+            latents.append(vae.encode(clips_shown).latent_dist.mode().half())
         tokens = tokenizer(captions, padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
         save_file({"latents": torch.cat(latents), "tokens": tokens}, path.with_suffix(".tmp"))
         os.replace(path.with_suffix(".tmp"), path)

@@ -36,6 +36,9 @@ BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 HEIGHT, WIDTH, FRAMES = 64, 64, 17
 EDGE = 2.0  # pixels over which an outline fades
 HELD_OUT_SHARE = 8
+KINDS = ("one", "two", "occlusion", "three")
+PROMPT_SHARES = (0.65, 0.2, 0.1, 0.05)  # of the kinds of scene among prompts
+TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # training shows more of what is hard: several objects at once
 MAX_OBJECTS = 3
 
 Array = NDArray[np.float32]
@@ -109,10 +112,13 @@ def is_held_out(caption: str) -> bool:
     return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % HELD_OUT_SHARE == 0
 
 
-def draw_scene(rng: np.random.Generator, *, held_out: bool = False) -> Scene:
-    """A random scene whose caption belongs to the training captions, or to the held-out ones."""
+def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tuple[float, ...] = PROMPT_SHARES) -> Scene:
+    """A random scene whose caption belongs to the training captions, or to the held-out ones.
+
+    `shares` are the probabilities of the `KINDS` of scene; they sum to 1.
+    """
     while True:
-        kind = rng.choice(["one", "two", "occlusion", "three"], p=[0.65, 0.2, 0.1, 0.05])
+        kind = rng.choice(KINDS, p=shares)
         count = {"one": 1, "two": 2, "occlusion": 2, "three": 3}[str(kind)]
         colours = rng.permutation(list(COLOURS))[:count]
         objects = [Clause(str(colour), str(rng.choice(SHAPES)), str(rng.choice(MOTIONS))) for colour in colours]
@@ -223,7 +229,10 @@ def _draw_object(video: Array, clause: Clause, path: Array, xs: Array, ys: Array
 
 
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
-    """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine."""
+    """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine.
+
+    Training clips show the kinds of scene in `TRAINING_SHARES`, held-out ones as prompts do.
+    """
     rng = np.random.default_rng([seed, index, int(held_out)])
-    scene = draw_scene(rng, held_out=held_out)
+    scene = draw_scene(rng, held_out=held_out, shares=PROMPT_SHARES if held_out else TRAINING_SHARES)
     return scene.caption, render(scene, rng)
