@@ -1,13 +1,9 @@
 """Every method of the arena, and the choice among them by name."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from diffusers import DiffusionPipeline
-
 from galaxydit.eval.arena import attention_caches, cache_dit_methods, diffusers_caches, own, plain_methods, policies
-from galaxydit.eval.arena.attach import code_identity
 from galaxydit.eval.arena.method import Method
 from galaxydit.eval.arena.searched import GENERATIONS, searched_methods
 
@@ -27,13 +23,9 @@ def every_method(
         *diffusers_caches.METHODS,
         *attention_caches.METHODS,
         *cache_dit_methods.METHODS,
-        *(replace(policy, identity=policy.identity or _policies_identity) for policy in policies.METHODS),
+        *policies.METHODS,
         *own.METHODS,
     )
-
-
-def _policies_identity(pipe: DiffusionPipeline) -> str:
-    return code_identity(sorted(Path(policies.__file__).parent.glob("*.py")))
 
 
 def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Method, ...]:
