@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.options import Model, Revision
+from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
     from galaxydit.calibration.analyze import Stability
@@ -21,11 +21,11 @@ def calibrate(
     prompts: Annotated[Path, typer.Option(help="A text file, one prompt a line; the last ones are for verification.")],
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
-    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
-    guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
-    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
+    height: Height = None,
+    width: Width = None,
+    frames: Frames = None,
     seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
     verify: Annotated[int, typer.Option(min=1, help="Prompts kept for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
@@ -38,8 +38,6 @@ def calibrate(
     """Measure a profile for `accelerate`. Started again after a kill, it goes on where it was."""
     if out.suffix != ".json":
         raise typer.BadParameter(f"is {out}, allowed are files ending in .json", param_hint="--out")
-    from dataclasses import replace
-
     import diffusers
     import transformers
     from accelerate import PartialState
@@ -47,23 +45,13 @@ def calibrate(
     from galaxydit.calibration.procedure import read_prompts, run_calibration
     from galaxydit.commands.progress import StageProgress
     from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.settings import recommended_settings
 
     texts = read_prompts(prompts)
     diffusers.logging.disable_progress_bar()
     transformers.logging.disable_progress_bar()
     pipe = load_pipeline(model, revision=revision)
     pipe.set_progress_bar_config(disable=True)
-    given: dict[str, Any] = {
-        "steps": steps,
-        "guidance_scale": guidance,
-        "height": height,
-        "width": width,
-        "num_frames": frames,
-    }
-    settings = replace(
-        recommended_settings(pipe), **{name: value for name, value in given.items() if value is not None}
-    )
+    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     folder = resume_dir or out.with_suffix(".parts")
     stability: Sequence[Stability] = ()
     with StageProgress() as progress:

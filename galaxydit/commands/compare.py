@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.options import Model, Revision
+from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
     from galaxydit.eval.arena.run import Comparison
@@ -33,19 +33,17 @@ def compare(
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
     search_generations: Annotated[int, typer.Option(min=1, help="What the searched schedule may spend.")] = 800,
-    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
-    guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
-    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
+    height: Height = None,
+    width: Width = None,
+    frames: Frames = None,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     revision: Revision = None,
 ) -> None:
     """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
     wanted = _numbers(speedups, "--speedups", float)
     noise = _numbers(seeds, "--seeds", int)
-    from dataclasses import replace
-
     import diffusers
     import transformers
 
@@ -58,7 +56,6 @@ def compare(
     from galaxydit.eval.arena.table import markdown
     from galaxydit.eval.arena.videos import save_videos
     from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.settings import recommended_settings
 
     console = Console()
     known = every_method(wanted, search_generations, out / "search")
@@ -81,16 +78,7 @@ def compare(
     transformers.logging.disable_progress_bar()
     pipe = load_pipeline(model, revision=revision)
     pipe.set_progress_bar_config(disable=True)
-    given: dict[str, Any] = {
-        "steps": steps,
-        "guidance_scale": guidance,
-        "height": height,
-        "width": width,
-        "num_frames": frames,
-    }
-    settings = replace(
-        recommended_settings(pipe), **{name: value for name, value in given.items() if value is not None}
-    )
+    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     with StageProgress() as progress:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")

@@ -6,7 +6,21 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from galaxydit.commands.options import MaxError, Model, ProfileName, Revision, Seed, Speedup, Threshold
+from galaxydit.commands.options import (
+    Frames,
+    Guidance,
+    Height,
+    MaxError,
+    Model,
+    ProfileName,
+    Revision,
+    Seed,
+    Speedup,
+    Steps,
+    Threshold,
+    Width,
+    chosen_settings,
+)
 
 
 def generate(
@@ -14,11 +28,11 @@ def generate(
     prompt: Annotated[str, typer.Option(help="What the video shows.")],
     out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
     seed: Seed = 0,
-    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None,
-    guidance: Annotated[float | None, typer.Option(min=0, help="Guidance scale.")] = None,
-    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Number of frames.")] = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
+    height: Height = None,
+    width: Width = None,
+    frames: Frames = None,
     fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None,
     speedup: Speedup = None,
     max_error: MaxError = None,
@@ -42,25 +56,14 @@ def generate(
             hint = f"--{name.replace('_', '-')}"
             raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
     from contextlib import nullcontext
-    from dataclasses import replace
 
     import galaxydit
     from galaxydit.pipelines.generate import generate as generate_video
     from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.settings import recommended_settings
     from galaxydit.pipelines.video import save_video
 
     pipe = load_pipeline(model, revision=revision)
-    given: dict[str, Any] = {
-        "steps": steps,
-        "guidance_scale": guidance,
-        "height": height,
-        "width": width,
-        "num_frames": frames,
-        "fps": fps,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = replace(recommended_settings(pipe), **given)
+    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames, fps=fps)
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         generation = generate_video(pipe, prompt, settings, seed)
         summary = "" if handle is None else str(handle.report)
