@@ -6,13 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-from scipy.stats import bootstrap
-
 from galaxydit.eval.arena.bench import Job, Sample
+from galaxydit.eval.bootstrap import interval
 
-RESAMPLES = 9999
-CONFIDENCE = 0.95
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
 
@@ -146,21 +142,6 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     )
 
 
-def interval_of_mean(differences: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """The 95 % percentile bootstrap interval of the mean of paired differences; None for fewer than two."""
-    if len(differences) < 2:
-        return None
-    result = bootstrap(
-        (np.asarray(differences),),
-        np.mean,
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
     """All methods at a speedup, best first, those out of reach last, each compared with the best other one."""
     names = list(dict.fromkeys(row.method for row in rows))
@@ -172,12 +153,12 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
         if others:
             pairs = zip(one.psnr_of_prompt, others[0].psnr_of_prompt, strict=True)
             differences = [own - other for own, other in pairs]
-            interval = interval_of_mean(differences) or (None, None)
+            low, high = interval(differences)
             one = replace(
                 one,
                 ahead=fmean(differences),
-                ahead_low=interval[0],
-                ahead_high=interval[1],
+                ahead_low=low,
+                ahead_high=high,
                 best_other=others[0].method,
             )
         compared.append(one)

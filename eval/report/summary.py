@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import bootstrap
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE, Record
 from galaxydit.eval.metrics.metric import Metric
-
-RESAMPLES = 9999
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,8 @@ class Estimate:
     Attributes:
         mean: over all videos; of a speedup the baseline's seconds / the variant's seconds, each summed over the pairs.
         worst: of a single video.
-        low, high: 95 % bootstrap interval of `mean`, prompts drawn with replacement; None where fewer than two prompts
-            or an infinite value leave nothing to draw from.
+        low, high: 95 % bootstrap interval of `mean` over prompts; None where fewer than two prompts or an infinite
+            value leave nothing to draw from.
         videos: number of videos, of a speedup the number of pairs.
     """
 
@@ -162,28 +158,6 @@ def _estimate(figure: Figure, done: Sequence[Record], baselines: Mapping[tuple[i
     low, high = interval(numerators, denominators)
     worst = min(values) if figure.higher_is_better else max(values)
     return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high, len(values))
-
-
-def interval(
-    numerators: NDArray[np.float64], denominators: NDArray[np.float64]
-) -> tuple[float, float] | tuple[None, None]:
-    """95 % interval of sum(numerators) / sum(denominators), both `(prompts,)`, by the percentile bootstrap (Efron 1979,
-    doi 10.1214/aos/1176344552): prompts are drawn with replacement, each with all of its videos. The same every time.
-    """
-    if len(numerators) < 2 or not np.isfinite(numerators).all():
-        return None, None
-    drawn = bootstrap(
-        (numerators, denominators),
-        lambda top, bottom, axis: top.sum(axis) / bottom.sum(axis),
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        batch=1000,  # so that thousands of prompts do not fill the memory
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        random_state=0,
-    )
-    return float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
 
 
 def _seconds(record: Record, baseline: Record | None, field: str) -> tuple[float, float] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.report.summary import interval
+from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.vbench.benchmark import Benchmark, Dimension
 
 POINTS = 100.0  # scores are published in points, of which 100 are the best

@@ -3,11 +3,10 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from galaxydit.eval.arena.bench import Job, Sample
-from galaxydit.eval.arena.scores import Row, at_speedup, compare_at, interval_of_mean, summarize
+from galaxydit.eval.arena.scores import Row, at_speedup, compare_at, summarize
 
 SAMPLE = Sample(
     compute_fraction=0.5,
@@ -77,13 +76,3 @@ def test_methods_are_ordered_and_compared_with_the_best_other_one():
     assert best.ahead_low is not None
     assert 1.0 <= best.ahead_low <= best.ahead <= best.ahead_high <= 3.0
     assert (slow.psnr, slow.ahead) == (None, None)
-
-
-def test_the_interval_is_that_of_the_paired_mean():
-    differences = np.random.default_rng(1).normal(1.0, 2.0, 200)
-    low, high = interval_of_mean(differences)
-    half = 1.96 * differences.std() / math.sqrt(200)
-    assert low == pytest.approx(differences.mean() - half, abs=0.05)
-    assert high == pytest.approx(differences.mean() + half, abs=0.05)
-    assert interval_of_mean([3.0]) is None
-    assert interval_of_mean([2.0, 2.0]) == (2.0, 2.0)

@@ -1,13 +1,12 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import MetricValue, Record, Unit
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, interval, summarise, values_of
+from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, summarise, values_of
 
 
 def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: float = 1.0, **metrics: float) -> Record:
@@ -97,16 +96,6 @@ def test_the_worst_follows_the_direction_of_the_metric():
     records = [record(prompt=index, psnr=30.0 + index, lpips=0.1 * index) for index in range(3)]
     assert estimate_of(records, "psnr").worst == 30.0
     assert estimate_of(records, "lpips").worst == pytest.approx(0.2)
-
-
-def test_the_interval_is_that_of_a_bootstrap_over_prompts():
-    rng = np.random.default_rng(3)
-    plain, fast = rng.uniform(2, 4, 12), rng.uniform(1, 2, 12)
-    low, high = interval(plain, fast)
-    drawn = rng.integers(0, 12, size=(40_000, 12))
-    expected = np.quantile(plain[drawn].sum(axis=1) / fast[drawn].sum(axis=1), [0.025, 0.975])
-    assert [low, high] == pytest.approx(expected, rel=0.01)
-    assert interval(plain, fast) == (low, high)
 
 
 def test_the_samples_of_a_prompt_are_drawn_together():

@@ -1,0 +1,37 @@
+"""The interval of means and ratios over prompts, on numbers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.bootstrap import interval
+
+
+def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_prompts():
+    rng = np.random.default_rng(3)
+    plain, fast = rng.uniform(2, 4, 12), rng.uniform(1, 2, 12)
+    drawn = rng.integers(0, 12, size=(40_000, 12))
+    expected = np.quantile(plain[drawn].sum(axis=1) / fast[drawn].sum(axis=1), [0.025, 0.975])
+    assert interval(plain, fast) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_for_many_prompts():
+    differences = np.random.default_rng(1).normal(1.0, 2.0, 200)
+    half = 1.96 * differences.std() / math.sqrt(200)
+    expected = [differences.mean() - half, differences.mean() + half]
+    assert interval(differences) == pytest.approx(expected, abs=0.05)
+    assert interval(differences, np.ones(200)) == interval(list(differences))
+
+
+def test_equal_numbers_give_the_same_interval_every_time():
+    assert interval([1.0, 2.0, 4.0], [1.0, 1.0, 2.0]) == interval([1.0, 2.0, 4.0], [1.0, 1.0, 2.0])
+
+
+def test_equal_prompts_have_an_interval_of_no_width():
+    assert interval([2.0, 2.0]) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("numerators", [[], [3.0], [3.0, math.inf]])
+def test_too_few_prompts_and_infinite_ones_have_no_interval(numerators: list[float]):
+    assert interval(numerators) == (None, None)
