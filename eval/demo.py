@@ -15,13 +15,12 @@ import galaxydit
 from galaxydit.eval.metrics import psnr, ssim
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.video import save_video, side_by_side
+from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
 FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
-DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _measure(generation: Generation, plain: Generation, compute_fraction: float)
 def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: DiffusionPipeline) -> None:
     row, baseline, accelerated, decisions, report = result.files
     frames = [video.frames for video in videos]
-    scale = max(1, DISPLAY_HEIGHT // frames[0].shape[1])
+    scale = display_scale(frames[0])
     fps = result.settings.fps
     labels = [_label(variant, result.plain) for variant in result.variants]
     save_video(side_by_side(frames, labels, scale=scale), row, fps)

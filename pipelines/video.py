@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
+DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it to be looked at
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
@@ -51,6 +52,11 @@ def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     if scale < 1:
         raise ValueError(f"scale is {scale}, allowed are integers from 1: 1 keeps the size")
     return frames.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def display_scale(frames: NDArray[Any]) -> int:
+    """How many times to enlarge a video for looking at it: as often as fits into 256 pixels of height, at least 1."""
+    return max(1, DISPLAY_HEIGHT // frames.shape[1])
 
 
 def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: bool = False, scale: int = 1) -> None:

@@ -9,17 +9,16 @@ from galaxydit.eval.arena.bench import Bench
 from galaxydit.eval.arena.own import SHIPPED
 from galaxydit.eval.arena.run import Comparison, Contender
 from galaxydit.eval.arena.scores import AtSpeedup, Row
-from galaxydit.pipelines.video import save_video, side_by_side
+from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
 BEST = 4  # methods shown, besides the plain video
-DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it
 
 
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
     """One mp4 for each speedup that any method reaches; each method at its scored setting nearest to it."""
     job = comparison.plan.jobs[0]
     plain = bench.plain_frames(job)
-    scale = max(1, DISPLAY_HEIGHT // plain.shape[1])
+    scale = display_scale(plain)
     paths = []
     for speedup in comparison.plan.speedups:
         shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from galaxydit.pipelines.video import load_video, save_video, side_by_side, to_float, to_uint8
+from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side, to_float, to_uint8
 
 
 def noise(shape: tuple[int, ...] = (5, 32, 48, 3)) -> np.ndarray:
@@ -119,3 +119,8 @@ def test_side_by_side_refuses_videos_that_do_not_match():
         side_by_side([noise()], ["one", "two"])
     with pytest.raises(ValueError, match="equal shapes"):
         side_by_side([noise(), noise((4, 32, 48, 3))], ["one", "two"])
+
+
+@pytest.mark.parametrize(("height", "scale"), [(64, 4), (100, 2), (256, 1), (480, 1)])
+def test_small_videos_are_enlarged_towards_a_height_for_looking(height: int, scale: int):
+    assert display_scale(noise((1, height, 8, 3))) == scale
