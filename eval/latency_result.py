@@ -1,13 +1,13 @@
 """What a latency run has measured, as plain data: rows from samples, JSON in and out, a table for a README."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from galaxydit.eval.files import replacing
 from galaxydit.eval.latency_plan import Plan
 
 KIND = "galaxydit latency"
@@ -146,10 +146,8 @@ def _compute_fraction(sample: Samples, plain: Samples | None, plan: Plan) -> flo
 
 def save(path: Path, data: dict[str, Any]) -> None:
     """Write JSON in one stroke: a run that is killed leaves the file before, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(path.suffix + ".part")
-    unfinished.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> dict[str, Any]:

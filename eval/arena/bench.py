@@ -1,7 +1,6 @@
 """Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
 
 import logging
-import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.arena.counter import ComputeCounter, measure_parts, only_transformer
 from galaxydit.eval.arena.method import Method, Setting
+from galaxydit.eval.files import replacing
 from galaxydit.eval.metrics import psnr, ssim
 from galaxydit.fingerprint import model_of, project_weights
 from galaxydit.pipelines.generate import Generation, generate
@@ -238,10 +238,8 @@ def _version(module: str | None) -> str:
 
 def _save(path: Path, **arrays: Any) -> None:
     """Under its name only when complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.npz")
-    np.savez_compressed(partial, **arrays)
-    partial.replace(path)
+    with replacing(path) as partial:
+        np.savez_compressed(partial, **arrays)
 
 
 def _load(path: Path, job: Job) -> _Plain | None:

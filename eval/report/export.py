@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.files import replacing
 from galaxydit.eval.jobs.record import Record
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.report.files import replacing
 from galaxydit.eval.report.run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, values_of
 

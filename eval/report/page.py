@@ -10,8 +10,8 @@ from string import Template
 from urllib.parse import quote
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.files import replacing
 from galaxydit.eval.jobs.record import Record
-from galaxydit.eval.report.files import replacing
 from galaxydit.eval.report.payload import Source, encode, page_data
 from galaxydit.eval.report.previews import playable
 from galaxydit.eval.report.run import Run

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import av
 
+from galaxydit.eval.files import replacing
 from galaxydit.eval.jobs.record import Record, RunFolder
-from galaxydit.eval.report.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
 
 

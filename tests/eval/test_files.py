@@ -1,0 +1,27 @@
+"""Files that are whole or not there."""
+
+from pathlib import Path
+
+import pytest
+
+from galaxydit.eval.files import replacing
+
+
+def test_a_file_appears_when_it_is_finished_and_its_folder_is_made(tmp_path: Path):
+    path = tmp_path / "new" / "data.npz"
+    with replacing(path) as partial:
+        partial.write_text("whole")
+        assert partial.suffix == ".npz"
+        assert not path.exists()
+    assert path.read_text() == "whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_fails_half_written_leaves_the_file_before(tmp_path: Path):
+    path = tmp_path / "data.json"
+    path.write_text("before")
+    with pytest.raises(KeyError), replacing(path) as partial:
+        partial.write_text("half")
+        raise KeyError
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
