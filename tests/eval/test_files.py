@@ -20,8 +20,13 @@ def test_a_file_appears_when_it_is_finished_and_its_folder_is_made(tmp_path: Pat
 def test_what_fails_half_written_leaves_the_file_before(tmp_path: Path):
     path = tmp_path / "data.json"
     path.write_text("before")
-    with pytest.raises(KeyError), replacing(path) as partial:
-        partial.write_text("half")
-        raise KeyError
+
+    def write_half() -> None:
+        with replacing(path) as partial:
+            partial.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_half()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
