@@ -1,7 +1,6 @@
 """Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
 
 import logging
-import re
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -198,7 +197,7 @@ class Bench:
             identity = method.identity(self.pipe) if method.identity else ""
             self._identities[method.name] = f"{identity} {_version(method.needs)}"
         key = [self._conditions, kind, method.name, self._identities[method.name], rest]
-        return f"{slug(method.name)}-{kind}-{hash_of(key)[:24]}"
+        return f"{method.slug}-{kind}-{hash_of(key)[:24]}"
 
     def _frames_path(self, name: str) -> Path:
         return self.folder / "frames" / f"{name}.npz"
@@ -220,11 +219,6 @@ def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
         "device": device_name(pipe),
         "versions": {name: version(name) for name in PACKAGES},
     }
-
-
-def slug(name: str) -> str:
-    """A name as part of a file's name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _version(module: str | None) -> str:

@@ -1,5 +1,6 @@
 """What the arena asks of a method: how it is attached, which settings it offers, what it measures beforehand."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ class Method:
     generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None
     identity: Callable[[DiffusionPipeline], str] | None = None
     needs: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The name in small letters with hyphens, as files and job files use it: "uniform-skip-order-0"."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
     @property
     def is_available(self) -> bool:

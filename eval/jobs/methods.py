@@ -1,10 +1,10 @@
 """The ways to generate that a job's variants can name: what options each takes, and one generation with it.
 
 The plugin and fewer steps are known here; everything else comes from the arena, under its name in small letters with
-hyphens ("uniform skip, order 0" is uniform-skip-order-0).
+hyphens ("uniform skip order 0" is uniform-skip-order-0). The arena has fewer steps too, but counts what ran, for which
+a job would have to measure the model first, and works with one transformer alone.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -189,4 +189,4 @@ def _arena() -> "dict[str, Method]":
     from galaxydit.eval.arena.plain_methods import SPEEDUPS
     from galaxydit.eval.arena.registry import every_method
 
-    return {re.sub(r"[^a-z0-9.]+", "-", method.name.lower()): method for method in every_method(SPEEDUPS)}
+    return {method.slug: method for method in every_method(SPEEDUPS)}
