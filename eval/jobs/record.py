@@ -189,14 +189,18 @@ class RunFolder:
             return set()
         return {path.stem for path in self.units.iterdir() if path.suffix == ".json"}
 
-    def records(self) -> list[Record]:
-        """All records, in the order of prompts. Raises GalaxyDiTError for a folder without a run and for a damaged
-        record.
-        """
+    def check(self) -> None:
+        """Raise GalaxyDiTError if no run was ever begun here."""
         if not self.job.is_file():
             raise GalaxyDiTError(
                 f"{self.root} holds no job.json, so it is no run; pass the --out of a `galaxydit eval run`"
             )
+
+    def records(self) -> list[Record]:
+        """All records, in the order of prompts. Raises GalaxyDiTError for a folder without a run and for a damaged
+        record.
+        """
+        self.check()
         return [read_record(self.record(unit_id)) for unit_id in sorted(self.finished())]
 
 

@@ -43,10 +43,7 @@ def open_run(folder: RunFolder, job: Job, text: str) -> None:
 
 def load_job(folder: RunFolder) -> Job:
     """The job that a folder is bound to. Raises GalaxyDiTError if there is none or its file is damaged."""
-    if not folder.job.is_file():
-        raise GalaxyDiTError(
-            f"{folder.root} holds no job.json, so it is no run; pass the --out of `galaxydit eval run`"
-        )
+    folder.check()
     job: Job = decode(Job, _job_data(folder, _read(folder.job)), str(folder.job), CURE)
     return job
 
