@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from galaxydit.acceleration import transformers_of
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -47,14 +48,14 @@ class Part:
 
 
 def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
-    """The pipeline's transformer; raises ValueError where there are two."""
-    transformers = transformers_of(pipe)
+    """The pipeline's transformer; raises GalaxyDiTError where there are two."""
+    transformers = list(transformers_of(pipe).values())
     if len(transformers) > 1:
-        raise ValueError(
+        raise GalaxyDiTError(
             f"{type(pipe).__name__} denoises with {len(transformers)} transformers, allowed is one: compare on a "
             "pipeline with one"
         )
-    return transformers["transformer"]
+    return transformers[0]
 
 
 def measure_parts(

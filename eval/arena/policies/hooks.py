@@ -7,8 +7,8 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.hooks import HOOK_NAME, PluginHook
 
@@ -56,10 +56,7 @@ def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
     Raises GalaxyDiTError where there are two, where guidance branches are not called apart, or where another plugin or
     cache is at work.
     """
-    transformers = list(transformers_of(pipe).values())
-    if len(transformers) > 1:
-        raise GalaxyDiTError(f"{type(pipe).__name__} denoises with {len(transformers)} transformers, allowed is one")
-    transformer = transformers[0]
+    transformer = only_transformer(pipe)
     if family_of(transformer).branches != SEPARATE:
         raise GalaxyDiTError(
             f"transformer={type(transformer).__name__}, allowed are those that are called once for each guidance "
