@@ -107,6 +107,6 @@ def describe(results: "Results") -> list[str]:
         lines.append(f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them")
     if not results.lossless:
         lines.append(
-            "the videos are lossy files: VBench measures the codec too; lossless = true in the job avoids that"
+            'the videos are lossy files: VBench measures the codec too; video = "lossless" in the job avoids that'
         )
     return lines
