@@ -104,10 +104,6 @@ class Bench:
             self._store.put(name, found)
         return found["result"]
 
-    def has(self, method: Method, setting: Setting, calibration: Any, job: Job) -> bool:
-        """Whether this was measured already."""
-        return self._store.get(self._sample_name(method, setting, calibration, job)) is not None
-
     def sample(
         self, method: Method, setting: Setting, calibration: Any, job: Job, *, keep_frames: bool = False
     ) -> Sample:

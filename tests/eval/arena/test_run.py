@@ -171,17 +171,20 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
 
 def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):
     job, setting = Job("a", 0), {"steps": 4}
-    first = Bench(tiny_wan_pipeline, settings, tmp_path).sample(FEWER, setting, None, job)
-    assert Bench(tiny_wan_pipeline, settings, tmp_path).sample(FEWER, setting, None, job) == first
-    assert len(generations.prompts) == 2
-    bench = Bench(tiny_wan_pipeline, settings, tmp_path)
-    assert bench.has(FEWER, setting, None, job)
-    assert not bench.has(FEWER, {"steps": 5}, None, job)
-    assert not bench.has(FEWER, setting, {"ratios": []}, job)
-    other_identity = replace(FEWER, identity=lambda pipe: "new")
-    assert not Bench(tiny_wan_pipeline, settings, tmp_path).has(other_identity, setting, None, job)
+
+    def is_measured_anew(method=FEWER, setting=setting, calibration=None):
+        before = len(generations.prompts)
+        Bench(tiny_wan_pipeline, settings, tmp_path).sample(method, setting, calibration, job)
+        return len(generations.prompts) > before
+
+    assert is_measured_anew()
+    assert not is_measured_anew()
+    assert is_measured_anew(setting={"steps": 5})
+    assert is_measured_anew(calibration={"ratios": []})
+    assert is_measured_anew(method=replace(FEWER, identity=lambda pipe: "new"))
+    assert not is_measured_anew()
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
-    assert not Bench(tiny_wan_pipeline, settings, tmp_path).has(FEWER, setting, None, job)
+    assert is_measured_anew()
 
 
 def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
