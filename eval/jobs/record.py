@@ -133,6 +133,23 @@ class Record:
         if missing:
             raise GalaxyDiTError(f"status={self.status!r} and {', '.join(missing)} null; {CURE}")
 
+    @classmethod
+    def of(cls, unit: Unit, **fields: Any) -> "Record":
+        """The record of a unit: `fields` are those that the unit itself does not tell; what a failed unit lacks may be
+        left out.
+        """
+        empty: dict[str, Any] = dict.fromkeys(("traceback", "report", *NEEDED))
+        return cls(
+            version=VERSION,
+            unit=unit.id,
+            prompt=unit.prompt,
+            prompt_index=unit.prompt_index,
+            seed=unit.seed,
+            sample=unit.sample,
+            variant=unit.variant,
+            **(empty | {"metrics": {}, "skipped": {}} | fields),
+        )
+
     @property
     def is_done(self) -> bool:
         """Whether there is a video."""

@@ -22,7 +22,6 @@ from galaxydit.eval.jobs.record import (
     BASELINE,
     DONE,
     FAILED,
-    VERSION,
     MetricValue,
     Record,
     RunFolder,
@@ -149,35 +148,15 @@ class Workshop:
 
     def _record(self, unit: Unit, **fields: Any) -> Record:
         variant = self._variants[unit.variant]
-        empty: dict[str, Any] = {
-            "traceback": None,
-            "video": None,
-            "video_sha256": None,
-            "frames_sha256": None,
-            "shape": None,
-            "settings": None,
-            "denoise_seconds": None,
-            "end_to_end_seconds": None,
-            "compute_fraction": None,
-            "report": None,
-            "metrics": {},
-            "skipped": {},
-        }
-        return Record(
-            version=VERSION,
-            unit=unit.id,
-            prompt=unit.prompt,
-            prompt_index=unit.prompt_index,
-            seed=unit.seed,
-            sample=unit.sample,
-            variant=unit.variant,
+        return Record.of(
+            unit,
             options={"method": variant.method, **variant.options},
             versions=self._versions,
             device=self.station.device,
             rank=self.station.rank,
             worker=self.station.worker,
             finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **(empty | fields),
+            **fields,
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import NEEDED, VERSION, MetricValue, Record, RunFolder, Unit, to_json
+from galaxydit.eval.jobs.record import NEEDED, MetricValue, Record, RunFolder, Unit, to_json
 from galaxydit.eval.jobs.run import open_run
 from galaxydit.pipelines.video import save_video
 
@@ -60,17 +60,10 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> Record:
     metrics = {"temporal_flickering": MetricValue(0.97 + rng.normal(0, 0.004))}
     if not is_baseline:
         metrics |= {"psnr": MetricValue(psnr), "ssim": MetricValue(1 - 10 ** (-psnr / 16))}
-    return Record(
-        version=VERSION,
-        unit=unit.id,
-        prompt=unit.prompt,
-        prompt_index=unit.prompt_index,
-        seed=unit.seed,
-        sample=unit.sample,
-        variant=unit.variant,
+    return Record.of(
+        unit,
         status="done",
         attempts=1,
-        traceback=None,
         video=f"videos/{unit.variant}/{unit.id}.mp4",
         video_sha256="0" * 64,
         frames_sha256="1" * 64,

@@ -11,17 +11,10 @@ from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, 
 
 def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: float = 1.0, **metrics: float) -> Record:
     unit = Unit(prompt, f"prompt {prompt}", 10 * prompt + sample, sample, variant)
-    return Record(
-        version=1,
-        unit=unit.id,
-        prompt=unit.prompt,
-        prompt_index=prompt,
-        seed=unit.seed,
-        sample=sample,
-        variant=variant,
+    return Record.of(
+        unit,
         status="done",
         attempts=1,
-        traceback=None,
         video="videos/x.mp4",
         video_sha256="",
         frames_sha256="",
@@ -31,9 +24,7 @@ def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: flo
         denoise_seconds=seconds,
         end_to_end_seconds=seconds + 1,
         compute_fraction=0.5,
-        report=None,
         metrics={name: MetricValue(value) for name, value in metrics.items()},
-        skipped={},
         versions={},
         device="cpu",
         rank=0,

@@ -90,17 +90,10 @@ def fault(fake_environment):
 
 
 def make_record(unit: Unit) -> Record:
-    return Record(
-        version=1,
-        unit=unit.id,
-        prompt=unit.prompt,
-        prompt_index=unit.prompt_index,
-        seed=unit.seed,
-        sample=unit.sample,
-        variant=unit.variant,
+    return Record.of(
+        unit,
         status="done",
         attempts=1,
-        traceback=None,
         video=f"videos/{unit.variant}/{unit.id}.mp4",
         video_sha256="0" * 64,
         frames_sha256="1" * 64,
@@ -110,9 +103,6 @@ def make_record(unit: Unit) -> Record:
         denoise_seconds=1.0,
         end_to_end_seconds=1.1,
         compute_fraction=1.0,
-        report=None,
-        metrics={},
-        skipped={},
         versions={},
         device="cpu",
         rank=0,
