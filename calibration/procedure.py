@@ -12,12 +12,13 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.costs import Costs, measure_costs
+from galaxydit.calibration.disturb import ZONES, disturb, propagation_of
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import conditions_of
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import DECAY, mean_distances
+from galaxydit.calibration.replay import mean_distances
 from galaxydit.calibration.search import choose_target
 from galaxydit.calibration.store import Progress, Store, work_through
 from galaxydit.calibration.verify import Verified, verify_prompt, with_measurements
@@ -27,10 +28,12 @@ from galaxydit.fingerprint import model_of
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 from galaxydit.planning import reused_cost
 from galaxydit.profile import SCHEMA_VERSION, Profile, Seconds, Target
+from galaxydit.propagation import Propagation
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 VERIFIED_PROMPTS = 4
 ORDER, REUSE = 1, "output"
+UNMEASURED = Propagation()
 SEED_APART = 10_000  # seeds of verification are those of no sample
 
 
@@ -62,7 +65,7 @@ def run_calibration(
     name: str = "profile",
     progress: Progress = lambda stage, done, total: None,
 ) -> Calibration:
-    """Record `samples` full generations, choose the proxy, fit the map, plan for each speedup, verify.
+    """Record `samples` full generations, disturb a few, choose the proxy, fit the map, plan each speedup, verify.
 
     Args:
         pipe: a text-to-video pipeline with one denoising transformer, not accelerated.
@@ -87,7 +90,7 @@ def run_calibration(
     state = PartialState(cpu=pipe.device.type == "cpu")
     model = model_of(transformers_of(pipe)["transformer"])
     scheduler = {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
-    key = {"model": asdict(model), "settings": asdict(settings), "scheduler": scheduler, "jobs": jobs}
+    key = {"model": asdict(model), "settings": asdict(settings), "scheduler": scheduler, "jobs": jobs, "zones": ZONES}
     store = Store(resume_dir, key)
 
     def report(stage: str) -> Callable[[int, int], None]:
@@ -95,7 +98,9 @@ def run_calibration(
 
     def record(index: int) -> object:
         recording, generation = record_sample(pipe, jobs[index][0], settings, jobs[index][1])
-        return {"recording": recording.to_dict(), "seconds": generation.denoise_seconds}
+        zones = [zone for zone in range(len(ZONES)) if zone % samples == index]
+        found = [disturb(pipe, recording, generation, zone, ORDER, REUSE) for zone in zones]
+        return {"recording": recording.to_dict(), "disturbances": found}
 
     costs = store.get("costs")
     if costs is None and state.is_main_process:
@@ -104,8 +109,9 @@ def run_calibration(
     names = [f"sample-{index:04d}" for index in range(samples)]
     pieces = work_through(store, names, record, state, report("recording"))
     recordings = tuple(Recording.from_dict(piece["recording"]) for piece in pieces)
+    propagation = propagation_of([tuple(found) for piece in pieces for found in piece["disturbances"]])
     progress("planning", 0, len(speedups))
-    profile = draft_profile(pipe, recordings, settings, jobs, seed, speedups, name, proxy, progress)
+    profile = draft_profile(pipe, recordings, settings, jobs, seed, speedups, name, proxy, progress, propagation)
 
     check = Store(resume_dir, {"profile": profile.identity, "seed": seed})
     names = [f"verify-{index:04d}" for index in range(len(unseen))]
@@ -132,6 +138,7 @@ def draft_profile(
     name: str = "profile",
     proxy: str | None = None,
     progress: Progress = lambda stage, done, total: None,
+    propagation: Propagation = UNMEASURED,
 ) -> Profile:
     """The profile that follows from the recordings alone, before anything is verified."""
     transformer = transformers_of(pipe)["transformer"]
@@ -154,10 +161,11 @@ def draft_profile(
         error_map=error_map,
         fit=fit,
         clock=tuple(float(f"{value:.7g}") for value in clock),
+        propagation=propagation,
         order=ORDER,
         reuse=REUSE,
         reused_cost=round(reused_cost(transformer, Config(proxy=chosen)), 6),
-        targets=(Target(1.0, 0.2, 4, DECAY),),
+        targets=(Target(1.0, 0.2, 4),),
     )
     targets = []
     for index, speedup in enumerate(sorted(set(speedups))):

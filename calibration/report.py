@@ -99,6 +99,10 @@ def _settings(calibration: Calibration) -> str:
     rows: list[list[Any]] = [["model", model.class_name], ["adapters", ", ".join(model.adapters) or "none"]]
     for name in ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples"):
         rows.append([name.replace("_", " "), getattr(conditions, name)])
+    propagation = calibration.profile.propagation
+    levels = zip(propagation.gains, propagation.sigmas, strict=True)
+    grown = ", ".join(f"x {gain:.3g} from sigma {sigma:.2f}" for gain, sigma in levels)
+    rows.append(["errors until the end", grown or "not measured"])
     rows += [["first seed", conditions.seed], ["prompts, SHA-256", conditions.prompts_sha256]]
     rows += [[name, value] for name, value in conditions.versions.items()]
     return _table(["setting", "value"], rows)

@@ -1,4 +1,4 @@
-"""The best fixed schedule for a number of full steps, found exactly on the recorded errors."""
+"""The best fixed schedule for a number of full steps, found exactly on the recorded generations."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.calibration.drift import LONGEST_GAP, Drift
 from galaxydit.calibration.recording import CONDITIONAL, Recording
-from galaxydit.calibration.replay import (
-    DECAY,
-    LONGEST_GAP,
-    error_of_schedule,
-    mean_distances,
-    planned_config,
-    recorded_error,
-    replay,
-)
+from galaxydit.calibration.replay import mean_distances, planned_config, replay
 from galaxydit.controller import warmup_steps
-from galaxydit.plan import step_weights
 from galaxydit.profile import Profile, Target
+from galaxydit.propagation import Propagation
 
 WARMUP = 0.0  # a longer one costs full steps that serve better later; measured, see README.md
 WARMUP_OF_BUDGET = 0.4
@@ -30,11 +23,11 @@ Array = NDArray[np.float64]
 
 
 def choose_target(
-    profile: Profile, recordings: Sequence[Recording], speedup: float, *, warmup: float = WARMUP, decay: float = DECAY
+    profile: Profile, recordings: Sequence[Recording], speedup: float, *, warmup: float = WARMUP
 ) -> Target | None:
     """The best schedule for a speedup on the recordings, and the settings around it; None where there is none."""
     # The warm-up leaves room: at most 0.4 of the full steps belong to it.
-    draft = Target(speedup, min(warmup, WARMUP_OF_BUDGET / speedup), None, decay)
+    draft = Target(speedup, min(warmup, WARMUP_OF_BUDGET / speedup), None)
     config = planned_config(profile, draft, speedup)
     if config is None or config.plan is None:
         return None
@@ -42,7 +35,7 @@ def choose_target(
     count = config.plan.full_steps(len(sigmas))
     try:
         schedule, _ = best_schedule(
-            recordings, count, profile.order, decay, warmup=warmup_steps(len(sigmas), draft.warmup)
+            recordings, count, profile.order, profile.propagation, warmup=warmup_steps(len(sigmas), draft.warmup)
         )
     except ValueError:
         return None
@@ -57,21 +50,22 @@ def choose_target(
 
 
 def _cost(profile: Profile, recordings: Sequence[Recording], target: Target) -> float:
-    """Mean weighted error when each recording is replayed with its own signal."""
+    """Mean error at the end when each recording is replayed with its own signal."""
     config = planned_config(profile, target, target.speedup)
     if config is None:
         return math.inf
     costs = []
     for recording in recordings:
         full = replay(recording.sigmas, recording.distances[CONDITIONAL][profile.proxy], config).full
-        costs.append(error_of_schedule(recording, full, profile.order, target.decay))
-    return round(float(np.mean(costs)), 9)
+        costs.append(Drift([recording], profile.order).at_the_end(full, profile.propagation)[0])
+    return float(f"{np.mean(costs):.9g}")
 
 
 def best_schedule(
-    recordings: Sequence[Recording], full_steps: int, order: int, decay: float = DECAY, *, warmup: int = 1
+    recordings: Sequence[Recording], full_steps: int, order: int, propagation: Propagation, *, warmup: int = 1
 ) -> tuple[tuple[int, ...], float]:
-    """The steps to compute, first and last included, and their weighted mean error (see `error_of_schedule`).
+    """The steps to compute, first and last included, and the mean square error of the final latent that they lead to
+    (see `Drift.at_the_end`), in the mean over the recordings.
 
     The first `warmup` steps are computed; the others are where they serve best.
 
@@ -79,7 +73,7 @@ def best_schedule(
     neighbouring full steps finds the optimum among all schedules without a gap of more than 8 steps.
     """
     steps = recordings[0].steps
-    cost = gap_costs(recordings, order, decay)
+    cost = gap_costs(Drift(recordings, order), propagation)
     widest = cost.shape[2] - 1
     # best[before, gap]: least cost of a schedule whose last full steps are `at` and `at - gap`, for each `at` in turn.
     best: dict[tuple[int, int, int], tuple[float, tuple[int, ...]]] = {(0, 0, 1): (0.0, (0,))}
@@ -99,21 +93,19 @@ def best_schedule(
     if not ends:
         raise ValueError(f"{full_steps} full steps of {steps} leave gaps of more than {widest} steps")
     total, schedule = min(ends)
-    return schedule, total / steps
+    return schedule, total
 
 
-def gap_costs(recordings: Sequence[Recording], order: int, decay: float) -> Array:
-    """`(step, gap before, gap)`: mean cost of reusing all steps between a full step and the one `gap` steps later."""
-    steps = recordings[0].steps
-    weights = step_weights(recordings[0].steps, decay)
+def gap_costs(drift: Drift, propagation: Propagation) -> Array:
+    """`(step, gap before, gap)`: what reusing all steps between a full step and the one `gap` steps later adds to the
+    mean square error of the final latent.
+    """
+    steps = len(drift.sigmas)
     costs = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     for at in range(steps):
+        gain = propagation.gain(drift.sigmas[at])
         for before in range(0, min(LONGEST_GAP, at) + 1):
-            total = 0.0
+            older = at - before if before else -1
             for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
-                step = at + gap - 1
-                older = at - before if before else -1
-                errors = [recorded_error(recording, step, at, older, order) for recording in recordings]
-                total += weights[step] * float(np.mean(errors))
-                costs[at, before, gap] = total
+                costs[at, before, gap] = gain**2 * float(np.mean(drift.of_gap(older, at, at + gap)))
     return costs

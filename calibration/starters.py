@@ -2,7 +2,7 @@
 
 TeaCache (arXiv 2411.19108) maps the distance of the time embedding at each step through a polynomial and reuses while
 the sum stays below a threshold. The constants are those for the projected time embedding, which is the tensor that the
-proxy `time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps"; facts.md 4 for T2V).
+proxy `time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps").
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from scipy.optimize import isotonic_regression
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.profile import SCHEMA_VERSION, Conditions, Model, Profile, Setting, Target
 from galaxydit.profile_store import FOLDER
+from galaxydit.propagation import Propagation
 
 LARGEST_DISTANCE = 0.1
 KNOTS = 16
@@ -75,6 +76,7 @@ def starter_profile(name: str) -> Profile:
         error_map=ErrorMap("errors", (curve_of(_POLYNOMIALS[name]),)),
         fit=None,
         clock=(),
+        propagation=Propagation(),
         order=0,
         reuse="residual",
         reused_cost=0.0,

@@ -12,10 +12,11 @@ from typing import Any
 from galaxydit.config import REUSE_KINDS, Config
 from galaxydit.error_map import ErrorMap, check_ascending
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.propagation import Propagation
 from galaxydit.proxies import PROXIES
 from galaxydit.strict import decode
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KINDS = ("measured", "starter")
 Setting = str | int | float | bool | None
 
@@ -101,7 +102,7 @@ class Target:
     speedup: float
     warmup: float
     max_consecutive: int | None
-    decay: float
+    decay: float = 0.0
     follow: float = 1.0
     schedule: tuple[float, ...] = ()
     expected_error: float | None = None
@@ -168,6 +169,7 @@ class Profile:
     error_map: ErrorMap
     fit: Fit | None
     clock: tuple[float, ...]
+    propagation: Propagation
     order: int
     reuse: str
     reused_cost: float

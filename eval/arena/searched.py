@@ -27,6 +27,7 @@ from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, fol
 from galaxydit.eval.metrics import psnr
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.propagation import Propagation
 
 ORDER = 1
 SEARCH_PROMPTS = 4
@@ -102,7 +103,7 @@ def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str
     schedules = {}
     for count in counts:
         try:
-            schedules[str(count)] = best_schedule(recordings, count, ORDER)[0]
+            schedules[str(count)] = best_schedule(recordings, count, ORDER, Propagation())[0]
         except ValueError:
             schedules[str(count)] = even_schedule(recordings[0].steps, count)
     return schedules

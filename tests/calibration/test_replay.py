@@ -1,18 +1,9 @@
 import pytest
 
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import error_of_schedule, planned_config, replay
+from galaxydit.calibration.replay import planned_config, replay
 from galaxydit.calibration.search import choose_target
 from galaxydit.profile import Profile
-
-
-def test_computing_every_step_costs_no_error_and_reuse_costs_more_the_more_there_is(
-    recordings: list[Recording],
-) -> None:
-    steps = range(recordings[0].steps)
-    errors = [error_of_schedule(recordings[0], [s for s in steps if s % n == 0], 1) for n in (1, 2, 4, 8)]
-    assert errors[0] == 0.0
-    assert errors == sorted(errors)
 
 
 def test_every_sample_meets_the_budget_whatever_its_pace(drafted: Profile, recordings: list[Recording]) -> None:

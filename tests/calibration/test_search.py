@@ -4,10 +4,14 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
+from galaxydit.calibration.drift import LONGEST_GAP, Drift
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import LONGEST_GAP, error_of_schedule, mean_distances, planned_config, replay
+from galaxydit.calibration.replay import mean_distances, planned_config, replay
 from galaxydit.calibration.search import best_schedule
 from galaxydit.profile import Profile
+from galaxydit.propagation import Propagation
+
+FADING = Propagation((0.9, 0.2), (5.0, 0.5))
 
 
 @pytest.mark.parametrize(("order", "full_steps"), [(0, 4), (1, 4), (1, 6)])
@@ -22,18 +26,24 @@ def test_the_best_schedule_is_that_of_an_exhaustive_search(
     ]
 
     def mean_error(schedule: tuple[int, ...]) -> float:
-        return float(np.mean([error_of_schedule(recording, schedule, order) for recording in recordings]))
+        return float(np.mean(Drift(recordings, order).at_the_end(schedule, FADING)))
 
-    found, error = best_schedule(recordings, full_steps, order)
+    found, error = best_schedule(recordings, full_steps, order, FADING)
     assert error == pytest.approx(min(map(mean_error, schedules)))
     assert mean_error(found) == pytest.approx(error)
 
 
 def test_the_warm_up_is_kept(recordings: list[Recording]) -> None:
-    schedule, _ = best_schedule(recordings, 12, 1, warmup=6)
+    schedule, _ = best_schedule(recordings, 12, 1, FADING, warmup=6)
     assert schedule[:6] == (0, 1, 2, 3, 4, 5)
     with pytest.raises(ValueError, match="leave gaps"):
-        best_schedule(recordings, 3, 1)
+        best_schedule(recordings, 3, 1, FADING)
+
+
+def test_full_steps_lie_where_errors_grow(recordings: list[Recording]) -> None:
+    early, _ = best_schedule(recordings, 16, 1, Propagation((0.9, 0.2), (100.0, 0.01)))
+    late, _ = best_schedule(recordings, 16, 1, Propagation((0.9, 0.2), (0.01, 100.0)))
+    assert np.mean(early) < np.mean(late) - 3
 
 
 def test_the_plan_plays_the_best_schedule_on_the_mean_trajectory(drafted: Profile, recordings: list[Recording]) -> None:
@@ -52,7 +62,7 @@ def test_following_the_signal_is_never_chosen_where_it_costs_more(
         own, fixed = [], []
         for recording in recordings:
             full = replay(recording.sigmas, recording.distances["conditional"][drafted.proxy], config).full
-            own.append(error_of_schedule(recording, full, drafted.order))
+            own.append(Drift([recording], drafted.order).at_the_end(full, drafted.propagation)[0])
             steps = [recording.sigmas.index(sigma) for sigma in target.schedule]
-            fixed.append(error_of_schedule(recording, steps, drafted.order))
+            fixed.append(Drift([recording], drafted.order).at_the_end(steps, drafted.propagation)[0])
         assert np.mean(own) <= np.mean(fixed) + 1e-9

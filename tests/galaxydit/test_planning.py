@@ -12,8 +12,9 @@ from galaxydit.errors import GalaxyDiTError, ProfileWarning
 from galaxydit.fingerprint import model_of, project_weights, why_other_model
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import Conditions, Profile, Target
+from galaxydit.profile import SCHEMA_VERSION, Conditions, Profile, Target
 from galaxydit.profile_store import get_profile, shipped_profiles
+from galaxydit.propagation import Propagation
 
 PROMPT = "a red ball moves left over a plain background"
 SETTINGS = GenerationSettings(height=32, width=32, num_frames=5, steps=20, guidance_scale=3.0)
@@ -24,7 +25,7 @@ def profile_for(pipe: WanPipeline) -> Profile:
     pipe.scheduler.set_timesteps(20)
     sigmas = tuple(float(sigma) for sigma in pipe.scheduler.sigmas[:20])
     return Profile(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         name="tiny",
         kind="measured",
         source="a test",
@@ -38,6 +39,7 @@ def profile_for(pipe: WanPipeline) -> Profile:
         error_map=ErrorMap("distances", (Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
         fit=None,
         clock=tuple(0.05 * step for step in range(20)),
+        propagation=Propagation(),
         order=1,
         reuse="output",
         reused_cost=1 / 6,

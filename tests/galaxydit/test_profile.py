@@ -11,11 +11,22 @@ from hypothesis import strategies as st
 
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.profile import Conditions, Fit, Model, Profile, RankedProxy, Seconds, Target, load_profile
+from galaxydit.profile import (
+    SCHEMA_VERSION,
+    Conditions,
+    Fit,
+    Model,
+    Profile,
+    RankedProxy,
+    Seconds,
+    Target,
+    load_profile,
+)
 from galaxydit.profile_store import shipped_profiles
+from galaxydit.propagation import Propagation
 
 PROFILE = Profile(
-    schema_version=1,
+    schema_version=SCHEMA_VERSION,
     name="test",
     kind="measured",
     source="a test",
@@ -42,6 +53,7 @@ PROFILE = Profile(
     ),
     fit=Fit(0.5, 0.6, 0.7),
     clock=(0.0, 0.1, 0.3),
+    propagation=Propagation((0.9, 0.1), (4.0, 0.5)),
     order=1,
     reuse="output",
     reused_cost=0.04,
@@ -126,7 +138,7 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 2}, r"schema_version=2, allowed is 1; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1, allowed is 2; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"proxy": "magic"}, "proxy='magic', allowed are"),
         ({"order": 3}, "order=3, allowed are 0, 1"),
