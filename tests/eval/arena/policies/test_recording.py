@@ -22,6 +22,30 @@ def test_every_step_is_recorded_once_and_the_pipeline_left_as_it_was(
     assert min(changes) > 0
 
 
+def test_what_is_recorded_is_what_the_transformer_got_and_gave(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
+) -> None:
+    transformer, into, out, embedded = tiny_wan_pipeline.transformer, [], [], []
+    hooks = [
+        transformer.register_forward_pre_hook(
+            lambda _, args, kwargs: into.append(kwargs["hidden_states"]), with_kwargs=True
+        ),
+        transformer.register_forward_hook(lambda _, args, output: out.append(output[0])),
+        transformer.condition_embedder.register_forward_hook(lambda _, args, output: embedded.append(output[:2])),
+    ]
+    recorded = record(tiny_wan_pipeline, "a red ball", settings, 3)
+    for hook in hooks:
+        hook.remove()
+    assert len(out) == 2 * recorded.steps
+    for step in range(recorded.steps):
+        conditional, unconditional = 2 * step, 2 * step + 1
+        assert torch.equal(recorded.latents[step], into[conditional])
+        assert torch.equal(recorded.outputs["cond"][step], out[conditional])
+        assert torch.equal(recorded.outputs["uncond"][step], out[unconditional])
+        assert torch.equal(recorded.time_embeddings[step], embedded[conditional][0])
+        assert torch.equal(recorded.time_projections[step], embedded[conditional][1])
+
+
 def test_guidance_composes_the_branches() -> None:
     branches = {"cond": torch.tensor([2.0]), "uncond": torch.tensor([1.0])}
     assert guide(branches, 6.0).item() == 7.0
