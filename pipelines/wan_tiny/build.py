@@ -10,6 +10,7 @@ from galaxydit.pipelines.wan_tiny.world import BACKGROUNDS, COLOURS, MOTIONS, SH
 LATENT_CHANNELS = 16
 TEXT_DIM = 128
 CROSS_ATTENTION_GAIN = 2.0
+TEXT_POSITION_SPREAD = 2.0  # standard deviation of attention logits by relative position
 FLOW_SHIFT = 0.4
 MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
@@ -79,8 +80,12 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
-    """A two-layer UMT5 encoder, trained together with the transformer."""
-    return UMT5EncoderModel(
+    """A two-layer UMT5 encoder, trained together with the transformer.
+
+    It must tell which colour a motion belongs to, that is which words stand near each other. So its heads look at
+    different neighbours from the start, and what they find is added from zero on.
+    """
+    encoder = UMT5EncoderModel(
         UMT5Config(
             vocab_size=vocabulary_size,
             d_model=TEXT_DIM,
@@ -93,6 +98,12 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
             eos_token_id=1,
         )
     )
+    for block in encoder.encoder.block:
+        attention, feed_forward = block.layer[0].SelfAttention, block.layer[1].DenseReluDense
+        nn.init.normal_(attention.relative_attention_bias.weight, std=TEXT_POSITION_SPREAD)
+        nn.init.zeros_(attention.o.weight)
+        nn.init.zeros_(feed_forward.wo.weight)
+    return encoder
 
 
 def build_scheduler() -> UniPCMultistepScheduler:

@@ -263,12 +263,36 @@ def export(work: Path, out: Path) -> None:
     logger.info("wrote %s after %d steps", out, checkpoint["step"])
 
 
-def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
+@torch.no_grad()
+def renew_text_encoder(trained: UMT5EncoderModel, captions: int = 1024) -> UMT5EncoderModel:
+    """A text encoder with new layers whose embeddings say of each word what the trained one says on average.
+
+    New layers add nothing at first, so it begins where the trained one stopped, up to what that takes from neighbours.
+    """
+    tokenizer = build.build_tokenizer()
+    renewed = build.build_text_encoder(len(tokenizer))
+    rng = np.random.default_rng(0)
+    texts = [world.draw_scene(rng, shares=world.TRAINING_SHARES).caption for _ in range(captions)]
+    tokens = tokenizer(texts, padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt")
+    said: list[Tensor] = []
+    hook = trained.encoder.final_layer_norm.register_forward_pre_hook(lambda _, inputs: said.append(inputs[0]))
+    trained(tokens.input_ids, tokens.attention_mask)
+    hook.remove()
+    hidden = nn.functional.rms_norm(said[0], said[0].shape[-1:])  # the last norm takes the length away in any case
+    for token in tokens.input_ids.unique():
+        renewed.shared.weight[token] = hidden[tokens.input_ids == token].mean(0)
+    renewed.encoder.final_layer_norm.load_state_dict(trained.encoder.final_layer_norm.state_dict())
+    return renewed
+
+
+def resume(work: Path, folder: Path, vae_rate: float, rate: float, renew_text: bool = False) -> None:
     """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights."""
     vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
     model = Denoiser()
     model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
     model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder")
+    if renew_text:
+        model.text_encoder = renew_text_encoder(model.text_encoder)
     content = {"step": 0, "model": vae.state_dict(), "optimizers": _states(optimizers_for(vae, vae_rate, vae_rate / 8))}
     save_checkpoint(work / "vae.pt", content)
     content = {"step": 0, "model": model.state_dict(), "average": model.state_dict()}
@@ -292,11 +316,12 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export, or to resume from"
     )
+    parser.add_argument("--renew-text", action="store_true", help="resume with new layers in the text encoder")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     arguments.work.mkdir(parents=True, exist_ok=True)
     if arguments.stage == "resume":
-        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02)
+        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02, arguments.renew_text)
     elif arguments.stage == "vae":
         train_vae(arguments.work, arguments.steps or 3000, arguments.batch or 12, arguments.learning_rate or 0.02)
     elif arguments.stage == "latents":

@@ -206,3 +206,20 @@ def test_training_goes_on_from_an_exported_folder(tmp_path, tiny_parts):
     train.encode_clips(tmp_path / "second", clips=4, batch=2)
     train.train_transformer(tmp_path / "second", steps=2, batch=2, peak=0.02)
     assert torch.load(tmp_path / "second" / "transformer.pt")["step"] == 2
+
+
+@torch.no_grad()
+def test_a_renewed_text_encoder_begins_with_what_the_trained_one_says_of_each_word():
+    trained = build.build_text_encoder(len(build.build_tokenizer()))
+    trained.encoder.final_layer_norm.weight.uniform_(0.5, 2.0)
+    renewed = train.renew_text_encoder(trained, captions=256)
+    tokens = build.build_tokenizer()("a red ball moves left over a plain background", return_tensors="pt")
+    torch.testing.assert_close(renewed(**tokens).last_hidden_state, trained(**tokens).last_hidden_state)
+
+
+def test_the_text_encoder_is_kept_from_muon_which_makes_its_attention_look_at_one_word_alone():
+    model = train.Denoiser()
+    muon, adam = train.optimizers_for(model, 0.02, 0.002)
+    text = {id(parameter) for parameter in model.text_encoder.parameters()}
+    assert not text & {id(parameter) for group in muon.param_groups for parameter in group["params"]}
+    assert text <= {id(parameter) for group in adam.param_groups for parameter in group["params"]}
