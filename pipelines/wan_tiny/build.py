@@ -1,5 +1,6 @@
 """The untrained parts of wan-tiny: each a genuine diffusers or transformers class, only small."""
 
+import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
@@ -10,7 +11,9 @@ from galaxydit.pipelines.wan_tiny.world import BACKGROUNDS, COLOURS, MOTIONS, SH
 LATENT_CHANNELS = 16
 TEXT_DIM = 128
 CROSS_ATTENTION_GAIN = 2.0
-TEXT_POSITION_SPREAD = 2.0  # standard deviation of attention logits by relative position
+TEXT_NEIGHBOURS = ((3, -3, 1, -1), (2, -2, 3, -3))  # words from each word to the one that a head looks at, by layer
+TEXT_NEIGHBOUR_LOGIT = 6.0
+TEXT_MIX = 1.0  # of what all heads of a layer add to a word
 FLOW_SHIFT = 0.4
 MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
@@ -80,10 +83,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
-    """A two-layer UMT5 encoder, trained together with the transformer.
+    """A two-layer UMT5 encoder that is not trained, as Wan's is not either.
 
-    It must tell which colour a motion belongs to, that is which words stand near each other. So its heads look at
-    different neighbours from the start, and what they find is added from zero on.
+    It must tell which colour a motion belongs to, and they stand three words apart: so each head looks at one
+    neighbour. Trained together with the transformer it loses that, whatever it starts from: T5 does not scale its
+    attention logits, which soon grow until a word no longer depends on those around it, and captions are bags of words.
     """
     encoder = UMT5EncoderModel(
         UMT5Config(
@@ -98,12 +102,17 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
             eos_token_id=1,
         )
     )
-    for block in encoder.encoder.block:
+    for block, neighbours in zip(encoder.encoder.block, TEXT_NEIGHBOURS, strict=True):
         attention, feed_forward = block.layer[0].SelfAttention, block.layer[1].DenseReluDense
-        nn.init.normal_(attention.relative_attention_bias.weight, std=TEXT_POSITION_SPREAD)
-        nn.init.zeros_(attention.o.weight)
+        biases = attention.relative_attention_bias.weight
+        nn.init.normal_(biases, std=0.1)
+        with torch.no_grad():
+            for head, neighbour in enumerate(neighbours):
+                ahead = biases.shape[0] // 2 if neighbour > 0 else 0  # T5 keeps words ahead in the second half
+                biases[ahead + abs(neighbour), head] = TEXT_NEIGHBOUR_LOGIT
+        nn.init.orthogonal_(attention.o.weight, gain=TEXT_MIX)
         nn.init.zeros_(feed_forward.wo.weight)
-    return encoder
+    return encoder.requires_grad_(False)
 
 
 def build_scheduler() -> UniPCMultistepScheduler:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-EDGES = ("conv_in", "conv_out", "embed", "shared", "table", "proj_out", "bias")
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
@@ -56,15 +55,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def optimizers_for(model: torch.nn.Module, rate: float, adam_rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices and kernels of a model, AdamW for embeddings, edges, gains, biases and text encoders.
-
-    T5 neither scales nor normalises its attention logits: under Muon they grow until each word looks at one other word
-    alone, no gradient is left, and what a text encoder says of a word no longer depends on its neighbours.
-    """
+    """Muon for the hidden matrices and kernels of a model, AdamW for embeddings, edges, gains and biases."""
     matrices: list[Tensor] = []
     others: list[Tensor] = []
     for name, parameter in model.named_parameters():
-        edge = any(part in name for part in (*EDGES, "text_encoder"))
+        if not parameter.requires_grad:
+            continue
+        edge = any(part in name for part in ("conv_in", "conv_out", "embed", "shared", "table", "proj_out", "bias"))
         is_matrix = parameter.ndim >= 2 and min(parameter.flatten(1).shape) > 1 and not edge
         (matrices if is_matrix else others).append(parameter)
     adam = torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.99), weight_decay=0.0)

@@ -166,7 +166,7 @@ def load_latents(work: Path) -> tuple[Tensor, Tensor]:
 
 
 class Denoiser(nn.Module):
-    """Transformer and text encoder as one module, so that one optimizer and one average hold both."""
+    """Transformer and text encoder as one module; the transformer alone is trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ def export(work: Path, out: Path) -> None:
 def renew_text_encoder(trained: UMT5EncoderModel, captions: int = 1024) -> UMT5EncoderModel:
     """A text encoder with new layers whose embeddings say of each word what the trained one says on average.
 
-    New layers add nothing at first, so it begins where the trained one stopped, up to what that takes from neighbours.
+    It begins near where the trained one stopped: what the new layers take from neighbours is added to that.
     """
     tokenizer = build.build_tokenizer()
     renewed = build.build_text_encoder(len(tokenizer))
@@ -293,6 +293,7 @@ def resume(work: Path, folder: Path, vae_rate: float, rate: float, renew_text: b
     model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder")
     if renew_text:
         model.text_encoder = renew_text_encoder(model.text_encoder)
+    model.text_encoder.requires_grad_(False)
     content = {"step": 0, "model": vae.state_dict(), "optimizers": _states(optimizers_for(vae, vae_rate, vae_rate / 8))}
     save_checkpoint(work / "vae.pt", content)
     content = {"step": 0, "model": model.state_dict(), "average": model.state_dict()}
