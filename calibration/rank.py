@@ -13,6 +13,7 @@ from galaxydit.proxies import PROXIES
 
 WARMUP = 0.2
 DRAWS = 2000
+ROUNDING = 1e-6  # a proxy whose distances are mostly below this does not move: what changes is float32's last digits
 LARGEST_Z = 5.0  # a correlation of 0.9999: beyond it a handful of steps says nothing
 
 Array = NDArray[np.float64]
@@ -23,7 +24,7 @@ def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[Ran
 
     For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps between the proxy's distance summed over
     the lag (what the controller holds against its threshold) and the relative change of the guided prediction over the
-    same steps. Averaged through Fisher's z over lags and prompts, after the warm-up; the interval is the 95 % bootstrap
+    same steps; 0 for a proxy that does not move. Averaged through Fisher's z over lags and prompts, after the warm-up; the interval is the 95 % bootstrap
     over prompts. Raises ValueError without recordings.
     """
     if not recordings:
@@ -87,6 +88,8 @@ def spearman_z(first: Array, second: Array) -> float:
 
 def _z_by_lag(recording: Recording, proxy: str, warmup: float) -> list[float]:
     start = math.ceil(recording.steps * warmup)
+    if np.median(recording.distances[CONDITIONAL][proxy]) < ROUNDING:
+        return [0.0] * len(LAGS)
     return [
         spearman_z(
             recording.accumulated(proxy, lag, CONDITIONAL)[start:],

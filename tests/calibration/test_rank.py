@@ -43,3 +43,13 @@ def test_the_correlation_is_scipys() -> None:
     assert np.tanh(spearman_z(first, second)) == pytest.approx(spearmanr(first, second).statistic)
     assert spearman_z(np.ones(30), second) == 0.0
     assert spearman_z(first, np.exp(first)) == 5.0
+
+
+def test_a_proxy_that_does_not_move_ranks_nothing_whatever_its_last_digits_say(
+    recording_of: Callable, noisy_proxy: Callable
+) -> None:
+    follows = noisy_proxy(0.1)
+    proxies = {"block_residual": follows, "cross_attention": lambda change, rng: 1e-8 * follows(change, rng)}
+    ranking = rank_proxies([recording_of(index, proxies) for index in range(4)])
+    assert choose_proxy(ranking)[0] == "block_residual"
+    assert [row.rho for row in ranking if row.proxy == "cross_attention"] == [0.0]
