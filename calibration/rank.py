@@ -24,8 +24,8 @@ def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[Ran
 
     For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps between the proxy's distance summed over
     the lag (what the controller holds against its threshold) and the relative change of the guided prediction over the
-    same steps; 0 for a proxy that does not move. Averaged through Fisher's z over lags and prompts, after the warm-up; the interval is the 95 % bootstrap
-    over prompts. Raises ValueError without recordings.
+    same steps; 0 for a proxy that does not move. Averaged through Fisher's z over lags and prompts, after the warm-up;
+    the interval is the 95 % bootstrap over prompts. Raises ValueError without recordings.
     """
     if not recordings:
         raise ValueError("recordings is empty, allowed is at least one")
