@@ -18,7 +18,7 @@ from galaxydit.calibration.provenance import conditions_of
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import mean_distances
+from galaxydit.calibration.replay import mean_distances, planned_config
 from galaxydit.calibration.search import choose_target
 from galaxydit.calibration.store import Progress, Store, work_through
 from galaxydit.calibration.verify import Verified, verify_prompt, with_measurements
@@ -199,10 +199,13 @@ def _split(
 
 def _seconds(profile: Profile, costs: Costs, verified: Sequence[Verified]) -> Seconds:
     steps = profile.conditions.steps
-    proxy_cost = profile.reused_cost * costs.branches * costs.blocks
     predicted, measured = [], []
     for target in profile.targets:
-        full = round(steps * (1 / target.speedup - profile.reused_cost) / (1 - profile.reused_cost))
+        config = planned_config(profile, target, target.speedup)
+        if config is None or config.plan is None:
+            continue
+        full = config.plan.full_steps(steps)
+        proxy_cost = config.plan.cost_of_reuse * costs.branches * costs.blocks
         predicted.append(round(costs.predicted_speedup(steps, full, proxy_cost), 4))
         ratios = [row.plain_seconds / row.denoise_seconds for row in verified if row.speedup == target.speedup]
         if ratios:

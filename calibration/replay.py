@@ -42,7 +42,7 @@ def mean_distances(recordings: Sequence[Recording], proxy: str) -> tuple[float, 
 
 def planned_config(profile: Profile, target: Target, speedup: float) -> Config | None:
     """The controller's settings for a target; None where the plan cannot be reached."""
-    if speedup * profile.reused_cost >= 1:
+    if (target.follow > 0 or not target.schedule) and speedup * profile.reused_cost >= 1:
         return None
     plan = Plan(
         speedup=speedup,

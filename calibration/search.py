@@ -17,7 +17,7 @@ from galaxydit.propagation import Propagation
 WARMUP = 0.0  # a longer one costs full steps that serve better later; measured, see README.md
 WARMUP_OF_BUDGET = 0.4
 CAP_ROOM = 2
-FOLLOWS = (0.0, 0.25, 0.5, 0.75, 1.0)
+FOLLOWS = (0.25, 0.5, 0.75, 1.0)
 
 Array = NDArray[np.float64]
 
@@ -25,10 +25,24 @@ Array = NDArray[np.float64]
 def choose_target(
     profile: Profile, recordings: Sequence[Recording], speedup: float, *, warmup: float = WARMUP
 ) -> Target | None:
-    """The best schedule for a speedup on the recordings, and the settings around it; None where there is none."""
+    """The best schedule for a speedup on the recordings, and the settings around it; None where there is none.
+
+    Following the sample's signal costs what the proxy costs, so that fewer full steps are left: both ways are tried.
+    """
     # The warm-up leaves room: at most 0.4 of the full steps belong to it.
     draft = Target(speedup, min(warmup, WARMUP_OF_BUDGET / speedup), None)
-    config = planned_config(profile, draft, speedup)
+    fixed = _with_schedule(profile, recordings, replace(draft, follow=0.0))
+    moved = _with_schedule(profile, recordings, replace(draft, follow=1.0))
+    choices = [] if fixed is None else [fixed]
+    choices += [] if moved is None else [replace(moved, follow=follow) for follow in FOLLOWS]
+    return min(choices, key=lambda target: _cost(profile, recordings, target), default=None)
+
+
+def _with_schedule(profile: Profile, recordings: Sequence[Recording], draft: Target) -> Target | None:
+    """The target with the schedule that serves its number of full steps best."""
+    speedup = draft.speedup
+    # Any schedule makes a plan that follows nothing count as one that reads no proxy.
+    config = planned_config(profile, replace(draft, schedule=profile.conditions.sigmas), speedup)
     if config is None or config.plan is None:
         return None
     sigmas = recordings[0].sigmas
@@ -45,8 +59,7 @@ def choose_target(
     if final is None:
         return None
     played = replay(sigmas, mean_distances(recordings, profile.proxy), final)
-    target = replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
-    return min((replace(target, follow=follow) for follow in FOLLOWS), key=lambda t: _cost(profile, recordings, t))
+    return replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
 
 
 def _cost(profile: Profile, recordings: Sequence[Recording], target: Target) -> float:

@@ -18,6 +18,7 @@ def decide_with_plan(
 ) -> tuple[Decision, ControllerState]:
     """Decide one step under `config.plan` and return the state for the next.
 
+    0. A schedule that no signal moves is followed, and no distance is needed.
     1. Warm-up, last steps, a missing distance: computed.
     2. The expected error is above `max_error`: computed. Without a speedup, all else is reused.
     3. The budget is spent: reused. As many steps left as full steps to spend: computed.
@@ -31,6 +32,8 @@ def decide_with_plan(
     step, distance = observation.step, observation.distance
     state = _observe(observation, state, plan, sigmas)
     forced = must_compute(observation, state, config)
+    if not plan.reads_proxy:
+        return _by_schedule(observation, state, config, plan, sigmas, forced)
     if distance is None or not math.isfinite(distance):
         return _full(state, step, forced or "no distance", math.inf, None)
     accumulated = state.accumulated + added_amount(plan, distance, sigmas[step])
@@ -54,6 +57,24 @@ def decide_with_plan(
     if moved < due_distance(plan, state, sigmas, warmup_steps(observation.steps, config.warmup)):
         return _reuse(state, "next full step not yet due", accumulated, expected)
     return _full(state, step, "full step due", accumulated, expected)
+
+
+def _by_schedule(
+    observation: Observation,
+    state: ControllerState,
+    config: Config,
+    plan: Plan,
+    sigmas: tuple[float, ...],
+    forced: str | None,
+) -> tuple[Decision, ControllerState]:
+    """The schedule as it stands. What error to expect follows from the calibration's clock."""
+    step, usual = observation.step, usual_distance(plan, state, sigmas, observation.step)
+    expected = expected_error(plan, state, usual, sigmas[step])
+    if step in place_full_steps(plan, sigmas, warmup_steps(observation.steps, config.warmup)):
+        return _full(state, step, "schedule", usual, expected)
+    if forced is not None and forced != CAP:
+        return _full(state, step, forced, usual, expected)
+    return _reuse(state, "schedule", usual, expected)
 
 
 def due_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], warmup: int) -> float:

@@ -112,4 +112,11 @@ def decide(observation: Observation, state: ControllerState, config: Config) -> 
 
 def reads_proxy(config: Config) -> bool:
     """Whether these settings need the proxy at all."""
-    return config.schedule is None and (config.threshold > 0 or config.plan is not None)
+    if config.schedule is not None:
+        return False
+    return config.threshold > 0 if config.plan is None else config.plan.reads_proxy
+
+
+def reuses(config: Config) -> bool:
+    """Whether these settings ever reuse a step."""
+    return config.schedule is not None or config.plan is not None or config.threshold > 0

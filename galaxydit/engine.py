@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from galaxydit.budget import decide_with_plan
 from galaxydit.compilation import around_the_model, beside_the_model
 from galaxydit.config import FEW_STEPS, Config
-from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy
+from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy, reuses
 from galaxydit.families import CONCATENATED, Family
 from galaxydit.proxies import PROXIES, filter_latent, relative_l1, relative_l2
 from galaxydit.ranks import token_group
@@ -164,7 +164,7 @@ class Engine:
         """Remember a full step; the last one is never reused, so it frees the memory instead."""
         history = call.state.history
         nothing_to_come = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-        if nothing_to_come or not (reads_proxy(self.config) or self.config.schedule is not None):
+        if nothing_to_come or not reuses(self.config):
             history.pop(call.branch, None)
             return
         if self.config.reuse == "residual":

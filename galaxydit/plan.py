@@ -20,10 +20,10 @@ class Plan:
         sigmas: noise levels of the calibrated steps, falling; empty without a calibration.
         clock: mean proxy distance covered from the first step to each of `sigmas`, never falling.
         schedule: noise levels of the full steps that served the calibration's samples best, falling; empty without one.
-        follow: how far this sample's own signal moves the full steps, in [0, 1]: 0 keeps the schedule, 1 goes by the
-            distance alone.
+        follow: how far this sample's own signal moves the full steps, in [0, 1]: 0 keeps the schedule and reads no
+            proxy, 1 goes by the distance alone.
         decay: for a plan without a schedule, how much more an early error weighs than a late one, see `step_weights`.
-        reused_cost: block evaluations of a reused step / those of a full one, in [0, 1).
+        reused_cost: block evaluations of a reused step whose proxy is read / those of a full step, in [0, 1).
     """
 
     speedup: float | None = None
@@ -46,17 +46,29 @@ class Plan:
         _check("reused_cost", self.reused_cost, 0.0, 1.0)
         if len(self.sigmas) != len(self.clock):
             raise GalaxyDiTError(f"sigmas has {len(self.sigmas)} entries and clock {len(self.clock)}; pass as many")
-        if self.speedup is not None and self.speedup * self.reused_cost >= 1:
+        cost = self.cost_of_reuse
+        if self.speedup is not None and self.speedup * cost >= 1:
             raise GalaxyDiTError(
-                f"speedup={self.speedup:g} cannot be reached: a reused step still costs {self.reused_cost:.3f} of a "
-                f"full one; allowed is less than {1 / self.reused_cost:.1f}; choose a proxy that is read earlier"
+                f"speedup={self.speedup:g} cannot be reached: a reused step still costs {cost:.3f} of a full one; "
+                f"allowed is less than {1 / cost:.1f}; choose a proxy that is read earlier"
             )
+
+    @property
+    def reads_proxy(self) -> bool:
+        """Whether decisions depend on this sample's own signal; a schedule that it does not move needs none."""
+        return self.follow > 0 or self.max_error is not None or not self.schedule
+
+    @property
+    def cost_of_reuse(self) -> float:
+        """Block evaluations of a reused step / those of a full one."""
+        return self.reused_cost if self.reads_proxy else 0.0
 
     def full_steps(self, steps: int) -> int:
         """How many of `steps` are computed in full to meet the speedup; all of them without one."""
         if self.speedup is None:
             return steps
-        share = (1 / self.speedup - self.reused_cost) / (1 - self.reused_cost)
+        cost = self.cost_of_reuse
+        share = (1 / self.speedup - cost) / (1 - cost)
         return max(2, min(steps, round(steps * share)))
 
     def covered(self, sigma: float) -> float:

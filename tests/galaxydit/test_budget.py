@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from galaxydit.budget import decide_with_plan
 from galaxydit.config import Config
-from galaxydit.controller import ControllerState, Observation
+from galaxydit.controller import ControllerState, Observation, reads_proxy
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.plan import Plan, place_full_steps, step_weights
@@ -173,3 +174,29 @@ def test_follow_0_keeps_the_schedule_whatever_the_signal() -> None:
             *range(7, 49, 2),
             49,
         ]
+
+
+def test_a_schedule_that_no_signal_moves_needs_no_distance_and_has_the_whole_budget_for_full_steps() -> None:
+    sigmas = shifted_sigmas(50)
+    steps = (*range(5), *range(7, 49, 2), 49)
+    schedule = tuple(sigmas[step] for step in steps)
+    still = Config(warmup=0.0, plan=plan(speedup=50 / 26, schedule=schedule, follow=0.0, reused_cost=0.1))
+    assert not reads_proxy(still)
+    assert reads_proxy(replace(still, plan=replace(still.plan, follow=0.5)))
+    assert reads_proxy(replace(still, plan=replace(still.plan, max_error=0.1)))
+    assert reads_proxy(replace(still, plan=replace(still.plan, schedule=())))
+    state, full = ControllerState(), []
+    for step in range(50):
+        decision, state = decide_with_plan(Observation(step, 50, None, step > 0, sigmas), state, still)
+        if not decision.reuse:
+            full.append(step)
+    assert len(full) == 26
+    assert replace(still.plan, follow=0.5).full_steps(50) < 26
+
+
+def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
+    sigmas = shifted_sigmas(50)
+    still = Config(warmup=0.0, plan=plan(speedup=20, schedule=(sigmas[0], sigmas[20], sigmas[49]), follow=0.0))
+    decision, _ = decide_with_plan(Observation(3, 50, None, False, sigmas), ControllerState(), still)
+    assert not decision.reuse
+    assert decision.reason == "nothing to reuse yet"
