@@ -27,15 +27,13 @@ def disturbed_schedule(steps: int, zone: tuple[float, float]) -> tuple[int, ...]
     return tuple(step for step in range(steps) if step not in reused)
 
 
-def disturb(
-    pipe: DiffusionPipeline, recording: Recording, plain: Generation, zone: int, order: int, reuse: str
-) -> Disturbance:
+def disturb(pipe: DiffusionPipeline, recording: Recording, plain: Generation, zone: int, reuse: str) -> Disturbance:
     """Generate what was recorded once more with a disturbed zone; `plain` is the recorded generation itself."""
     schedule = disturbed_schedule(recording.steps, ZONES[zone])
-    with Acceleration(pipe, Config(schedule=schedule, order=order, reuse=reuse)):
+    with Acceleration(pipe, Config(schedule=schedule, order=1, reuse=reuse)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed)
     ended = float((changed.latents - plain.latents).square().mean())
-    made = float(Drift([recording], order).at_the_end(schedule, Propagation())[0])
+    made = float(Drift([recording]).at_the_end(schedule, Propagation())[0])
     gain = math.sqrt(ended / made) if made > 0 else 1.0
     reused = sorted(set(range(recording.steps)) - set(schedule))
     return zone, fmean(recording.sigmas[step] for step in reused), min(max(gain, GAINS[0]), GAINS[1])

@@ -1,17 +1,19 @@
 """How far reuse moves the latent, from the recorded products of the guided prediction: no tensor is needed."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.calibration.recording import LONGEST_LAG, Recording
+from galaxydit.calibration.recording import Recording, in_changes
 from galaxydit.propagation import Propagation
 
-LONGEST_GAP = 8  # steps between two full ones for which errors are read; longer ones are extrapolated
+LASTING = 0.5  # of the products between drifts of different gaps, in the error at the end; see README.md
 
 Array = NDArray[np.float64]
+Weights = tuple[tuple[float, ...], ...]
+"""For each full step two numbers: what line and parabola weigh in the predictions that follow."""
 
 
 class Drift:
@@ -23,50 +25,73 @@ class Drift:
         d(a, b) = sum over a < i < b of (sigma_i - sigma_(i+1)) (p_i - y_i)
 
     Differences within a gap point much the same way, as all come from the same full steps: so vectors are added up, not
-    their lengths. Those of different gaps are taken as unrelated.
+    their lengths. Those of different gaps do too, as trajectories bend alike all along, but on the way to the end
+    directions change: a share `LASTING` of their products counts.
     """
 
-    def __init__(self, recordings: Sequence[Recording], order: int) -> None:
+    def __init__(self, recordings: Sequence[Recording]) -> None:
         self.sigmas = recordings[0].sigmas
-        self.order = order
-        self._products = [
-            np.array([recording.guided_gram[step] for recording in recordings]) for step in range(len(self.sigmas))
-        ]
+        self.products = np.array([recording.guided_products for recording in recordings])
+        self.mean_products = self.products.mean(axis=0)
+        self.terms = cache(self._terms)
 
-    def of_gap(self, older: int, newest: int, following: int) -> Array:
-        """Mean square of d(newest, following) for each recording, `(recordings,)`, in the latent's units squared.
+    def _terms(self, anchors: tuple[int, ...], following: int) -> Array:
+        """The terms of d(anchors[-1], following) as weights of the changes of y, `(3, steps - 1)`.
 
-        `older` is the full step before `newest`, which order 1 needs; -1 for none. Beyond what was recorded d grows
-        with the square of the gap.
+        They are the drift of repeating the newest anchor, and what the line through the newest two and the parabola
+        through three anchors add to it (Newton's form); 0 where there are not so many anchors.
         """
-        gap = following - newest
-        if gap < 2:
-            return np.zeros(len(self._products[0]))
-        if gap > LONGEST_GAP:
-            return self.of_gap(older, newest, newest + LONGEST_GAP) * (gap / LONGEST_GAP) ** 4
-        last = following - 1
-        weights = self._weights(max(older, last - LONGEST_LAG), newest, last)
-        return np.maximum(0.0, np.einsum("i,nij,j->n", weights, self._products[last], weights))
+        sigmas, steps = (*self.sigmas, 0.0), len(self.sigmas)
+        terms = np.zeros((3, steps))
+        newest, *earlier = anchors[::-1]
+        for step in range(newest + 1, following):
+            size = sigmas[step] - sigmas[step + 1]
+            terms[0, newest] += size
+            terms[0, step] -= size
+            ahead, slope = sigmas[step] - sigmas[newest], np.zeros(steps)
+            if earlier:
+                slope = _slope(sigmas, steps, earlier[0], newest)
+                terms[1] += size * ahead * slope
+            if len(earlier) > 1:
+                bend = (slope - _slope(sigmas, steps, earlier[1], earlier[0])) / (sigmas[newest] - sigmas[earlier[1]])
+                terms[2] += size * ahead * (sigmas[step] - sigmas[earlier[0]]) * bend
+        return np.array([in_changes(row) for row in terms])
 
-    def _weights(self, older: int, newest: int, last: int) -> Array:
-        """Weights of y[last - 1], y[last - 2], ... in d. Products refer to y[last], whose weight makes the sum 0."""
-        weights, sigmas = np.zeros(self._products[last].shape[1] + 1), self.sigmas
-        for step in range(newest + 1, last + 1):
-            size = sigmas[step] - (sigmas[step + 1] if step + 1 < len(sigmas) else 0.0)
-            back = 0.0
-            if self.order and 0 <= older < newest:
-                back = (sigmas[newest] - sigmas[step]) / (sigmas[older] - sigmas[newest])
-                weights[last - older] -= size * back
-            weights[last - newest] += size * (1 + back)
-            weights[last - step] -= size
-        return weights[1:]
+    def gaps(self, full: Sequence[int], propagation: Propagation) -> tuple[list[int], Array]:
+        """The full steps (as indices into `full`) that reused ones follow, and for each the terms of its drift times
+        the propagation's gain at its noise level: `(gaps, 3, steps - 1)`.
+        """
+        where = [index for index in range(len(full) - 1) if full[index + 1] > full[index] + 1]
+        rows = [
+            propagation.gain(self.sigmas[full[i]]) * self.terms(tuple(full[max(0, i - 2) : i + 1]), full[i + 1])
+            for i in where
+        ]
+        return where, np.array(rows).reshape(len(rows), 3, len(self.sigmas) - 1)
 
-    def at_the_end(self, full: Sequence[int], propagation: Propagation) -> Array:
+    def at_the_end(
+        self,
+        full: Sequence[int],
+        propagation: Propagation,
+        weights: Weights | None = None,
+        *,
+        lasting: float = LASTING,
+    ) -> Array:
         """Expected mean square error of the final latent for each recording, `(recordings,)`, if these steps are full.
 
-        Each gap's drift grows by the propagation's gain at its noise level; the first and the last step are full.
+        Without weights the line counts whole and the parabola not: order 1.
         """
-        total = np.zeros(len(self._products[0]))
-        for (older, newest), following in zip(pairwise((-1, *full)), full[1:], strict=False):
-            total += propagation.gain(self.sigmas[newest]) ** 2 * self.of_gap(older, newest, following)
-        return total
+        where, terms = self.gaps(full, propagation)
+        shares = np.array([(1.0, *(weights[index] if weights else (1.0, 0.0))) for index in where]).reshape(-1, 3)
+        drifts = np.einsum("gt,gtj->gj", shares, terms)
+        together = drifts.sum(axis=0)
+        apart = ((drifts @ self.products) * drifts).sum(axis=(1, 2))
+        as_one = self.products @ together @ together
+        return np.maximum(0.0, (1 - lasting) * apart + lasting * as_one)
+
+
+def _slope(sigmas: Sequence[float], steps: int, older: int, newer: int) -> Array:
+    """The slope in sigma between two steps, as weights of y."""
+    weights = np.zeros(steps)
+    weights[newer] = 1 / (sigmas[newer] - sigmas[older])
+    weights[older] = -weights[newer]
+    return weights

@@ -99,7 +99,7 @@ def run_calibration(
     def record(index: int) -> object:
         recording, generation = record_sample(pipe, jobs[index][0], settings, jobs[index][1])
         zones = [zone for zone in range(len(ZONES)) if zone % samples == index]
-        found = [disturb(pipe, recording, generation, zone, ORDER, REUSE) for zone in zones]
+        found = [disturb(pipe, recording, generation, zone, REUSE) for zone in zones]
         return {"recording": recording.to_dict(), "disturbances": found}
 
     costs = store.get("costs")

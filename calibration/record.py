@@ -11,7 +11,7 @@ from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
 from galaxydit.acceleration import transformers_of
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, LONGEST_LAG, UNCONDITIONAL, Recording
+from galaxydit.calibration.recording import CONDITIONAL, LAGS, UNCONDITIONAL, Recording
 from galaxydit.config import Config
 from galaxydit.engine import Call, Engine
 from galaxydit.errors import GalaxyDiTError
@@ -24,13 +24,14 @@ from galaxydit.session import Session
 from galaxydit.trajectory import signature_of
 
 KEPT_ELEMENTS = 2**20  # of each residual: a fixed share of its tokens stands for all
+KEPT_OF_GUIDED = 2**17  # of each guided prediction, which are kept for all steps
 
 
 class Recorder(Engine):
     """Stands where the engine stands while it accelerates, reads every proxy, reuses nothing.
 
-    It keeps the last tensor of each proxy and the last few outputs; all else are scalars, so that memory does not grow
-    with the number of steps or samples.
+    It keeps the last tensor of each proxy, the last few outputs, and a fixed number of values of each step's guided
+    prediction; all else are scalars.
     """
 
     def __init__(
@@ -39,14 +40,14 @@ class Recorder(Engine):
         super().__init__(transformer, "transformer", family, len(blocks_of(transformer, family)), session)
         self._guidance_scale = guidance_scale
         self._previous: dict[tuple[str, str], Tensor] = {}
-        self._recent: dict[str, deque[Tensor]] = defaultdict(lambda: deque(maxlen=LONGEST_LAG))
+        self._recent: dict[str, deque[Tensor]] = defaultdict(lambda: deque(maxlen=len(LAGS)))
         self._step = -1
         self._split = False
         self._branches: dict[str, str] = {}
         self._outputs: dict[str, Tensor] = {}
         self._now: dict[tuple[str, ...], Tensor | float] = {}
         self._scalars: list[dict[tuple[str, ...], float]] = []
-        self._grams: list[Tensor] = []
+        self._guided: list[Tensor] = []
         self.sigmas: list[float] = []
         self.latent_shape: tuple[int, ...] = ()
 
@@ -115,8 +116,6 @@ class Recorder(Engine):
         for lag, before in zip(LAGS, reversed(ring), strict=False):
             self._now[*key, str(lag)] = torch.linalg.vector_norm(tensor - before) / norm
         ring.append(tensor)
-        while len(ring) > len(LAGS):
-            ring.popleft()
 
     def _finish_step(self) -> None:
         """All branches of a step are in: compose the guided prediction and turn what was noted into numbers, at once,
@@ -128,13 +127,8 @@ class Recorder(Engine):
         if UNCONDITIONAL in self._outputs:
             base = self._outputs[UNCONDITIONAL]
             guided = base + self._guidance_scale() * (guided - base)
-        ring = self._recent["guided"]
-        if ring:
-            moves = torch.stack([before - guided for before in reversed(ring)])
-            self._grams.append((moves @ moves.T / guided.numel()).double().cpu())
-        else:
-            self._grams.append(torch.zeros(0, 0))
-        ring.append(guided)
+        # An odd stride meets all columns of the latent in turn.
+        self._guided.append(guided[:: guided.numel() // KEPT_OF_GUIDED | 1].clone())
         self._now["norm",] = guided.square().mean().sqrt()
         keys = list(self._now)
         values = torch.stack([torch.as_tensor(self._now[key], dtype=torch.float32).cpu() for key in keys]).tolist()
@@ -168,8 +162,14 @@ class Recorder(Engine):
             residual_changes=rows("residual"),
             output_changes=rows("output"),
             guided_norms=column("norm"),
-            guided_gram=tuple(tuple(tuple(_round(v) for v in row) for row in gram.tolist()) for gram in self._grams),
+            guided_products=self._products(),
         )
+
+    def _products(self) -> tuple[tuple[float, ...], ...]:
+        """Mean products of the guided prediction's changes from step to step."""
+        changes = torch.stack(self._guided).cpu().double().diff(dim=0)
+        products = (changes @ changes.T / changes.shape[1]).tolist()
+        return tuple(tuple(float(f"{value:.10g}") for value in row) for row in products)
 
 
 def record_sample(

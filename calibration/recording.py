@@ -1,14 +1,15 @@
 """What is kept of one recorded generation: scalars, and what follows from them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 LAGS = (1, 2, 3, 4)
-LONGEST_LAG = 12
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 
 Array = NDArray[np.float64]
@@ -28,9 +29,9 @@ class Recording:
             over 1 to 4 steps; 0 where there are not so many. Empty for families whose blocks hand on several tensors.
         output_changes: the same for each branch's output.
         guided_norms: root mean square of the guided prediction at each step.
-        guided_gram: for each step the mean products of y[step - g] - y[step] with y[step - h] - y[step] for lags g, h
-            from 1, where y is the guided prediction. From it follows the error of every prediction of y[step] from
-            earlier steps whose coefficients sum to 1, without a tensor being kept.
+        guided_products: mean products of the changes y[i + 1] - y[i] and y[j + 1] - y[j] of the guided prediction y,
+            `(steps - 1, steps - 1)`. From them follows the error of every prediction of any y[i] from other steps whose
+            coefficients sum to 1, without a tensor being kept.
     """
 
     prompt: str
@@ -42,7 +43,7 @@ class Recording:
     residual_changes: Mapping[str, tuple[tuple[float, ...], ...]]
     output_changes: Mapping[str, tuple[tuple[float, ...], ...]]
     guided_norms: tuple[float, ...]
-    guided_gram: tuple[tuple[tuple[float, ...], ...], ...]
+    guided_products: tuple[tuple[float, ...], ...]
 
     @property
     def steps(self) -> int:
@@ -65,33 +66,30 @@ class Recording:
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
         """True relative L2 error of the prediction of each step, `(steps,)`, from the full step `gap` steps before it
-        and, for order 1, the one `gap_before` steps before that; NaN where those do not exist or were not recorded.
+        and, for order 1, the one `gap_before` steps before that; NaN where those do not exist.
         """
         errors = np.full(self.steps, np.nan)
         reach = gap + (gap_before if order else 0)
         for step in range(reach, self.steps):
-            value = self.error_at(step, order, gap, gap_before)
-            if value is not None:
-                errors[step] = value
+            if self.guided_norms[step] > 0:
+                newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
+                ahead = (self.sigmas[step] - newest) / (newest - older) if order and newest != older else 0.0
+                weights = np.zeros(self.steps)
+                weights[step - gap] += 1 + ahead
+                weights[step - reach] -= ahead
+                weights[step] -= 1
+                errors[step] = math.sqrt(self.mean_square(weights)) / self.guided_norms[step]
         return errors
 
-    def error_at(self, step: int, order: int, gap: int, gap_before: int) -> float | None:
-        """The same for one step; None where it was not recorded."""
-        gram = self.guided_gram[step]
-        reach = gap + (gap_before if order else 0)
-        if reach > len(gram) or self.guided_norms[step] <= 0:
-            return None
-        mean_square = gram[gap - 1][gap - 1]
-        if order:
-            newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
-            weight = -(self.sigmas[step] - newest) / (older - newest) if older != newest else 0.0
-            forth, back = 1 + weight, -weight
-            mean_square = (
-                forth * forth * gram[gap - 1][gap - 1]
-                + 2 * forth * back * gram[gap - 1][reach - 1]
-                + back * back * gram[reach - 1][reach - 1]
-            )
-        return float(np.sqrt(max(0.0, mean_square)) / self.guided_norms[step])
+    @cached_property
+    def products(self) -> Array:
+        """`guided_products` as an array."""
+        return np.array(self.guided_products)
+
+    def mean_square(self, weights: Array) -> float:
+        """Mean square of the sum of the guided predictions with these weights, `(steps,)`, which sum to 0."""
+        changes = in_changes(weights)
+        return max(0.0, float(changes @ self.products @ changes))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -101,6 +99,11 @@ class Recording:
     def from_dict(cls, data: Mapping[str, Any]) -> "Recording":
         """From the plain data of `to_dict`; raises KeyError or TypeError for anything else."""
         return cls(**{name: _frozen(value) for name, value in data.items()})
+
+
+def in_changes(weights: Array) -> Array:
+    """A sum over y[0], y[1], ... whose weights sum to 0, as a sum over the changes y[1] - y[0], y[2] - y[1], ..."""
+    return -np.cumsum(weights)[:-1]
 
 
 def _frozen(value: Any) -> Any:

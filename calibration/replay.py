@@ -50,6 +50,7 @@ def planned_config(profile: Profile, target: Target, speedup: float) -> Config |
         sigmas=profile.conditions.sigmas,
         clock=profile.clock,
         schedule=target.schedule,
+        weights=target.weights,
         follow=target.follow,
         decay=target.decay,
         reused_cost=profile.reused_cost,

@@ -3,6 +3,7 @@ there are exactly as many as the budget holds. Pure functions of plain numbers.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 
 from galaxydit.config import Config
@@ -70,11 +71,14 @@ def _by_schedule(
     """The schedule as it stands. What error to expect follows from the calibration's clock."""
     step, usual = observation.step, usual_distance(plan, state, sigmas, observation.step)
     expected = expected_error(plan, state, usual, sigmas[step])
-    if step in place_full_steps(plan, sigmas, warmup_steps(observation.steps, config.warmup)):
+    schedule = place_full_steps(plan, sigmas, warmup_steps(observation.steps, config.warmup))
+    if step in schedule:
         return _full(state, step, "schedule", usual, expected)
     if forced is not None and forced != CAP:
         return _full(state, step, forced, usual, expected)
-    return _reuse(state, "schedule", usual, expected)
+    decision, after = _reuse(state, "schedule", usual, expected)
+    weights = plan.weights_after(bisect_left(schedule, step) - 1, len(schedule))
+    return replace(decision, weights=weights), after
 
 
 def due_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], warmup: int) -> float:

@@ -53,13 +53,14 @@ class ControllerState:
 @dataclass(frozen=True)
 class Decision:
     """Whether the step is reused, why, the summed distance that was held against the threshold, and with a plan the
-    relative error to be expected from reuse.
+    relative error to be expected from reuse and the weights of the prediction (see `reuse.predict`).
     """
 
     reuse: bool
     reason: str
     accumulated: float
     expected_error: float | None = None
+    weights: tuple[float, float] | None = None
 
 
 def warmup_steps(steps: int, warmup: float) -> int:

@@ -19,7 +19,7 @@ from galaxydit.families import CONCATENATED, Family
 from galaxydit.proxies import PROXIES, filter_latent, relative_l1, relative_l2
 from galaxydit.ranks import token_group
 from galaxydit.report import CallRecord
-from galaxydit.reuse import predict, remember
+from galaxydit.reuse import ORDERS, predict, remember
 from galaxydit.session import Generation, Session, TransformerState
 from galaxydit.trajectory import StepInfo, locate, signature_of
 
@@ -152,8 +152,8 @@ class Engine:
 
     def _predict(self, call: Call) -> Tensor:
         """What reuse gives for this call's branch."""
-        history = call.state.history[call.branch]
-        return predict(history, call.info.sigma, self.config.order)
+        weights = call.decision.weights if call.decision else None
+        return predict(call.state.history[call.branch], call.info.sigma, weights or ORDERS[self.config.order])
 
     def _reuses(self, call: Call) -> bool:
         """Whether this branch is reused now: decided, and there is something to reuse."""
@@ -178,7 +178,8 @@ class Engine:
             guess = self._predict(call)
             call.state.errors[call.branch] = float(relative_l2(kept, guess, token_group(self.transformer)))
         anchor = (call.info.sigma, kept)
-        history[call.branch] = remember(history.get(call.branch, ()), anchor, self.config.order)
+        weighed = self.config.plan is not None and self.config.plan.weights
+        history[call.branch] = remember(history.get(call.branch, ()), anchor, 3 if weighed else self.config.order + 1)
 
     @beside_the_model
     def read(self, proxy: str, tensor: Callable[[], Tensor]) -> None:

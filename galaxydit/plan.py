@@ -20,6 +20,8 @@ class Plan:
         sigmas: noise levels of the calibrated steps, falling; empty without a calibration.
         clock: mean proxy distance covered from the first step to each of `sigmas`, never falling.
         schedule: noise levels of the full steps that served the calibration's samples best, falling; empty without one.
+        weights: for each of `schedule` two numbers, what the line and the parabola through the last full steps weigh in
+            the predictions after it; empty for the line alone. They fit the schedule as it stands.
         follow: how far this sample's own signal moves the full steps, in [0, 1]: 0 keeps the schedule and reads no
             proxy, 1 goes by the distance alone.
         decay: for a plan without a schedule, how much more an early error weighs than a late one, see `step_weights`.
@@ -32,6 +34,7 @@ class Plan:
     sigmas: tuple[float, ...] = ()
     clock: tuple[float, ...] = ()
     schedule: tuple[float, ...] = ()
+    weights: tuple[tuple[float, ...], ...] = ()
     follow: float = 1.0
     decay: float = 0.0
     reused_cost: float = 0.0
@@ -44,6 +47,7 @@ class Plan:
         _check("follow", self.follow, 0.0, 1.0)
         _check("decay", self.decay, 0.0, 1.0)
         _check("reused_cost", self.reused_cost, 0.0, 1.0)
+        check_weights(self.weights, self.schedule)
         if len(self.sigmas) != len(self.clock):
             raise GalaxyDiTError(f"sigmas has {len(self.sigmas)} entries and clock {len(self.clock)}; pass as many")
         cost = self.cost_of_reuse
@@ -71,6 +75,16 @@ class Plan:
         share = (1 / self.speedup - cost) / (1 - cost)
         return max(2, min(steps, round(steps * share)))
 
+    def weights_after(self, index: int, count: int) -> tuple[float, float] | None:
+        """Weights of the predictions after full step number `index` of `count`, interpolated where the calibrated
+        schedule had another number; None without weights.
+        """
+        if not self.weights or self.reads_proxy:
+            return None
+        place = (len(self.weights) - 1) * index / max(1, count - 1)
+        line, parabola = (_interpolate(values, place) for values in zip(*self.weights, strict=True))
+        return line, parabola
+
     def covered(self, sigma: float) -> float:
         """Mean proxy distance from the first step to a noise level in the calibration; 0 without one.
 
@@ -90,6 +104,17 @@ def _check(field: str, value: float | None, low: float, high: float) -> None:
     if value is not None and (isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high):
         allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
         raise GalaxyDiTError(f"{field}={value!r} is not a number {allowed}; pass for example {field}={low + 0.5:g}")
+
+
+def check_weights(weights: tuple[tuple[float, ...], ...], schedule: tuple[float, ...]) -> None:
+    """Raises GalaxyDiTError unless there are none, or two finite numbers for each step of the schedule."""
+    if weights and (
+        len(weights) != len(schedule) or not all(len(pair) == 2 and all(map(math.isfinite, pair)) for pair in weights)
+    ):
+        raise GalaxyDiTError(
+            f"weights={weights!r}, allowed are two numbers for each of the {len(schedule)} steps of the schedule; "
+            "calibrate again"
+        )
 
 
 def step_weights(steps: int, decay: float) -> tuple[float, ...]:

@@ -75,6 +75,7 @@ def plan_settings(
             sigmas=found.conditions.sigmas,
             clock=found.clock,
             schedule=target.schedule,
+            weights=target.weights,
             follow=target.follow,
             decay=target.decay,
             reused_cost=found.reused_cost,

@@ -12,11 +12,12 @@ from typing import Any
 from galaxydit.config import REUSE_KINDS, Config
 from galaxydit.error_map import ErrorMap, check_ascending
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.plan import check_weights
 from galaxydit.propagation import Propagation
 from galaxydit.proxies import PROXIES
 from galaxydit.strict import decode
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 KINDS = ("measured", "starter")
 Setting = str | int | float | bool | None
 
@@ -93,6 +94,7 @@ class Target:
         speedup: block evaluations without the plugin / with it, at least 1.
         warmup, max_consecutive, decay, follow: settings for it, see `Config` and `Plan`.
         schedule: noise levels of the full steps with the least error on the recordings, falling; empty in a starter.
+        weights: for each of them what the line and the parabola weigh in the predictions that follow, see `Plan`.
         expected_error: largest expected relative error of a reused step, in the replay: the threshold that this speedup
             amounts to.
         compute_fraction, psnr_db, fixed_psnr_db: measured on held-out prompts: block evaluations done, PSNR against the
@@ -105,6 +107,7 @@ class Target:
     decay: float = 0.0
     follow: float = 1.0
     schedule: tuple[float, ...] = ()
+    weights: tuple[tuple[float, ...], ...] = ()
     expected_error: float | None = None
     compute_fraction: float | None = None
     psnr_db: float | None = None
@@ -118,6 +121,7 @@ class Target:
         if self.max_consecutive is not None:
             _check_range("max_consecutive", self.max_consecutive, 1, 10_000)
         check_ascending("schedule", tuple(reversed(self.schedule)), strictly=True)
+        check_weights(self.weights, self.schedule)
         for name in ("expected_error", "psnr_db", "fixed_psnr_db"):
             _check_range(name, getattr(self, name), 0, math.inf)
         _check_range("compute_fraction", self.compute_fraction, 0, 1)

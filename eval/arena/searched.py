@@ -15,6 +15,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.calibration.drift import Drift
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import best_schedule
@@ -103,7 +104,7 @@ def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str
     schedules = {}
     for count in counts:
         try:
-            schedules[str(count)] = best_schedule(recordings, count, ORDER, Propagation())[0]
+            schedules[str(count)] = best_schedule(Drift(recordings), count, Propagation())[0]
         except ValueError:
             schedules[str(count)] = even_schedule(recordings[0].steps, count)
     return schedules

@@ -9,7 +9,7 @@ import pytest
 from diffusers import WanPipeline
 
 from galaxydit.calibration.procedure import Calibration, draft_profile, run_calibration
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, LONGEST_LAG, Recording
+from galaxydit.calibration.recording import CONDITIONAL, LAGS, Recording
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profile import Profile
 
@@ -35,10 +35,8 @@ def make_recording(
     rng = np.random.default_rng([7, index])
     outputs = make_outputs(rng, steps)
     change = np.concatenate([[0.0], np.linalg.norm(np.diff(outputs, axis=0), axis=1)])
-    grams = []
-    for step in range(steps):
-        moves = [outputs[step - lag] - outputs[step] for lag in range(1, min(step, LONGEST_LAG) + 1)]
-        grams.append(tuple(tuple(float(a @ b) / outputs.shape[1] for b in moves) for a in moves))
+    changes = np.diff(outputs, axis=0)
+    products = changes @ changes.T / outputs.shape[1]
     return Recording(
         prompt=f"prompt {index}",
         seed=index,
@@ -49,7 +47,7 @@ def make_recording(
         residual_changes={},
         output_changes={CONDITIONAL: tuple((0.0,) * len(LAGS) for _ in range(steps))},
         guided_norms=tuple(float(np.sqrt(np.mean(row**2))) for row in outputs),
-        guided_gram=tuple(grams),
+        guided_products=tuple(tuple(row) for row in products.tolist()),
     )
 
 

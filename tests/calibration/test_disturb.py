@@ -23,12 +23,12 @@ def test_the_gain_turns_the_drift_into_the_error_at_the_end(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, prompts: list[str]
 ) -> None:
     recording, plain = record_sample(tiny_wan_pipeline, prompts[0], settings, 0)
-    zone, sigma, gain = disturb(tiny_wan_pipeline, recording, plain, 1, 1, "output")
-    again = disturb(tiny_wan_pipeline, recording, plain, 1, 1, "output")
+    zone, sigma, gain = disturb(tiny_wan_pipeline, recording, plain, 1, "output")
+    again = disturb(tiny_wan_pipeline, recording, plain, 1, "output")
     assert (zone, sigma, gain) == again
     assert recording.sigmas[-1] < sigma < recording.sigmas[0]
     full = disturbed_schedule(recording.steps, ZONES[1])
-    made = Drift([recording], 1).at_the_end(full, Propagation())[0]
+    made = Drift([recording]).at_the_end(full, Propagation())[0]
     assert made > 0
     assert 0.01 < gain < 100
     assert torch.isfinite(plain.latents).all()

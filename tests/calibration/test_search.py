@@ -4,21 +4,23 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from galaxydit.calibration.drift import LONGEST_GAP, Drift
+from galaxydit.calibration.drift import Drift
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.replay import mean_distances, planned_config, replay
-from galaxydit.calibration.search import best_schedule
+from galaxydit.calibration.search import LONGEST_GAP, best_schedule, refined
+from galaxydit.calibration.weights import fit_weights
 from galaxydit.profile import Profile
 from galaxydit.propagation import Propagation
 
 FADING = Propagation((0.9, 0.2), (5.0, 0.5))
+PULL = 1.0
 
 
-@pytest.mark.parametrize(("order", "full_steps"), [(0, 4), (1, 4), (1, 6)])
+@pytest.mark.parametrize("full_steps", [4, 6])
 def test_the_best_schedule_is_that_of_an_exhaustive_search(
-    recording_of: Callable, noisy_proxy: Callable, order: int, full_steps: int
+    recording_of: Callable, noisy_proxy: Callable, full_steps: int
 ) -> None:
-    recordings = [recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)]
+    drift = Drift([recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)])
     schedules = [
         (0, *middle, 10)
         for middle in combinations(range(1, 10), full_steps - 2)
@@ -26,23 +28,23 @@ def test_the_best_schedule_is_that_of_an_exhaustive_search(
     ]
 
     def mean_error(schedule: tuple[int, ...]) -> float:
-        return float(np.mean(Drift(recordings, order).at_the_end(schedule, FADING)))
+        return float(np.mean(drift.at_the_end(schedule, FADING, lasting=0.0)))
 
-    found, error = best_schedule(recordings, full_steps, order, FADING)
+    found, error = best_schedule(drift, full_steps, FADING)
     assert error == pytest.approx(min(map(mean_error, schedules)))
     assert mean_error(found) == pytest.approx(error)
 
 
 def test_the_warm_up_is_kept(recordings: list[Recording]) -> None:
-    schedule, _ = best_schedule(recordings, 12, 1, FADING, warmup=6)
+    schedule, _ = best_schedule(Drift(recordings), 12, FADING, warmup=6)
     assert schedule[:6] == (0, 1, 2, 3, 4, 5)
     with pytest.raises(ValueError, match="leave gaps"):
-        best_schedule(recordings, 3, 1, FADING)
+        best_schedule(Drift(recordings), 3, FADING)
 
 
 def test_full_steps_lie_where_errors_grow(recordings: list[Recording]) -> None:
-    early, _ = best_schedule(recordings, 16, 1, Propagation((0.9, 0.2), (100.0, 0.01)))
-    late, _ = best_schedule(recordings, 16, 1, Propagation((0.9, 0.2), (0.01, 100.0)))
+    early, _ = best_schedule(Drift(recordings), 16, Propagation((0.9, 0.2), (100.0, 0.01)))
+    late, _ = best_schedule(Drift(recordings), 16, Propagation((0.9, 0.2), (0.01, 100.0)))
     assert np.mean(early) < np.mean(late) - 3
 
 
@@ -62,7 +64,22 @@ def test_following_the_signal_is_never_chosen_where_it_costs_more(
         own, fixed = [], []
         for recording in recordings:
             full = replay(recording.sigmas, recording.distances["conditional"][drafted.proxy], config).full
-            own.append(Drift([recording], drafted.order).at_the_end(full, drafted.propagation)[0])
+            own.append(Drift([recording]).at_the_end(full, drafted.propagation, target.weights or None)[0])
             steps = [recording.sigmas.index(sigma) for sigma in target.schedule]
-            fixed.append(Drift([recording], drafted.order).at_the_end(steps, drafted.propagation)[0])
+            fixed.append(Drift([recording]).at_the_end(steps, drafted.propagation)[0])
         assert np.mean(own) <= np.mean(fixed) + 1e-9
+
+
+def test_refining_a_schedule_keeps_its_size_and_warm_up_and_lowers_the_error(recordings: list[Recording]) -> None:
+    drift, start = Drift(recordings), (*range(4), *range(5, 39, 4), 39)
+    found = refined(drift, start, FADING, PULL, warmup=4)
+    assert len(set(found)) == len(start)
+    assert found[:4] == start[:4]
+    assert found[-1] == 39
+    error = fit_weights(drift, found, FADING, PULL)[1]
+    assert error < fit_weights(drift, start, FADING, PULL)[1]
+    for index in range(4, len(found) - 1):
+        for place in (found[index] - 1, found[index] + 1):
+            if place not in found:
+                moved = tuple(sorted({*found, place} - {found[index]}))
+                assert fit_weights(drift, moved, FADING, PULL)[1] >= error * (1 - 1e-5)

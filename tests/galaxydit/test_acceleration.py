@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 import galaxydit
 from galaxydit import PROXIES, Config, FullComputeWarning, GalaxyDiTError, NoEffectWarning
+from galaxydit.plan import Plan
+from galaxydit.reuse import predict
 
 PROMPT = "a red ball moves left over a plain background"
 FAST = Config(threshold=0.5, warmup=0.2, max_consecutive=2)
@@ -114,6 +116,26 @@ def test_output_order_1_equals_the_formula_done_by_hand(tiny_wan_pipeline: WanPi
     for branch in (0, 1):
         expected = outputs[2 + branch] + (outputs[2 + branch] - outputs[branch]) * slope
         assert torch.allclose(outputs[4 + branch], expected, atol=1e-5)
+
+
+def test_a_plan_without_a_signal_runs_nothing_in_a_reused_step_and_weighs_its_predictions(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(schedule=tuple(range(12)))) as acceleration:
+        run(tiny_wan_pipeline)
+    sigmas = [call.sigma for call in acceleration.report.calls[::2]]
+    full = (0, 1, 2, 3, *range(5, 12))
+    plan = Plan(12 / 11, schedule=tuple(sigmas[step] for step in full), weights=((0.5, 0.25),) * 11, follow=0.0)
+    outputs: list[Tensor] = []
+    handle = tiny_wan_pipeline.transformer.register_forward_hook(lambda _, a, o: outputs.append(o[0].clone()))
+    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(warmup=0.0, plan=plan)) as acceleration:
+        run(tiny_wan_pipeline)
+    handle.remove()
+    assert acceleration.report.compute_fraction == pytest.approx(11 / 12)
+    assert {call.distance for call in acceleration.report.calls} == {None}
+    for branch in (0, 1):
+        history = tuple((sigmas[step], outputs[2 * step + branch]) for step in (1, 2, 3))
+        assert torch.allclose(outputs[8 + branch], predict(history, sigmas[4], (0.5, 0.25)), atol=1e-6)
 
 
 def fresh(pipe: WanPipeline, **changes: Any) -> Tensor:

@@ -200,3 +200,25 @@ def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
     decision, _ = decide_with_plan(Observation(3, 50, None, False, sigmas), ControllerState(), still)
     assert not decision.reuse
     assert decision.reason == "nothing to reuse yet"
+
+
+def test_predictions_are_weighed_as_the_schedule_says_and_in_between_for_other_numbers_of_steps() -> None:
+    sigmas = shifted_sigmas(50)
+    steps = (0, 1, 10, 20, 30, 49)
+    weights = ((1.0, 0.0), (0.9, -0.1), (0.8, -0.2), (0.7, -0.3), (0.6, -0.4), (0.5, -0.5))
+    aim = plan(speedup=50 / 6, schedule=tuple(sigmas[step] for step in steps), weights=weights, follow=0.0)
+    config, state, seen = Config(warmup=0.0, plan=aim), ControllerState(), {}
+    for step in range(50):
+        decision, state = decide_with_plan(Observation(step, 50, None, step > 0, sigmas), state, config)
+        seen[step] = decision.weights
+    assert seen[1] is None
+    assert seen[2] == seen[9] == (0.9, -0.1)
+    assert seen[48] == (0.6, -0.4)
+    assert aim.weights_after(1, 11) == pytest.approx((0.95, -0.05))
+    assert replace(aim, follow=0.5).weights_after(1, 6) is None
+
+
+def test_weights_that_do_not_fit_the_schedule_are_refused() -> None:
+    for weights in (((1.0, 0.0),), ((1.0,), (1.0,)), ((1.0, math.nan), (1.0, 0.0))):
+        with pytest.raises(GalaxyDiTError, match="two numbers for each of the 2 steps"):
+            plan(speedup=2.0, schedule=(0.9, 0.5), weights=weights)
