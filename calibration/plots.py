@@ -97,15 +97,13 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on unseen prompts against speedup, the plan and the fixed schedule; planned against measured speedup."""
+    """PSNR on unseen prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
     targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
-    axes.plot(
-        speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan, by the sample's signal"
-    )
+    axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
     fixed = [target.fixed_psnr_db or 0.0 for target in targets]
-    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one fixed schedule")
+    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one schedule, order 1")
     for row in calibration.verified:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
     axes.set_xlabel("speedup (block evaluations)")

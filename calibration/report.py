@@ -74,7 +74,7 @@ def _targets(calibration: Calibration) -> str:
                 target.max_consecutive,
             ]
         )
-    heads = ["asked for", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "fixed schedule, dB"]
+    heads = ["asked for", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "at order 1, dB"]
     return _table([*heads, "largest expected error", "warm-up", "cap"], rows)
 
 

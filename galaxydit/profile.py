@@ -98,7 +98,7 @@ class Target:
         expected_error: largest expected relative error of a reused step, in the replay: the threshold that this speedup
             amounts to.
         compute_fraction, psnr_db, fixed_psnr_db: measured on held-out prompts: block evaluations done, PSNR against the
-            plain video, and PSNR of the same plan as one fixed schedule for all prompts. None in a starter profile.
+            plain video, and PSNR of one schedule for all prompts at order 1. None in a starter profile.
     """
 
     speedup: float

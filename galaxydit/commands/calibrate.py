@@ -94,7 +94,7 @@ def calibrate(
 def build_table(profile: "Profile") -> Table:
     """One row for each speedup: what was asked for, what was measured, what it costs."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for heading in ("speedup", "blocks", "seconds\npredicted", "seconds\nmeasured", "PSNR\ndB", "fixed\nschedule"):
+    for heading in ("speedup", "blocks", "seconds\npredicted", "seconds\nmeasured", "PSNR\ndB", "at\norder 1"):
         table.add_column(heading, justify="right", no_wrap=True)
     seconds = profile.seconds
     for index, target in enumerate(profile.targets):
