@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
-from accelerate import PartialState
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from galaxydit.eval.jobs.job import Job
+from galaxydit.eval.jobs.rank import Rank
 from galaxydit.eval.jobs.record import Record, RunFolder, Unit, read_record
 
 RATE_OVER = 40  # records
@@ -114,17 +114,17 @@ def render(counted: Tally, doing: str = "") -> Group:
 class Progress:
     """Shown while a process works: one live view by the main process in a terminal, else a line for each own unit."""
 
-    def __init__(self, folder: RunFolder, job: Job, state: PartialState, console: Console | None = None) -> None:
+    def __init__(self, folder: RunFolder, job: Job, rank: Rank, console: Console | None = None) -> None:
         self._folder = folder
         self._total = len(job.units())
-        self._rank = state.process_index
+        self._rank = rank.index
         self._console = console or Console(soft_wrap=True)
         self._since = datetime.now(UTC)
         self._records: dict[str, Record] = {}
         self._looked = float("-inf")
         self._counted = tally((), self._total)
         self._doing = "looking for work"
-        live = self._console.is_terminal and state.is_main_process
+        live = self._console.is_terminal and rank.is_main
         self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=1) if live else None
 
     def begin(self, unit: Unit) -> None:

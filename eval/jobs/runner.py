@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.provenance import device_name
@@ -28,6 +27,7 @@ from galaxydit.eval.jobs.durable import write_durably
 from galaxydit.eval.jobs.job import Job, baseline_of
 from galaxydit.eval.jobs.methods import calibrate, check_on, is_from_arena, measure_plain_compute, needs_calibration
 from galaxydit.eval.jobs.progress import Progress
+from galaxydit.eval.jobs.rank import Rank, this_rank
 from galaxydit.eval.jobs.record import BASELINE, Record, RunFolder, Unit
 from galaxydit.eval.jobs.run import bind_model, drop_failed, open_run
 from galaxydit.eval.jobs.work import BaselineFailedError, Station, Workshop
@@ -60,7 +60,7 @@ def run_job(
     *,
     expiry: float = EXPIRY,
     retry_failed: bool = False,
-    progress: Callable[[RunFolder, Job, PartialState], Progress] = Progress,
+    progress: Callable[[RunFolder, Job, Rank], Progress] = Progress,
 ) -> Outcome:
     """Make all units that are not done yet, together with whoever else runs the same job in the same folder.
 
@@ -78,14 +78,14 @@ def run_job(
         OSError: the disk is full.
     """
     folder = RunFolder(out)
-    state = PartialState(cpu=not torch.cuda.is_available())
+    rank = this_rank()
     open_run(folder, job, text)
     claims = Claims(folder.claims, f"{socket.gethostname()}:{os.getpid()}", expiry)
     try:
-        if retry_failed and state.is_main_process:
+        if retry_failed and rank.is_main:
             drop_failed(folder, claims)
         if {unit.id for unit in job.units()} - folder.finished():
-            _work(folder, job, claims, state, progress)
+            _work(folder, job, claims, rank, progress)
         return _outcome(folder)
     except BaseException as error:
         if _is_disk_full(error):
@@ -100,8 +100,8 @@ def run_job(
             claims.close()
 
 
-def _work(folder: RunFolder, job: Job, claims: Claims, state: PartialState, progress: Any) -> None:
-    pipe, settings = _load(job, state)
+def _work(folder: RunFolder, job: Job, claims: Claims, rank: Rank, progress: Any) -> None:
+    pipe, settings = _load(job, rank)
     bind_model(folder, pipe, settings)
     for variant in job.variants:
         check_on(pipe, variant)
@@ -115,17 +115,17 @@ def _work(folder: RunFolder, job: Job, claims: Claims, state: PartialState, prog
         job,
         pipe,
         settings,
-        Station(device_name(pipe), state.process_index, f"{socket.gethostname()}:{os.getpid()}"),
+        Station(device_name(pipe), rank.index, f"{socket.gethostname()}:{os.getpid()}"),
         calibrations=_calibrations(folder, job, claims, pipe, settings),
         plain=measure_plain_compute(pipe, prompt, settings, seed) if from_arena else None,
     )
-    with progress(folder, job, state) as shown:
+    with progress(folder, job, rank) as shown:
         Worker(workshop, claims, shown).run()
 
 
-def _load(job: Job, state: PartialState) -> tuple[DiffusionPipeline, GenerationSettings]:
+def _load(job: Job, rank: Rank) -> tuple[DiffusionPipeline, GenerationSettings]:
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
-    pipe = load_pipeline(job.model, dtype=dtype, device=state.device, revision=job.revision)
+    pipe = load_pipeline(job.model, dtype=dtype, device=rank.take_device(), revision=job.revision)
     pipe.set_progress_bar_config(disable=True)
     return pipe, replace(recommended_settings(pipe), **job.settings)
 

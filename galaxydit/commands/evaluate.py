@@ -32,8 +32,8 @@ def run(
     read = read_job(job)
     import diffusers
     import transformers
-    from accelerate import PartialState
 
+    from galaxydit.eval.jobs.rank import this_rank
     from galaxydit.eval.jobs.runner import run_job
 
     # Schedulers end jobs with SIGTERM: what is taken is given back at once.
@@ -41,12 +41,11 @@ def run(
     diffusers.logging.disable_progress_bar()
     transformers.logging.disable_progress_bar()
     outcome = run_job(read, job.read_text(encoding="utf-8"), out, expiry=expiry, retry_failed=retry_failed)
-    state = PartialState()
-    if state.is_main_process:
+    is_main = this_rank().is_main
+    if is_main:
         summary = f"{out}: {outcome.done} done, {outcome.failed} failed"
         Console().print(summary, highlight=False, markup=False, soft_wrap=True)
-    state.destroy_process_group()
-    if outcome.failed and state.is_main_process:
+    if outcome.failed and is_main:
         raise typer.Exit(1)
 
 

@@ -9,18 +9,11 @@ from rich.console import Console
 
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.progress import Progress, render, tally
+from galaxydit.eval.jobs.rank import Rank
 from galaxydit.eval.jobs.record import Record
 from galaxydit.eval.jobs.runner import Worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class State:
-    """What accelerate tells of this process."""
-
-    def __init__(self, rank: int = 0) -> None:
-        self.process_index = rank
-        self.is_main_process = rank == 0
 
 
 @pytest.fixture
@@ -69,7 +62,7 @@ def test_outside_a_terminal_each_own_unit_is_a_plain_line(
 ):
     worker, out = invented_worker(tmp_path / "run", invented_job), io.StringIO()
     console = Console(file=out, soft_wrap=True)
-    with Progress(worker.folder, invented_job, State(rank=1), console) as progress:
+    with Progress(worker.folder, invented_job, Rank(rank=1), console) as progress:
         worker.progress = progress
         worker.run()
         progress.wait()
@@ -89,7 +82,7 @@ def test_in_a_terminal_the_main_process_shows_all_and_the_others_nothing(
     worker = invented_worker(tmp_path / "run", invented_job)
     worker.run()
     out = io.StringIO()
-    with Progress(worker.folder, invented_job, State(), Console(file=out, force_terminal=True)):
+    with Progress(worker.folder, invented_job, Rank(), Console(file=out, force_terminal=True)):
         pass
     assert "2 done, 0 failed, 0 remaining" in out.getvalue()
     assert "node:1" in out.getvalue()
