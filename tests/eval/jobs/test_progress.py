@@ -62,7 +62,7 @@ def test_outside_a_terminal_each_own_unit_is_a_plain_line(
 ):
     worker, out = invented_worker(tmp_path / "run", invented_job), io.StringIO()
     console = Console(file=out, soft_wrap=True)
-    with Progress(worker.folder, invented_job, Rank(rank=1), console) as progress:
+    with Progress(worker.folder, invented_job, Rank(1), console) as progress:
         worker.progress = progress
         worker.run()
         progress.wait()
