@@ -19,7 +19,7 @@ from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.replay import mean_distances, planned_config
-from galaxydit.calibration.search import choose_target
+from galaxydit.calibration.search import Planner
 from galaxydit.calibration.store import Progress, Store, work_through
 from galaxydit.calibration.verify import Verified, verify_prompt, with_measurements
 from galaxydit.config import FEW_STEPS, Config
@@ -110,7 +110,6 @@ def run_calibration(
     pieces = work_through(store, names, record, state, report("recording"))
     recordings = tuple(Recording.from_dict(piece["recording"]) for piece in pieces)
     propagation = propagation_of([tuple(found) for piece in pieces for found in piece["disturbances"]])
-    progress("planning", 0, len(speedups))
     profile = draft_profile(pipe, recordings, settings, jobs, seed, speedups, name, proxy, progress, propagation)
 
     check = Store(resume_dir, {"profile": profile.identity, "seed": seed})
@@ -167,17 +166,28 @@ def draft_profile(
         reused_cost=round(reused_cost(transformer, Config(proxy=chosen)), 6),
         targets=(Target(1.0, 0.2, 4),),
     )
-    targets = []
-    for index, speedup in enumerate(sorted(set(speedups))):
-        target = choose_target(profile, recordings, speedup)
+    planner = Planner(profile, recordings)
+    asked, between = sorted(set(speedups)), speedups_between(recordings[0].steps, speedups)
+    targets: list[Target] = []
+    unverified: list[Target] = []
+    for index, speedup in enumerate((*asked, *between)):
+        target = planner.target(speedup) if speedup in asked else planner.fixed(speedup)
         if target is not None:
-            targets.append(target)
-        progress("planning", index + 1, len(speedups))
+            (targets if speedup in asked else unverified).append(target)
+        progress("planning", index + 1, len(asked) + len(between))
     if not targets:
         raise GalaxyDiTError(
             f"speedups={tuple(speedups)} cannot be planned with {chosen}; pass smaller ones or more steps"
         )
-    return replace(profile, targets=tuple(targets))
+    return replace(profile, targets=tuple(targets), unverified=tuple(unverified))
+
+
+def speedups_between(steps: int, speedups: Sequence[float]) -> tuple[float, ...]:
+    """The speedups of all other numbers of full steps between those of the given ones, rising: a schedule stretched to
+    another number of full steps would leave out early ones that matter.
+    """
+    planned = {round(steps / speedup) for speedup in speedups}
+    return tuple(steps / count for count in range(max(planned), min(planned), -1) if count not in planned)
 
 
 def _split(

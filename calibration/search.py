@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.calibration.drift import Drift
+from galaxydit.calibration.drift import Drift, Weights
 from galaxydit.calibration.recording import CONDITIONAL, Recording
 from galaxydit.calibration.replay import mean_distances, planned_config, replay
 from galaxydit.calibration.weights import choose_pull, fit_weights
@@ -23,76 +23,101 @@ MOVES = (-1, 1, -2, 2)
 FOLLOWS = (0.25, 0.5, 0.75, 1.0)
 
 Array = NDArray[np.float64]
+Schedule = tuple[int, ...]
 
 
-def choose_target(
-    profile: Profile, recordings: Sequence[Recording], speedup: float, *, warmup: float = WARMUP
-) -> Target | None:
-    """The best schedule for a speedup on the recordings, and the settings around it; None where there is none.
+class Planner:
+    """Plans speedups from the same recordings; `profile` says which proxy they may follow, and how errors propagate."""
 
-    Two ways are tried. One schedule for all, whose predictions are weighed as fits it best, reads no proxy. Following
-    the sample's own signal costs what the proxy costs, so that fewer full steps are left, and no weights fit full steps
-    that move.
-    """
-    # The warm-up leaves room: at most 0.4 of the full steps belong to it.
-    draft = Target(speedup, min(warmup, WARMUP_OF_BUDGET / speedup), None)
-    fixed = _with_schedule(profile, recordings, replace(draft, follow=0.0))
-    moved = _with_schedule(profile, recordings, replace(draft, follow=1.0))
-    choices = [] if fixed is None else [fixed]
-    choices += [] if moved is None else [replace(moved, follow=follow) for follow in FOLLOWS]
-    return min(choices, key=lambda target: _cost(profile, recordings, target), default=None)
+    def __init__(self, profile: Profile, recordings: Sequence[Recording], *, warmup: float = WARMUP) -> None:
+        self.profile = profile
+        self.recordings = recordings
+        self.warmup = warmup
+        self.drift = Drift(recordings)
+        self._alone = [Drift([recording]) for recording in recordings]
+        self._distances = mean_distances(recordings, profile.proxy)
+        self._schedules: dict[int, dict[int, Schedule]] = {}
 
+    def target(self, speedup: float) -> Target | None:
+        """The best schedule for a speedup on the recordings, and the settings around it; None where there is none.
 
-def _with_schedule(profile: Profile, recordings: Sequence[Recording], draft: Target) -> Target | None:
-    """The target with the schedule that serves its number of full steps best."""
-    speedup, sigmas = draft.speedup, recordings[0].sigmas
-    # Any schedule makes a plan that follows nothing count as one that reads no proxy.
-    config = planned_config(profile, replace(draft, schedule=sigmas), speedup)
-    if config is None or config.plan is None:
-        return None
-    count, warmup = config.plan.full_steps(len(sigmas)), warmup_steps(len(sigmas), draft.warmup)
-    drift = Drift(recordings)
-    try:
-        schedule, _ = best_schedule(drift, count, profile.propagation, warmup=warmup)
-    except ValueError:
-        return None
-    weights = None
-    pull = choose_pull(recordings, schedule, profile.propagation) if draft.follow == 0 else None
-    if pull is not None:
-        schedule = refined(drift, schedule, profile.propagation, pull, warmup=warmup)
-        weights, _ = fit_weights(drift, schedule, profile.propagation, pull)
-    widest = max(int(gap) for gap in np.diff(schedule)) - 1
-    target = replace(
-        draft,
-        schedule=tuple(sigmas[step] for step in schedule),
-        weights=weights or (),
-        max_consecutive=widest + CAP_ROOM,
-    )
-    final = planned_config(profile, target, speedup)
-    if final is None:
-        return None
-    played = replay(sigmas, mean_distances(recordings, profile.proxy), final)
-    return replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
+        Two ways are tried. One schedule for all, whose predictions are weighed as fits it best, reads no proxy.
+        Following the sample's own signal costs what the proxy costs, so that fewer full steps are left, and no weights
+        fit full steps that move.
+        """
+        fixed, moved = self.fixed(speedup), self._with_schedule(self._draft(speedup, 1.0))
+        choices = [] if fixed is None else [fixed]
+        choices += [] if moved is None else [replace(moved, follow=follow) for follow in FOLLOWS]
+        return min(choices, key=self._cost, default=None)
 
+    def fixed(self, speedup: float) -> Target | None:
+        """The same with one schedule for all."""
+        return self._with_schedule(self._draft(speedup, 0.0))
 
-def _cost(profile: Profile, recordings: Sequence[Recording], target: Target) -> float:
-    """Mean error at the end when each recording is replayed with its own signal."""
-    config = planned_config(profile, target, target.speedup)
-    if config is None:
-        return math.inf
-    costs = []
-    for recording in recordings:
-        full = replay(recording.sigmas, recording.distances[CONDITIONAL][profile.proxy], config).full
-        weights = target.weights or None
-        costs.append(Drift([recording]).at_the_end(full, profile.propagation, weights)[0])
-    return float(f"{np.mean(costs):.9g}")
+    def _draft(self, speedup: float, follow: float) -> Target:
+        # The warm-up leaves room: at most 0.4 of the full steps belong to it.
+        return Target(speedup, min(self.warmup, WARMUP_OF_BUDGET / speedup), None, follow=follow)
+
+    def _with_schedule(self, draft: Target) -> Target | None:
+        """The target with the schedule that serves its number of full steps best."""
+        sigmas, propagation = self.drift.sigmas, self.profile.propagation
+        # Any schedule makes a plan that follows nothing count as one that reads no proxy.
+        config = planned_config(self.profile, replace(draft, schedule=sigmas), draft.speedup)
+        if config is None or config.plan is None:
+            return None
+        warmup = warmup_steps(len(sigmas), draft.warmup)
+        if warmup not in self._schedules:
+            found = best_schedules(self.drift, len(sigmas), propagation, warmup=warmup)
+            self._schedules[warmup] = {count: schedule for count, (schedule, _) in found.items()}
+        schedule = self._schedules[warmup].get(config.plan.full_steps(len(sigmas)))
+        if schedule is None:
+            return None
+        weights: Weights = ()
+        pull = choose_pull(self.recordings, schedule, propagation) if draft.follow == 0 else None
+        if pull is not None:
+            schedule = refined(self.drift, schedule, propagation, pull, warmup=warmup)
+            weights, _ = fit_weights(self.drift, schedule, propagation, pull)
+        target = replace(
+            draft,
+            schedule=tuple(sigmas[step] for step in schedule),
+            weights=weights,
+            max_consecutive=max(int(gap) for gap in np.diff(schedule)) - 1 + CAP_ROOM,
+        )
+        final = planned_config(self.profile, target, draft.speedup)
+        if final is None:
+            return None
+        played = replay(sigmas, self._distances, final)
+        return replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
+
+    def _cost(self, target: Target) -> float:
+        """Mean error at the end when each recording is replayed with its own signal."""
+        config = planned_config(self.profile, target, target.speedup)
+        if config is None:
+            return math.inf
+        weights, costs = target.weights or None, []
+        for recording, drift in zip(self.recordings, self._alone, strict=True):
+            full = replay(recording.sigmas, recording.distances[CONDITIONAL][self.profile.proxy], config).full
+            costs.append(drift.at_the_end(full, self.profile.propagation, weights)[0])
+        return float(f"{np.mean(costs):.9g}")
 
 
 def best_schedule(
     drift: Drift, full_steps: int, propagation: Propagation, *, warmup: int = 1
-) -> tuple[tuple[int, ...], float]:
-    """The steps to compute, first and last included, and the mean square error of the final latent that order 1 then
-    leads to, in the mean over the recordings, if gaps were unrelated (see `Drift`).
+) -> tuple[Schedule, float]:
+    """One of `best_schedules`; raises ValueError where there is none."""
+    found = best_schedules(drift, full_steps, propagation, warmup=warmup)
+    if full_steps not in found:
+        steps = len(drift.sigmas)
+        raise ValueError(f"{full_steps} full steps of {steps} leave gaps of more than {LONGEST_GAP} steps")
+    return found[full_steps]
+
+
+def best_schedules(
+    drift: Drift, most: int, propagation: Propagation, *, warmup: int = 1
+) -> dict[int, tuple[Schedule, float]]:
+    """For each number of full steps up to `most` the steps to compute, first and last included, and the mean square
+    error of the final latent that order 1 then leads to, in the mean over the recordings, if gaps were unrelated (see
+    `Drift`). Numbers that no schedule is found for are left out.
 
     The first `warmup` steps are computed; the others are where they serve best.
 
@@ -101,11 +126,11 @@ def best_schedule(
     """
     steps = len(drift.sigmas)
     cost = gap_costs(drift, propagation)
-    # best[before, gap]: least cost of a schedule whose last full steps are `at` and `at - gap`, for each `at` in turn.
-    best: dict[tuple[int, int, int], tuple[float, tuple[int, ...]]] = {(0, 0, 1): (0.0, (0,))}
+    # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
+    best: dict[tuple[int, int, int], tuple[float, Schedule]] = {(0, 0, 1): (0.0, (0,))}
     for at in range(steps - 1):
         for gap_before in range(LONGEST_GAP + 1):
-            for used in range(1, full_steps):
+            for used in range(1, most):
                 state = best.get((at, gap_before, used))
                 if state is None:
                     continue
@@ -115,11 +140,11 @@ def best_schedule(
                     known = best.get(key)
                     if known is None or total < known[0]:
                         best[key] = (total, (*state[1], at + gap))
-    ends = [best[key] for key in best if key[0] == steps - 1 and key[2] == full_steps]
-    if not ends:
-        raise ValueError(f"{full_steps} full steps of {steps} leave gaps of more than {LONGEST_GAP} steps")
-    total, schedule = min(ends)
-    return schedule, total
+    found: dict[int, tuple[Schedule, float]] = {}
+    for (at, _, used), (total, schedule) in best.items():
+        if at == steps - 1 and (used not in found or (total, schedule) < (found[used][1], found[used][0])):
+            found[used] = (schedule, total)
+    return found
 
 
 def gap_costs(drift: Drift, propagation: Propagation) -> Array:
@@ -138,9 +163,7 @@ def gap_costs(drift: Drift, propagation: Propagation) -> Array:
     return costs
 
 
-def refined(
-    drift: Drift, schedule: tuple[int, ...], propagation: Propagation, pull: float, *, warmup: int = 1
-) -> tuple[int, ...]:
+def refined(drift: Drift, schedule: Schedule, propagation: Propagation, pull: float, *, warmup: int = 1) -> Schedule:
     """A schedule from which no full step can be moved by one or two places with gain, each with its best weights."""
     best, least = schedule, fit_weights(drift, schedule, propagation, pull)[1]
     improved = True

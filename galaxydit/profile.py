@@ -158,7 +158,9 @@ class Fit:
 class Profile:
     """Everything `accelerate` needs to know about a model, and where it comes from.
 
-    `seconds` differ between two runs of the same calibration and are left out of comparisons and of `identity`.
+    `targets` are the speedups that were asked for; `unverified` are plans for the numbers of full steps between theirs,
+    which nothing was generated with. `seconds` differ between two runs of the same calibration and are left out of
+    comparisons and of `identity`.
     """
 
     schema_version: int
@@ -178,6 +180,7 @@ class Profile:
     reuse: str
     reused_cost: float
     targets: tuple[Target, ...]
+    unverified: tuple[Target, ...] = ()
     seconds: Seconds | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -204,7 +207,8 @@ class Profile:
             raise GalaxyDiTError(f"reused_cost={self.reused_cost!r}, allowed is 0 to less than 1; calibrate again")
         if not self.targets:
             raise GalaxyDiTError("targets is empty, allowed is at least one; calibrate again")
-        check_ascending("targets' speedup", tuple(target.speedup for target in self.targets), strictly=True)
+        for name, targets in (("targets", self.targets), ("unverified", self.unverified)):
+            check_ascending(f"{name}' speedup", tuple(target.speedup for target in targets), strictly=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with `digest`, ready for JSON."""
@@ -225,8 +229,13 @@ class Profile:
         partial.replace(path)
 
     def target_for(self, speedup: float) -> Target:
-        """The target nearest to a speedup."""
-        return min(self.targets, key=lambda target: (abs(target.speedup - speedup), target.speedup))
+        """The target whose number of full steps is nearest to a speedup's, one that was asked for if there is."""
+        steps = self.conditions.steps
+
+        def far(target: Target) -> float:
+            return abs(round(steps / target.speedup) - round(steps / speedup))
+
+        return min((*self.targets, *self.unverified), key=lambda target: (far(target), abs(target.speedup - speedup)))
 
     def config_for(self, config: Config, target: Target) -> Config:
         """`config` with the proxy and settings of this profile for one target."""

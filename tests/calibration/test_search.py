@@ -7,7 +7,7 @@ import pytest
 from galaxydit.calibration.drift import Drift
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.replay import mean_distances, planned_config, replay
-from galaxydit.calibration.search import LONGEST_GAP, best_schedule, refined
+from galaxydit.calibration.search import LONGEST_GAP, best_schedule, best_schedules, refined
 from galaxydit.calibration.weights import fit_weights
 from galaxydit.profile import Profile
 from galaxydit.propagation import Propagation
@@ -83,3 +83,21 @@ def test_refining_a_schedule_keeps_its_size_and_warm_up_and_lowers_the_error(rec
             if place not in found:
                 moved = tuple(sorted({*found, place} - {found[index]}))
                 assert fit_weights(drift, moved, FADING, PULL)[1] >= error * (1 - 1e-5)
+
+
+def test_one_search_finds_the_best_schedules_of_all_numbers_of_full_steps(recordings: list[Recording]) -> None:
+    drift = Drift(recordings)
+    found = best_schedules(drift, 40, FADING, warmup=3)
+    assert sorted(found) == [*range(min(found), 41)]
+    for count in (12, 23, 40):
+        assert found[count] == best_schedule(drift, count, FADING, warmup=3)
+        assert len(found[count][0]) == count
+    assert found[40][1] == 0.0
+
+
+def test_every_number_of_full_steps_between_has_its_own_plan(drafted: Profile) -> None:
+    steps = drafted.conditions.steps
+    counts = [round(steps / target.speedup) for target in (*drafted.targets, *drafted.unverified)]
+    assert sorted(counts) == [*range(min(counts), max(counts) + 1)]
+    assert [len(target.schedule) for target in drafted.unverified] == counts[len(drafted.targets) :]
+    assert all(target.psnr_db is None for target in drafted.unverified)

@@ -57,7 +57,11 @@ PROFILE = Profile(
     order=1,
     reuse="output",
     reused_cost=0.04,
-    targets=(Target(1.5, 0.2, 4, 0.5, 0.75, (1.0, 0.9, 0.5), 0.2, 0.66, 30.0, 29.0), Target(2.0, 0.1, None, 0.5)),
+    targets=(
+        Target(1.5, 0.2, 4, 0.5, 0.0, (1.0, 0.5), ((0.9, -0.2), (1.1, 0.3)), 0.2, 0.66, 30.0, 29.0),
+        Target(2.0, 0.1, None, 0.5),
+    ),
+    unverified=(Target(1.75, 0.1, None, 0.5),),
     seconds=Seconds(0.1, 0.01, 0.01, 0.01, (1.4, 1.9), (1.4, 1.8)),
 )
 
@@ -138,7 +142,7 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, r"schema_version=1, allowed is 2; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1, allowed is 3; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"proxy": "magic"}, "proxy='magic', allowed are"),
         ({"order": 3}, "order=3, allowed are 0, 1"),
@@ -183,3 +187,11 @@ def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
     names = {profile.name: profile.kind for profile in shipped_profiles()}
     for name in ("t2v-1.3b", "t2v-14b", "i2v-14b-480p", "i2v-14b-720p"):
         assert names[f"wan2.1-{name}"] == "starter"
+
+
+def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_not() -> None:
+    conditions = replace(PROFILE.conditions, steps=50)
+    between = tuple(Target(50 / count, 0.1, None) for count in (32, 26, 24, 23))
+    profile = replace(PROFILE, conditions=conditions, unverified=between)
+    for speedup, expected in ((1.5, 1.5), (2.0, 2.0), (2.03, 2.0), (2.05, 50 / 24), (2.2, 50 / 23), (9.0, 50 / 23)):
+        assert profile.target_for(speedup).speedup == expected
