@@ -31,7 +31,7 @@ def disturb(pipe: DiffusionPipeline, recording: Recording, plain: Generation, zo
     """Generate what was recorded once more with a disturbed zone; `plain` is the recorded generation itself."""
     schedule = disturbed_schedule(recording.steps, ZONES[zone])
     with Acceleration(pipe, Config(schedule=schedule, order=1, reuse=reuse)):
-        changed = generate(pipe, recording.prompt, plain.settings, recording.seed)
+        changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     ended = float((changed.latents - plain.latents).square().mean())
     made = float(Drift([recording]).at_the_end(schedule, Propagation())[0])
     gain = math.sqrt(ended / made) if made > 0 else 1.0

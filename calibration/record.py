@@ -175,7 +175,7 @@ class Recorder(Engine):
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, Generation]:
-    """Generate one video in full and return what was recorded, and the video.
+    """Generate one video in full and return what was recorded, and the generation, not decoded.
 
     Raises GalaxyDiTError for a pipeline with two denoising transformers, or one that is accelerated.
     """
@@ -191,7 +191,7 @@ def record_sample(
     recorder = Recorder(transformer, family, session, lambda: guidance_of(pipe))
     hooks = _attach(transformer, family, recorder)
     try:
-        generation = generate(pipe, prompt, settings, seed)
+        generation = generate(pipe, prompt, settings, seed, decode=False)
     finally:
         hooks.remove()
         session.close()

@@ -19,7 +19,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 class Generation:
     """One generated video.
 
-    frames: `(frames, height, width, 3)` float32 in [0, 1].
+    frames: `(frames, height, width, 3)` float32 in [0, 1]; `(0, 0, 0, 3)` where nothing was decoded.
     latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
     end_to_end_seconds: the whole call: text encoder, denoising, decoder.
     denoise_seconds: from the first transformer call to the end of the last scheduler step.
@@ -34,8 +34,11 @@ class Generation:
     denoise_seconds: float
 
 
-def generate(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Generation:
-    """Call the pipeline once. Equal seeds start from equal noise on every device.
+def generate(
+    pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, *, decode: bool = True
+) -> Generation:
+    """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
+    time for those who want the latents alone.
 
     Raises ValueError if the pipeline needs more than a prompt or does not report its steps.
     """
@@ -56,7 +59,7 @@ def generate(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings,
             prompt=prompt,
             # A CPU generator draws the same noise whatever device the model is on.
             generator=torch.Generator("cpu").manual_seed(seed),
-            output_type="np",
+            output_type="np" if decode else "latent",
             callback_on_step_end=clock.on_step_end,
             **{name: value for name, value in arguments.items() if value is not None},
         )
@@ -67,7 +70,7 @@ def generate(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings,
         prompt=prompt,
         seed=seed,
         settings=settings,
-        frames=np.asarray(output.frames[0], dtype=np.float32),
+        frames=np.asarray(output.frames[0], dtype=np.float32) if decode else np.zeros((0, 0, 0, 3), np.float32),
         latents=clock.latents.detach().float().cpu(),
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,

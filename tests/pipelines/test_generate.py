@@ -107,3 +107,12 @@ def test_a_pipeline_that_needs_an_image_is_refused_by_name(tiny_settings: Genera
     pipe = CogVideoXImageToVideoPipeline.__new__(CogVideoXImageToVideoPipeline)
     with pytest.raises(ValueError, match="CogVideoXImageToVideoPipeline needs an image"):
         generate(pipe, PROMPT, tiny_settings, seed=0)
+
+
+def test_without_decoding_the_latents_are_the_same_and_there_are_no_frames(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+):
+    whole = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    latents_alone = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7, decode=False)
+    assert torch.equal(latents_alone.latents, whole.latents)
+    assert latents_alone.frames.shape == (0, 0, 0, 3)
