@@ -90,7 +90,14 @@ def run_calibration(
     state = PartialState(cpu=pipe.device.type == "cpu")
     model = model_of(transformers_of(pipe)["transformer"])
     scheduler = {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
-    key = {"model": asdict(model), "settings": asdict(settings), "scheduler": scheduler, "jobs": jobs, "zones": ZONES}
+    key = {
+        "schema": SCHEMA_VERSION,  # recordings of other versions hold something else
+        "model": asdict(model),
+        "settings": asdict(settings),
+        "scheduler": scheduler,
+        "jobs": jobs,
+        "zones": ZONES,
+    }
     store = Store(resume_dir, key)
 
     def report(stage: str) -> Callable[[int, int], None]:

@@ -127,8 +127,10 @@ class Recorder(Engine):
         if UNCONDITIONAL in self._outputs:
             base = self._outputs[UNCONDITIONAL]
             guided = base + self._guidance_scale() * (guided - base)
-        # An odd stride meets all columns of the latent in turn.
-        self._guided.append(guided[:: guided.numel() // KEPT_OF_GUIDED | 1].clone())
+        stride = max(1, guided.numel() // KEPT_OF_GUIDED)
+        while math.gcd(stride, self.latent_shape[-1]) > 1:  # else it would meet some columns of the latent alone
+            stride += 1
+        self._guided.append(guided[::stride].clone())
         self._now["norm",] = guided.square().mean().sqrt()
         keys = list(self._now)
         values = torch.stack([torch.as_tensor(self._now[key], dtype=torch.float32).cpu() for key in keys]).tolist()

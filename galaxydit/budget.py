@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from galaxydit.config import Config
 from galaxydit.controller import ControllerState, Decision, Observation, must_compute, warmup_steps
-from galaxydit.plan import Plan, place_full_steps
+from galaxydit.plan import Plan, place_full_steps, with_forced
 
 CAP = "cap on consecutive reuse"
 PACE_RANGE = (0.25, 4.0)
@@ -68,16 +68,22 @@ def _by_schedule(
     sigmas: tuple[float, ...],
     forced: str | None,
 ) -> tuple[Decision, ControllerState]:
-    """The schedule as it stands. What error to expect follows from the calibration's clock."""
-    step, usual = observation.step, usual_distance(plan, state, sigmas, observation.step)
-    expected = expected_error(plan, state, usual, sigmas[step])
-    schedule = place_full_steps(plan, sigmas, warmup_steps(observation.steps, config.warmup))
+    """The schedule, with what must be computed among it. What error to expect follows from the calibration's clock."""
+    step, expected = observation.step, None
+    usual = usual_distance(plan, state, sigmas, step)
+    if plan.error_map is None or plan.error_map.accumulate == "distances":
+        expected = expected_error(plan, state, usual, sigmas[step])
+    warmup = warmup_steps(observation.steps, config.warmup)
+    planned = place_full_steps(plan, sigmas, warmup)
+    schedule = with_forced(planned, warmup, config.keep_last, observation.steps)
     if step in schedule:
         return _full(state, step, "schedule", usual, expected)
     if forced is not None and forced != CAP:
         return _full(state, step, forced, usual, expected)
     decision, after = _reuse(state, "schedule", usual, expected)
-    weights = plan.weights_after(bisect_left(schedule, step) - 1, len(schedule))
+    index = bisect_left(schedule, step) - 1
+    as_planned = schedule == planned and (state.full, state.last_full) == (index + 1, schedule[index])
+    weights = plan.weights_after(index, len(schedule)) if as_planned else None
     return replace(decision, weights=weights), after
 
 

@@ -25,7 +25,8 @@ class Config:
         max_consecutive: most reused steps in a row, at least 1, or None for no cap.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and head anew.
-        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
+        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two. A plan with weights
+            replaces it.
         guidance_alignment: one decision a step for all guidance branches. False lets each branch decide for itself
             and is here to be compared with.
         schedule: indices of the steps to compute in full; the proxy is not read and threshold, warm-up and cap play no

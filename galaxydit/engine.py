@@ -178,7 +178,7 @@ class Engine:
             guess = self._predict(call)
             call.state.errors[call.branch] = float(relative_l2(kept, guess, token_group(self.transformer)))
         anchor = (call.info.sigma, kept)
-        weighed = self.config.plan is not None and self.config.plan.weights
+        weighed = self.config.plan is not None and self.config.plan.weighs
         history[call.branch] = remember(history.get(call.branch, ()), anchor, 3 if weighed else self.config.order + 1)
 
     @beside_the_model

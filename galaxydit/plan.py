@@ -67,6 +67,11 @@ class Plan:
         """Block evaluations of a reused step / those of a full one."""
         return self.reused_cost if self.reads_proxy else 0.0
 
+    @property
+    def weighs(self) -> bool:
+        """Whether predictions are weighed: full steps that a signal moves would not fit the weights."""
+        return bool(self.weights) and not self.reads_proxy
+
     def full_steps(self, steps: int) -> int:
         """How many of `steps` are computed in full to meet the speedup; all of them without one."""
         if self.speedup is None:
@@ -79,7 +84,7 @@ class Plan:
         """Weights of the predictions after full step number `index` of `count`, interpolated where the calibrated
         schedule had another number; None without weights.
         """
-        if not self.weights or self.reads_proxy:
+        if not self.weighs:
             return None
         place = (len(self.weights) - 1) * index / max(1, count - 1)
         line, parabola = (_interpolate(values, place) for values in zip(*self.weights, strict=True))
@@ -121,8 +126,7 @@ def step_weights(steps: int, decay: float) -> tuple[float, ...]:
     """What a relative error at each step weighs, with mean 1: falling linearly from 1 + decay to 1 - decay.
 
     Linear decay is the propagation weighting of arXiv 2609.36433. The size of each step in sigma, by which a
-    flow-matching sampler adds an error up, is left out: it was measured to put too many full steps late
-    (calibration/README.md).
+    flow-matching sampler adds an error up, is left out: it put too many full steps late.
     """
     last = max(1, steps - 1)
     return tuple(1 + decay * (1 - 2 * index / last) for index in range(steps))
@@ -155,6 +159,18 @@ def place_full_steps(plan: Plan, sigmas: tuple[float, ...], warmup_steps: int) -
     chosen[0] = 0
     chosen[-1] = steps - 1
     return tuple(chosen)
+
+
+def with_forced(schedule: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int) -> tuple[int, ...]:
+    """As many full steps, the first `warmup_steps` and the last `keep_last` among them; more only if these are more.
+
+    Those that are not among the schedule take the places of others, spread evenly.
+    """
+    forced = {*range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
+    others = [step for step in schedule if step not in forced]
+    left = max(0, len(schedule) - len(forced))
+    kept = [others[int((index + 0.5) * len(others) / left)] for index in range(left)] if left < len(others) else others
+    return tuple(sorted(forced.union(kept)))
 
 
 def _interpolate(values: tuple[float, ...], place: float) -> float:

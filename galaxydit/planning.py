@@ -63,7 +63,7 @@ def plan_settings(
         plan = Plan(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config))
         text = f"{why}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
         return Planned(replace(_roomy(config, speedup), plan=plan), None, lambda generation: [text])
-    target = found.target_for(speedup if speedup is not None else found.targets[0].speedup)
+    target = found.target_for(_sought(found, speedup, max_error))
     settings = found.config_for(config, target)
     if threshold is not None:
         settings = replace(settings, threshold=threshold)
@@ -82,6 +82,16 @@ def plan_settings(
         )
         settings = replace(settings, plan=plan)
     return Planned(settings, found, lambda generation: remarks(found, pipe, transformer, generation, speedup))
+
+
+def _sought(profile: Profile, speedup: float | None, max_error: float | None) -> float:
+    """The speedup whose plan has the right number of full steps: with `max_error` reused steps pay for the proxy."""
+    if speedup is None:
+        return profile.targets[0].speedup
+    cost = profile.reused_cost
+    if max_error is None or speedup * cost >= 1:
+        return speedup
+    return (1 - cost) / (1 / speedup - cost)
 
 
 def _roomy(config: Config, speedup: float | None) -> Config:

@@ -11,7 +11,7 @@ from galaxydit.config import Config
 from galaxydit.controller import ControllerState, Observation, reads_proxy
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.plan import Plan, place_full_steps, step_weights
+from galaxydit.plan import Plan, place_full_steps, step_weights, with_forced
 
 LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
@@ -222,3 +222,29 @@ def test_weights_that_do_not_fit_the_schedule_are_refused() -> None:
     for weights in (((1.0, 0.0),), ((1.0,), (1.0,)), ((1.0, math.nan), (1.0, 0.0))):
         with pytest.raises(GalaxyDiTError, match="two numbers for each of the 2 steps"):
             plan(speedup=2.0, schedule=(0.9, 0.5), weights=weights)
+
+
+@pytest.mark.parametrize(("warmup", "keep_last"), [(0.0, 1), (0.2, 1), (0.0, 5), (0.3, 4), (0.0, 0)])
+def test_what_must_be_computed_is_paid_from_the_budget_of_a_schedule(warmup: float, keep_last: int) -> None:
+    sigmas = shifted_sigmas(50)
+    steps = (*range(3), *range(5, 48, 2), 49)
+    weights = ((0.8, -0.1),) * len(steps)
+    aim = plan(speedup=50 / len(steps), schedule=tuple(sigmas[step] for step in steps), weights=weights, follow=0.0)
+    config, state, full = Config(warmup=warmup, keep_last=keep_last, plan=aim), ControllerState(), []
+    weighed = []
+    for step in range(50):
+        decision, state = decide_with_plan(Observation(step, 50, None, step > 0, sigmas), state, config)
+        if decision.reuse:
+            weighed.append(decision.weights is not None)
+        else:
+            full.append(step)
+    assert len(full) == len(steps)
+    assert {*range(round(50 * warmup)), *range(50 - keep_last, 50)} <= set(full)
+    assert all(weighed) == (tuple(full) == steps)
+    assert any(weighed) == (tuple(full) == steps)
+
+
+def test_more_than_the_budget_is_computed_only_where_it_must() -> None:
+    assert with_forced((0, 10, 20, 49), 3, 2, 50) == (0, 1, 2, 48, 49)
+    assert len(with_forced((0, 10, 20, 30, 40, 49), 2, 1, 50)) == 6
+    assert with_forced((0, 10, 20, 49), 1, 1, 50) == (0, 10, 20, 49)
