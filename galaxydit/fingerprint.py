@@ -33,9 +33,9 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     They move by about the relative change of the weights: another checkpoint or a fine-tune moves them, a cast to
     bfloat16 does not move them by more than TOLERANCE. Empty where weights are not there to be read (meta, quantised).
     """
-    matrices = [
-        parameter for name, parameter in transformer.named_parameters() if parameter.ndim >= 2 and "lora_" not in name
-    ]
+    # By name: other plugins that were attached before may have left the modules in another order.
+    named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
+    matrices = [parameter for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
     if not matrices or any(p.is_meta or not p.is_floating_point() or p.element_size() < 2 for p in matrices):
         return ()
     chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
