@@ -9,7 +9,7 @@ from galaxydit.budget import decide_with_plan
 from galaxydit.calibration.recording import CONDITIONAL, Recording
 from galaxydit.config import Config
 from galaxydit.controller import ControllerState, Observation
-from galaxydit.plan import Plan
+from galaxydit.planning import plan_of
 from galaxydit.profile import Profile, Target
 
 
@@ -42,17 +42,7 @@ def mean_distances(recordings: Sequence[Recording], proxy: str) -> tuple[float, 
 
 def planned_config(profile: Profile, target: Target, speedup: float) -> Config | None:
     """The controller's settings for a target; None where the plan cannot be reached."""
-    if (target.follow > 0 or not target.schedule) and speedup * profile.reused_cost >= 1:
+    plan = plan_of(profile, target, 1.0)
+    if speedup * plan.cost_of_reuse >= 1:
         return None
-    plan = Plan(
-        speedup=speedup,
-        error_map=profile.error_map,
-        sigmas=profile.conditions.sigmas,
-        clock=profile.clock,
-        schedule=target.schedule,
-        weights=target.weights,
-        follow=target.follow,
-        decay=target.decay,
-        reused_cost=profile.reused_cost,
-    )
-    return replace(profile.config_for(Config(), target), plan=plan)
+    return replace(profile.config_for(Config(), target), plan=replace(plan, speedup=speedup))

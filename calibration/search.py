@@ -101,17 +101,6 @@ class Planner:
         return float(f"{np.mean(costs):.9g}")
 
 
-def best_schedule(
-    drift: Drift, full_steps: int, propagation: Propagation, *, warmup: int = 1
-) -> tuple[Schedule, float]:
-    """One of `best_schedules`; raises ValueError where there is none."""
-    found = best_schedules(drift, full_steps, propagation, warmup=warmup)
-    if full_steps not in found:
-        steps = len(drift.sigmas)
-        raise ValueError(f"{full_steps} full steps of {steps} leave gaps of more than {LONGEST_GAP} steps")
-    return found[full_steps]
-
-
 def best_schedules(
     drift: Drift, most: int, propagation: Propagation, *, warmup: int = 1
 ) -> dict[int, tuple[Schedule, float]]:

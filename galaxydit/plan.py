@@ -76,9 +76,7 @@ class Plan:
         """How many of `steps` are computed in full to meet the speedup; all of them without one."""
         if self.speedup is None:
             return steps
-        cost = self.cost_of_reuse
-        share = (1 / self.speedup - cost) / (1 - cost)
-        return max(2, min(steps, round(steps * share)))
+        return max(2, min(steps, round(steps * full_share(self.speedup, self.cost_of_reuse))))
 
     def weights_after(self, index: int, count: int) -> tuple[float, float] | None:
         """Weights of the predictions after full step number `index` of `count`, interpolated where the calibrated
@@ -109,6 +107,11 @@ def _check(field: str, value: float | None, low: float, high: float) -> None:
     if value is not None and (isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high):
         allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
         raise GalaxyDiTError(f"{field}={value!r} is not a number {allowed}; pass for example {field}={low + 0.5:g}")
+
+
+def full_share(speedup: float, cost: float) -> float:
+    """Share of the steps that are computed in full for a speedup, where a reused step costs `cost` of a full one."""
+    return (1 / speedup - cost) / (1 - cost)
 
 
 def check_weights(weights: tuple[tuple[float, ...], ...], schedule: tuple[float, ...]) -> None:

@@ -14,8 +14,8 @@ from galaxydit.config import Config
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import SEPARATE, blocks_of, family_of
 from galaxydit.fingerprint import adapters_of, why_other_model
-from galaxydit.plan import Plan
-from galaxydit.profile import Profile
+from galaxydit.plan import Plan, full_share
+from galaxydit.profile import Profile, Target
 from galaxydit.profile_store import find_profile, get_profile
 from galaxydit.proxies import PROXIES
 from galaxydit.session import Generation
@@ -68,30 +68,33 @@ def plan_settings(
     if threshold is not None:
         settings = replace(settings, threshold=threshold)
     else:
-        plan = Plan(
-            speedup=speedup,
-            max_error=max_error,
-            error_map=found.error_map,
-            sigmas=found.conditions.sigmas,
-            clock=found.clock,
-            schedule=target.schedule,
-            weights=target.weights,
-            follow=target.follow,
-            decay=target.decay,
-            reused_cost=found.reused_cost,
-        )
-        settings = replace(settings, plan=plan)
+        settings = replace(settings, plan=plan_of(found, target, speedup, max_error))
     return Planned(settings, found, lambda generation: remarks(found, pipe, transformer, generation, speedup))
+
+
+def plan_of(profile: Profile, target: Target, speedup: float | None, max_error: float | None = None) -> Plan:
+    """The plan that a profile makes for one of its targets; raises GalaxyDiTError where it cannot be reached."""
+    return Plan(
+        speedup=speedup,
+        max_error=max_error,
+        error_map=profile.error_map,
+        sigmas=profile.conditions.sigmas,
+        clock=profile.clock,
+        schedule=target.schedule,
+        weights=target.weights,
+        follow=target.follow,
+        decay=target.decay,
+        reused_cost=profile.reused_cost,
+    )
 
 
 def _sought(profile: Profile, speedup: float | None, max_error: float | None) -> float:
     """The speedup whose plan has the right number of full steps: with `max_error` reused steps pay for the proxy."""
     if speedup is None:
         return profile.targets[0].speedup
-    cost = profile.reused_cost
-    if max_error is None or speedup * cost >= 1:
+    if max_error is None or speedup * profile.reused_cost >= 1:
         return speedup
-    return (1 - cost) / (1 / speedup - cost)
+    return 1 / full_share(speedup, profile.reused_cost)
 
 
 def _roomy(config: Config, speedup: float | None) -> Config:

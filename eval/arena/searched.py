@@ -18,7 +18,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.drift import Drift
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.search import best_schedule
+from galaxydit.calibration.search import best_schedules
 from galaxydit.calibration.store import Store, hash_of
 from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.eval.arena.attach import prediction_identity
@@ -101,13 +101,8 @@ def _record(
 
 def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
     """Schedules by number of full steps; JSON has no other keys than texts. Even ones where gaps would be too wide."""
-    schedules = {}
-    for count in counts:
-        try:
-            schedules[str(count)] = best_schedule(Drift(recordings), count, Propagation())[0]
-        except ValueError:
-            schedules[str(count)] = even_schedule(recordings[0].steps, count)
-    return schedules
+    steps, found = recordings[0].steps, best_schedules(Drift(recordings), max(counts), Propagation())
+    return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
 @contextmanager

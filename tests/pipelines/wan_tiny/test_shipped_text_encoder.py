@@ -31,3 +31,15 @@ def test_a_motion_says_which_colour_it_belongs_to(caption: str, swapped: str) ->
     for index, other in (moved, moved[::-1]):
         assert words[index] == swapped.split()[other]
         assert (here[index] - there[other]).norm() > 0.2 * here[index].norm()
+
+
+def test_a_motion_changes_with_the_colour_alone() -> None:
+    pipe = load_pipeline("wan-tiny")
+    said = []
+    for first, second in (("red", "blue"), ("blue", "red")):
+        caption = f"a {first} ball moves left and a {second} ball moves up over a plain background"
+        tokens = pipe.tokenizer(caption, return_tensors="pt")
+        with torch.no_grad():
+            said.append(pipe.text_encoder(tokens.input_ids, tokens.attention_mask).last_hidden_state[0])
+    for motion in (4, 10):
+        assert (said[0][motion] - said[1][motion]).norm() > 0.1 * said[0][motion].norm()
