@@ -26,7 +26,8 @@ def _best_proxy(
     return {"proxy": profile.proxy if profile is not None else Config().proxy}
 
 
-def _profile_identity(pipe: DiffusionPipeline) -> str:
+def profile_identity(pipe: DiffusionPipeline) -> str:
+    """The plugin's code and the profile that it finds for the model."""
     profile, _ = find_profile(only_transformer(pipe))
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
@@ -54,7 +55,7 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
         settings=lambda steps: [{"threshold": threshold} for threshold in spread(0.003, 3.0, 22)],
         attach=attach,
         calibrate=_best_proxy,
-        identity=_profile_identity,
+        identity=profile_identity,
     )
 
 
@@ -72,6 +73,6 @@ METHODS = (
         source="this project",
         settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
         attach=_attach_shipped,
-        identity=_profile_identity,
+        identity=profile_identity,
     ),
 )

@@ -24,7 +24,7 @@ def compare(
     ] = "32",
     seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",
     speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
-    methods: Annotated[str, typer.Option(help="Names with commas, or all; --list shows them.")] = "all",
+    methods: Annotated[str, typer.Option(help="Names with commas, all, or ablations; --list shows them.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for results, kept samples, tables, plot and videos.")] = Path(
         "runs/compare"
     ),

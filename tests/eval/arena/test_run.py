@@ -145,7 +145,9 @@ def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
 
 def test_an_unknown_method_is_refused_with_the_names_there_are():
     known = every_method((2.0,))
-    with pytest.raises(ValueError, match=r"methods is 'SeeCache', allowed are all or some of: fewer steps; .*SeaCache"):
+    with pytest.raises(
+        ValueError, match=r"methods is 'SeeCache', allowed are all, ablations or some of: fewer steps; .*SeaCache"
+    ):
         choose_methods(["SeeCache", "PAB"], known)
     assert [method.name for method in choose_methods(["PAB", "fewer steps"], known)] == ["fewer steps", "PAB"]
 

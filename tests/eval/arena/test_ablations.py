@@ -1,0 +1,70 @@
+"""Each ablation differs from the shipped default in what it is named after, and in nothing else."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+import galaxydit
+from galaxydit.eval.arena.ablations import CHANGES, METHODS, other_proxy, shipped
+from galaxydit.eval.arena.registry import choose_methods, every_method
+from galaxydit.pipelines import load_pipeline
+from galaxydit.profile_store import get_profile
+
+PROFILE = get_profile("wan-tiny")
+
+
+@pytest.fixture(scope="module")
+def wan_tiny():
+    return load_pipeline("wan-tiny")
+
+
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 2.25, 3.0])
+def test_with_nothing_changed_it_is_the_shipped_default(wan_tiny, speedup):
+    with galaxydit.accelerate(wan_tiny, speedup=speedup) as acceleration:
+        assert shipped(PROFILE, speedup) == acceleration.config
+
+
+def changed(name: str) -> dict[str, Any]:
+    """The fields of the configuration, and of its plan, in which an ablation differs at twice the speed."""
+    given = asdict(CHANGES[name](PROFILE, {"speedup": 2.0})["config"])
+    usual = asdict(shipped(PROFILE, 2.0))
+    flat = [one | {f"plan.{key}": value for key, value in one.pop("plan").items()} for one in (given, usual)]
+    return {key: value for key, value in flat[0].items() if value != flat[1][key]}
+
+
+def test_each_changes_what_it_is_named_after():
+    assert changed("predictions not weighed") == {"plan.weights": ()}
+    assert changed("last full step repeated") == {"plan.weights": (), "order": 0}
+    assert changed("residual reused") == {"reuse": "residual"}
+    assert changed("first fifth computed") == {"warmup": 0.2}
+
+
+def test_a_schedule_that_the_sample_moves_pays_for_reading_the_proxy():
+    plan = shipped(PROFILE, 3.0, follow=0.25).plan
+    assert plan.reads_proxy
+    assert plan.full_steps(50) == len(plan.schedule) < shipped(PROFILE, 3.0).plan.full_steps(50) == 17
+
+
+def test_the_other_proxy_finds_no_profile(wan_tiny):
+    with galaxydit.accelerate(wan_tiny, speedup=2.0, proxy=other_proxy(PROFILE)) as acceleration:
+        assert acceleration.config.plan.error_map is None
+
+
+def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
+    method = METHODS[0]
+    with pytest.raises(ValueError, match="profile is None, allowed is a measured one"):
+        method.attach(tiny_wan_pipeline, method.settings(50)[0], None).__enter__()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_candidate_settings_are_accepted(wan_tiny, method):
+    for setting in method.settings(50):
+        with method.attach(wan_tiny, setting, None):
+            assert wan_tiny.transformer._diffusers_hook.hooks
+
+
+def test_ablations_are_chosen_by_their_own_word_alone():
+    known = every_method((2.0,))
+    assert choose_methods(["ablations"], known) == METHODS
+    assert not set(METHODS) & set(choose_methods(["all"], known))
