@@ -4,23 +4,31 @@ Two more of them are methods of their own: guidance alignment is `galaxydit pape
 alone`, and where full steps lie is `planned schedule` against `uniform skip order 1`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 import galaxydit
 from galaxydit import Config
+from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.search import Planner
 from galaxydit.eval.arena.attach import spread
 from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.own import SPEEDUPS, profile_identity
-from galaxydit.plan import full_share
+from galaxydit.eval.arena.policies.attachment import under_policy
+from galaxydit.eval.arena.policies.rule import Seen
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.plan import full_share, place_full_steps
 from galaxydit.planning import plan_of
-from galaxydit.profile import Profile
+from galaxydit.profile import Profile, Target
 from galaxydit.profile_store import find_profile
+from galaxydit.propagation import Propagation
+from galaxydit.strict import decode
 
 SOURCE = "ablation"
 FOLLOWS = (0.25, 1.0)
@@ -60,7 +68,7 @@ CHANGES: dict[str, Change] = {
         "config": shipped(profile, setting["speedup"], follow=setting["follow"]),
     },
     "expected error instead of a budget": lambda profile, setting: {"max_error": setting["max_error"]},
-    "errors learned online, no profile": lambda profile, setting: {
+    "errors learned online without a profile": lambda profile, setting: {
         "speedup": setting["speedup"],
         "proxy": other_proxy(profile),
     },
@@ -72,16 +80,82 @@ SETTINGS: dict[str, Sequence[Setting]] = {
 }
 
 
+def _profile_of(pipe: DiffusionPipeline) -> Profile:
+    profile, why = find_profile(only_transformer(pipe))
+    if profile is None:
+        raise ValueError(f"profile is None, allowed is a measured one: {why}; run `galaxydit calibrate`")
+    return profile
+
+
 def _ablation(name: str) -> Method:
     @contextmanager
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-        profile, why = find_profile(only_transformer(pipe))
-        if profile is None:
-            raise ValueError(f"profile is None, allowed is a measured one: {why}; run `galaxydit calibrate`")
-        with galaxydit.accelerate(pipe, **CHANGES[name](profile, setting)) as acceleration:
+        with galaxydit.accelerate(pipe, **CHANGES[name](_profile_of(pipe), setting)) as acceleration:
             yield Attached(lambda: acceleration.report.bytes_held)
 
     return Method(name, SOURCE, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
 
 
-METHODS = tuple(map(_ablation, CHANGES))
+@dataclass(frozen=True)
+class ScheduleRule:
+    """Computes these steps."""
+
+    full: Collection[int]
+
+    def decide(self, seen: Seen) -> bool:
+        return seen.step not in self.full
+
+
+def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
+    """The schedule with every full step that has reused ones on both sides one step later."""
+    return tuple(step + ({step - 1, step + 1}.isdisjoint(schedule) and step < schedule[-1]) for step in schedule)
+
+
+@contextmanager
+def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    """As many full steps in both branches, but where they are apart, those of the unconditional one come one later."""
+    profile = _profile_of(pipe)
+    plan = shipped(profile, setting["speedup"]).plan
+    assert plan is not None
+    schedule = place_full_steps(plan, profile.conditions.sigmas, 0)
+    rules = cycle((ScheduleRule(schedule), ScheduleRule(one_later(schedule))))  # the conditional branch comes first
+    with under_policy(
+        pipe, lambda: next(rules), joint=False, predict=lambda latent, full, branch, step: full.output
+    ) as attached:
+        yield attached
+
+
+def _replanned(name: str, change: Callable[[Profile], Profile]) -> Method:
+    """Planned anew on the prompts for tuning, fewer than the shipped profile has seen."""
+
+    def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
+        recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
+        planner = Planner(change(_profile_of(pipe)), recordings)
+        targets = {speedup: planner.fixed(speedup) for speedup in SPEEDUPS}
+        return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
+
+    @contextmanager
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+        profile, target = _profile_of(pipe), decode(Target, calibration[str(setting["speedup"])])
+        config = replace(profile.config_for(Config(), target), plan=plan_of(profile, target, setting["speedup"]))
+        with galaxydit.accelerate(pipe, config=config) as acceleration:
+            yield Attached(lambda: acceleration.report.bytes_held)
+
+    return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=profile_identity)
+
+
+METHODS = (
+    *map(_ablation, CHANGES),
+    Method(
+        "last full step repeated by branches in turns",
+        SOURCE,
+        lambda steps: AT_SPEEDUPS,
+        _branches_in_turns,
+        identity=profile_identity,
+    ),
+    _replanned("planned on few prompts", lambda profile: profile),
+    _replanned(
+        "planned on few prompts without propagation",
+        lambda profile: replace(profile, propagation=Propagation()),
+    ),
+)

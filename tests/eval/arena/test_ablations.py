@@ -1,14 +1,17 @@
 """Each ablation differs from the shipped default in what it is named after, and in nothing else."""
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 import galaxydit
-from galaxydit.eval.arena.ablations import CHANGES, METHODS, other_proxy, shipped
+from galaxydit.eval.arena.ablations import CHANGES, METHODS, one_later, other_proxy, shipped
 from galaxydit.eval.arena.registry import choose_methods, every_method
 from galaxydit.pipelines import load_pipeline
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.profile_store import get_profile
 
 PROFILE = get_profile("wan-tiny")
@@ -57,10 +60,17 @@ def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
         method.attach(tiny_wan_pipeline, method.settings(50)[0], None).__enter__()
 
 
+def test_branches_in_turns_differ_where_full_steps_are_apart():
+    assert one_later((0, 1, 2, 3, 5, 7, 10, 12, 13)) == (0, 1, 2, 3, 6, 8, 11, 12, 13)
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_candidate_settings_are_accepted(wan_tiny, method):
+    target = asdict(PROFILE.target_for(2.0))
+    calibration = json.loads(json.dumps({str(setting.get("speedup")): target for setting in method.settings(50)}))
+    assert "," not in method.name
     for setting in method.settings(50):
-        with method.attach(wan_tiny, setting, None):
+        with method.attach(wan_tiny, setting, calibration):
             assert wan_tiny.transformer._diffusers_hook.hooks
 
 
@@ -68,3 +78,13 @@ def test_ablations_are_chosen_by_their_own_word_alone():
     known = every_method((2.0,))
     assert choose_methods(["ablations"], known) == METHODS
     assert not set(METHODS) & set(choose_methods(["all"], known))
+
+
+def test_plans_made_anew_have_their_number_of_full_steps(wan_tiny):
+    settings = replace(recommended_settings(wan_tiny), steps=10)
+    method = next(method for method in METHODS if method.name == "planned on few prompts")
+    plans = method.calibrate(wan_tiny, ["a red ball moves left over a plain background"], settings, 0)
+    assert len(plans["2.0"]["schedule"]) == len(plans["2.0"]["weights"]) == 5
+    with method.attach(wan_tiny, {"speedup": 2.0}, json.loads(json.dumps(plans))) as attached:
+        generate(wan_tiny, "a", settings, 0, decode=False)
+        assert attached.bytes_held() > 0
