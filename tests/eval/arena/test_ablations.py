@@ -83,7 +83,7 @@ def test_ablations_are_chosen_by_their_own_word_alone():
 def test_plans_made_anew_have_their_number_of_full_steps(wan_tiny):
     settings = replace(recommended_settings(wan_tiny), steps=10)
     method = next(method for method in METHODS if method.name == "planned on few prompts")
-    plans = method.calibrate(wan_tiny, ["a red ball moves left over a plain background"], settings, 0)
+    plans = method.calibrate(wan_tiny, ["a red ball", "a blue ball"], settings, 0)
     assert len(plans["2.0"]["schedule"]) == len(plans["2.0"]["weights"]) == 5
     with method.attach(wan_tiny, {"speedup": 2.0}, json.loads(json.dumps(plans))) as attached:
         generate(wan_tiny, "a", settings, 0, decode=False)
