@@ -7,6 +7,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
@@ -128,11 +129,12 @@ def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ..
 
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:
-    """Methods at one speedup, best first; those that do not reach it last, with a dash."""
+    """Methods at one speedup, best first; those that do not reach it are named below."""
     from galaxydit.eval.arena.table import describe, number
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column(f"at {speedup:g}x by compute", no_wrap=True)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")
+    out_of_reach = []
+    table.add_column(f"at {speedup:g}x by compute")  # the only one that may be folded
     for heading in (
         "PSNR\ndB",
         "worst\nprompt",
@@ -147,7 +149,7 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
             continue
         if one.psnr is None:
             nearest = ", ".join(f"{describe(s)} ({x:.2f}x)" for s, x in zip(one.settings, one.speedups, strict=True))
-            table.add_row(one.method, "-", "", "", f"nearest: {nearest}")
+            out_of_reach.append(f"{one.method} (nearest: {nearest})")
             continue
         table.add_row(
             one.method,
@@ -158,4 +160,6 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
             f"{number(one.ahead_low, '+.2f')} to {number(one.ahead_high, '+.2f')}",
             f"{number(one.denoise_speedup, '.2f')}x",
         )
+    if out_of_reach:
+        table.caption = Text(f"out of reach: {', '.join(out_of_reach)}")
     return table
