@@ -1,5 +1,6 @@
 """Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
 
+import json
 import logging
 import warnings
 from collections.abc import Sequence
@@ -102,6 +103,7 @@ class Bench:
         if found is None:
             found = {"result": method.calibrate(self.pipe, prompts, self.settings, seed)}
             self._store.put(name, found)
+            found = json.loads(json.dumps(found))  # the first run sees what a resumed one will
         return found["result"]
 
     def sample(

@@ -143,6 +143,12 @@ def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
         replace(PLAN, **{field: value})
 
 
+def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipeline, settings, tmp_path):
+    method = replace(METHODS[0], calibrate=lambda pipe, prompts, settings, seed: {"places": (1, 2)})
+    first, resumed = (Bench(tiny_wan_pipeline, settings, tmp_path).calibrate(method, ["a"], 0) for _ in range(2))
+    assert first == resumed == {"places": [1, 2]}
+
+
 def test_an_unknown_method_is_refused_with_the_names_there_are():
     known = every_method((2.0,))
     with pytest.raises(
