@@ -4,19 +4,18 @@ Two more of them are methods of their own: guidance alignment is `galaxydit pape
 alone`, and where full steps lie is `planned schedule` against `uniform skip order 1`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-import galaxydit
 from galaxydit import Config
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.search import Planner
-from galaxydit.eval.arena.attach import spread
+from galaxydit.eval.arena.attach import accelerated, spread
 from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.own import SPEEDUPS, profile_identity
@@ -88,10 +87,8 @@ def _profile_of(pipe: DiffusionPipeline) -> Profile:
 
 
 def _ablation(name: str) -> Method:
-    @contextmanager
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-        with galaxydit.accelerate(pipe, **CHANGES[name](_profile_of(pipe), setting)) as acceleration:
-            yield Attached(lambda: acceleration.report.bytes_held)
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return accelerated(pipe, **CHANGES[name](_profile_of(pipe), setting))
 
     return Method(name, SOURCE, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
 
@@ -111,18 +108,14 @@ def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
     return tuple(step + ({step - 1, step + 1}.isdisjoint(schedule) and step < schedule[-1]) for step in schedule)
 
 
-@contextmanager
-def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """As many full steps in both branches, but where they are apart, those of the unconditional one come one later."""
     profile = _profile_of(pipe)
     plan = shipped(profile, setting["speedup"]).plan
     assert plan is not None
     schedule = place_full_steps(plan, profile.conditions.sigmas, 0)
     rules = cycle((ScheduleRule(schedule), ScheduleRule(one_later(schedule))))  # the conditional branch comes first
-    with under_policy(
-        pipe, lambda: next(rules), joint=False, predict=lambda latent, full, branch, step: full.output
-    ) as attached:
-        yield attached
+    return under_policy(pipe, lambda: next(rules), joint=False, predict=lambda latent, full, branch, step: full.output)
 
 
 def _replanned(name: str, change: Callable[[Profile], Profile]) -> Method:
@@ -134,12 +127,10 @@ def _replanned(name: str, change: Callable[[Profile], Profile]) -> Method:
         targets = {speedup: planner.fixed(speedup) for speedup in SPEEDUPS}
         return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
 
-    @contextmanager
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         profile, target = _profile_of(pipe), decode(Target, calibration[str(setting["speedup"])])
         config = replace(profile.config_for(Config(), target), plan=plan_of(profile, target, setting["speedup"]))
-        with galaxydit.accelerate(pipe, config=config) as acceleration:
-            yield Attached(lambda: acceleration.report.bytes_held)
+        return accelerated(pipe, config=config)
 
     return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=profile_identity)
 

@@ -13,8 +13,16 @@ from torch import nn
 
 import galaxydit
 from galaxydit import reuse
+from galaxydit.eval.arena.method import Attached
 
 REGISTRY = "_diffusers_hook"  # diffusers makes one wherever it looks; an empty one does nothing
+
+
+@contextmanager
+def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
+    """The plugin at work, with the arguments of `galaxydit.accelerate`."""
+    with galaxydit.accelerate(pipe, **arguments) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held)
 
 
 @contextmanager

@@ -1,14 +1,13 @@
 """This project's methods: as the paper describes it, the same without guidance alignment, and what is shipped."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-import galaxydit
 from galaxydit import Config
-from galaxydit.eval.arena.attach import core_identity, spread
+from galaxydit.eval.arena.attach import accelerated, core_identity, spread
 from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.pipelines.settings import GenerationSettings
@@ -33,8 +32,7 @@ def profile_identity(pipe: DiffusionPipeline) -> str:
 
 
 def _paper(name: str, *, guidance_alignment: bool) -> Method:
-    @contextmanager
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         config = Config(
             threshold=setting["threshold"],
             proxy=calibration["proxy"],
@@ -45,8 +43,7 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
             order=0,
             guidance_alignment=guidance_alignment,
         )
-        with galaxydit.accelerate(pipe, config=config) as acceleration:
-            yield Attached(lambda: acceleration.report.bytes_held)
+        return accelerated(pipe, config=config)
 
     return Method(
         name=name,
@@ -59,10 +56,8 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
     )
 
 
-@contextmanager
-def _attach_shipped(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with galaxydit.accelerate(pipe, speedup=setting["speedup"]) as acceleration:
-        yield Attached(lambda: acceleration.report.bytes_held)
+def _attach_shipped(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return accelerated(pipe, speedup=setting["speedup"])
 
 
 METHODS = (

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-import galaxydit
 from galaxydit import Config
-from galaxydit.eval.arena.attach import prediction_identity
+from galaxydit.eval.arena.attach import accelerated, prediction_identity
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -42,18 +41,14 @@ def _with_fewer_steps(settings: GenerationSettings, setting: Setting) -> Generat
     return replace(settings, steps=setting["steps"])
 
 
-@contextmanager
-def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> Iterator[Attached]:
+def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
     """The plugin computing these steps and predicting the output of the others."""
-    with galaxydit.accelerate(pipe, config=Config(schedule=tuple(schedule), order=order)) as acceleration:
-        yield Attached(lambda: acceleration.report.bytes_held)
+    return accelerated(pipe, config=Config(schedule=tuple(schedule), order=order))
 
 
 def _uniform(order: int) -> Method:
-    @contextmanager
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-        with following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order) as attached:
-            yield attached
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order)
 
     return Method(
         name=f"uniform skip order {order}",

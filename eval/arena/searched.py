@@ -6,8 +6,8 @@ no error add up, and from there a local search in which every candidate is score
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -105,10 +105,8 @@ def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
-@contextmanager
-def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with following(pipe, calibration[str(setting["full_steps"])], ORDER) as attached:
-        yield attached
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return following(pipe, calibration[str(setting["full_steps"])], ORDER)
 
 
 def searched_methods(
