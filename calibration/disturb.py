@@ -40,8 +40,10 @@ def disturb(pipe: DiffusionPipeline, recording: Recording, plain: Generation, zo
 
 
 def propagation_of(disturbances: Sequence[Disturbance]) -> Propagation:
-    """The propagation that follows: for each zone the geometric mean of the gains found in it."""
-    levels = {}
+    """The propagation that follows: for each zone the geometric mean of the gains found in it, and 1 at the end, where
+    nothing can grow or fade any more.
+    """
+    levels = {0.0: 1.0}
     for zone in {zone for zone, _, _ in disturbances}:
         found = [(sigma, math.log(gain)) for number, sigma, gain in disturbances if number == zone]
         levels[fmean(sigma for sigma, _ in found)] = math.exp(fmean(log for _, log in found))

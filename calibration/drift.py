@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from galaxydit.calibration.recording import Recording, in_changes
 from galaxydit.propagation import Propagation
 
-LASTING = 0.5  # of the products between drifts of different gaps, in the error at the end; see README.md
+LASTING = 0.95  # of the products between drifts of different gaps, in the error at the end; see README.md
 
 Array = NDArray[np.float64]
 Weights = tuple[tuple[float, ...], ...]
@@ -19,10 +19,10 @@ Weights = tuple[tuple[float, ...], ...]
 class Drift:
     """What every schedule of full steps would have done to recorded generations.
 
-    Between the full steps a and b of a generation, a prediction p_i stands for the guided prediction y_i, and Euler's
-    rule carries the difference into the latent:
+    Between the full steps a and b of a generation, a prediction p_i stands for the guided prediction y_i, and the
+    scheduler carries the difference into the latent with the weight w_i (`sampler.step_weights`):
 
-        d(a, b) = sum over a < i < b of (sigma_i - sigma_(i+1)) (p_i - y_i)
+        d(a, b) = sum over a < i < b of w_i (p_i - y_i)
 
     Differences within a gap point much the same way, as all come from the same full steps: so vectors are added up, not
     their lengths. Those of different gaps do too, as trajectories bend alike all along, but on the way to the end
@@ -31,6 +31,7 @@ class Drift:
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self.sigmas = recordings[0].sigmas
+        self.step_weights = recordings[0].step_weights
         self.products = np.array([recording.guided_products for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
         self.terms = cache(self._terms)
@@ -41,11 +42,11 @@ class Drift:
         They are the drift of repeating the newest anchor, and what the line through the newest two and the parabola
         through three anchors add to it (Newton's form); 0 where there are not so many anchors.
         """
-        sigmas, steps = (*self.sigmas, 0.0), len(self.sigmas)
+        sigmas, steps = self.sigmas, len(self.sigmas)
         terms = np.zeros((3, steps))
         newest, *earlier = anchors[::-1]
         for step in range(newest + 1, following):
-            size = sigmas[step] - sigmas[step + 1]
+            size = self.step_weights[step]
             terms[0, newest] += size
             terms[0, step] -= size
             ahead, slope = sigmas[step] - sigmas[newest], np.zeros(steps)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 
@@ -91,7 +91,8 @@ def run_calibration(
     model = model_of(transformers_of(pipe)["transformer"])
     scheduler = {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
     key = {
-        "schema": SCHEMA_VERSION,  # recordings of other versions hold something else
+        "schema": SCHEMA_VERSION,
+        "recording": [field.name for field in fields(Recording)],  # other versions keep something else
         "model": asdict(model),
         "settings": asdict(settings),
         "scheduler": scheduler,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.recording import CONDITIONAL, LAGS, UNCONDITIONAL, Recording
+from galaxydit.calibration.sampler import step_weights
 from galaxydit.config import Config
 from galaxydit.engine import Call, Engine
 from galaxydit.errors import GalaxyDiTError
@@ -49,6 +50,7 @@ class Recorder(Engine):
         self._scalars: list[dict[tuple[str, ...], float]] = []
         self._guided: list[Tensor] = []
         self.sigmas: list[float] = []
+        self._scheduler: Any = None
         self.latent_shape: tuple[int, ...] = ()
 
     def run_transformer(
@@ -84,7 +86,8 @@ class Recorder(Engine):
     def _locate(self, context: CacheContext | None, latent: Tensor, kwargs: dict[str, Any]) -> Any:
         from galaxydit.trajectory import locate
 
-        info = locate(context, self.session.scheduler(), kwargs.get("timestep"))
+        self._scheduler = self.session.scheduler()
+        info = locate(context, self._scheduler, kwargs.get("timestep"))
         if info is None:
             raise GalaxyDiTError("the step of a transformer call is unknown; calibrate a diffusers pipeline")
         name = context.name if context else None
@@ -158,6 +161,7 @@ class Recorder(Engine):
             prompt=prompt,
             seed=seed,
             sigmas=tuple(_round(sigma) for sigma in self.sigmas),
+            step_weights=step_weights(self._scheduler, self.sigmas),
             guidance_scale=float(self._guidance_scale()),
             latent_shape=self.latent_shape,
             distances={branch: {proxy: column("distance", branch, proxy) for proxy in proxies} for branch in branches},

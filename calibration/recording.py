@@ -22,6 +22,7 @@ class Recording:
     Attributes:
         prompt, seed: what was generated.
         sigmas: noise level of each step.
+        step_weights: what the guided prediction of each step weighs in the final latent, by the scheduler alone.
         guidance_scale: as used by the pipeline; 1 without guidance.
         latent_shape: of the transformer's input, one sample.
         distances: by branch and proxy, the relative L1 distance to the step before; 0 for the first step.
@@ -37,6 +38,7 @@ class Recording:
     prompt: str
     seed: int
     sigmas: tuple[float, ...]
+    step_weights: tuple[float, ...]
     guidance_scale: float
     latent_shape: tuple[int, ...]
     distances: Mapping[str, Mapping[str, tuple[float, ...]]]

@@ -41,6 +41,7 @@ def make_recording(
         prompt=f"prompt {index}",
         seed=index,
         sigmas=tuple(float(value) for value in np.linspace(1.0, 0.1, steps)),
+        step_weights=(*(0.9 / (steps - 1),) * (steps - 1), 0.1),
         guidance_scale=6.0,
         latent_shape=(16, 5, 8, 8),
         distances={CONDITIONAL: {name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()}},

@@ -34,7 +34,7 @@ def test_the_gain_turns_the_drift_into_the_error_at_the_end(
     assert torch.isfinite(plain.latents).all()
 
 
-def test_levels_of_one_zone_are_averaged_and_sorted_from_noise_to_video() -> None:
+def test_levels_of_one_zone_are_averaged_and_sorted_from_noise_to_video_where_nothing_can_grow_any_more() -> None:
     found = propagation_of([(2, 0.2, 1.0), (0, 0.9, 4.0), (0, 0.8, 1.0)])
-    assert found.sigmas == pytest.approx((0.85, 0.2))
-    assert found.gains == pytest.approx((2.0, 1.0))
+    assert found.sigmas == pytest.approx((0.85, 0.2, 0.0))
+    assert found.gains == pytest.approx((2.0, 1.0, 1.0))

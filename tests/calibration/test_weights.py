@@ -31,11 +31,12 @@ def test_where_samples_bend_alike_weights_lower_the_error_of_others(alike: list[
     assert unseen.at_the_end(FULL, FADING, weights).mean() < 0.7 * unseen.at_the_end(FULL, FADING).mean()
 
 
-@pytest.mark.parametrize(("pair", "pull"), [((0, 1), 0.1), ((5, 6), 10.0), ((5, 7), None)])
+@pytest.mark.parametrize(("pair", "pull"), [((0, 1), 0.1), ((1, 7), 1.0), ((0, 7), 10.0), ((0, 8), None)])
 def test_the_less_samples_have_in_common_the_nearer_to_order_1_they_are_weighed(
     recordings: list[Recording], pair: tuple[int, int], pull: float | None
 ) -> None:
-    chosen = [recordings[index] for index in pair]
+    straight = replace(recordings[0], guided_products=((1e-3,) * 39,) * 39)  # order 1 is right for it
+    chosen = [[*recordings, straight][index] for index in pair]
     assert choose_pull(chosen, FULL, FADING) == pull
     held_out = {None: 0.0} | dict.fromkeys(PULLS, 0.0)
     for seen, unseen in (chosen, chosen[::-1]):
