@@ -15,7 +15,7 @@ from diffusers import DiffusionPipeline
 from galaxydit import Config
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.search import Planner
-from galaxydit.eval.arena.attach import accelerated, spread
+from galaxydit.eval.arena.attach import accelerated, planner_identity, spread
 from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.own import SPEEDUPS, profile_identity
@@ -132,7 +132,10 @@ def _replanned(name: str, change: Callable[[Profile], Profile]) -> Method:
         config = replace(profile.config_for(Config(), target), plan=plan_of(profile, target, setting["speedup"]))
         return accelerated(pipe, config=config)
 
-    return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=profile_identity)
+    def identity(pipe: DiffusionPipeline) -> str:
+        return f"{profile_identity(pipe)} {planner_identity()}"
+
+    return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=identity)
 
 
 METHODS = (

@@ -21,7 +21,7 @@ from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import best_schedules
 from galaxydit.calibration.store import Store, hash_of
 from galaxydit.calibration.verify import HIGHEST_PSNR
-from galaxydit.eval.arena.attach import prediction_identity
+from galaxydit.eval.arena.attach import planner_identity, prediction_identity
 from galaxydit.eval.arena.bench import conditions
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
@@ -154,7 +154,7 @@ def searched_methods(
         return lambda steps: [{"full_steps": count} for count in counts(steps)]
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return json.dumps([prediction_identity(pipe), list(speedups), generations])
+        return json.dumps([prediction_identity(pipe), planner_identity(), list(speedups), generations])
 
     source = "control"
     return (
