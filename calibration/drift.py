@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from galaxydit.calibration.recording import Recording, in_changes
 from galaxydit.propagation import Propagation
 
-LASTING = 0.95  # of the products between drifts of different gaps, in the error at the end; see README.md
+HALF_LASTS = 0.05  # root mean square error at the end, in units of the first noise; see README.md
 
 Array = NDArray[np.float64]
 Weights = tuple[tuple[float, ...], ...]
@@ -25,8 +25,9 @@ class Drift:
         d(a, b) = sum over a < i < b of w_i (p_i - y_i)
 
     Differences within a gap point much the same way, as all come from the same full steps: so vectors are added up, not
-    their lengths. Those of different gaps do too, as trajectories bend alike all along, but on the way to the end
-    directions change: a share `LASTING` of their products counts.
+    their lengths. Those of different gaps are related too, as trajectories bend alike all along, and what one gap does
+    wrong another may undo. That lasts until the end as long as errors are so small that the model answers to them
+    linearly: a share of their products counts (`lasting`).
     """
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
@@ -69,17 +70,26 @@ class Drift:
         ]
         return where, np.array(rows).reshape(len(rows), 3, len(self.sigmas) - 1)
 
+    def lasting(self, full: Sequence[int], propagation: Propagation) -> float:
+        """The share of the products between drifts of different gaps that counts at the end, 1 / (1 + (e / 0.05)^2).
+
+        e is the root mean square error of the final latent at order 1 if gaps were unrelated. What the model answers
+        beyond the linear grows with its square, and has no direction in common: so this is the linear part's share.
+        """
+        error = self.at_the_end(full, propagation, lasting=0.0).mean()
+        return float(1 / (1 + error / HALF_LASTS**2))
+
     def at_the_end(
         self,
         full: Sequence[int],
         propagation: Propagation,
         weights: Weights | None = None,
         *,
-        lasting: float = LASTING,
+        lasting: float | None = None,
     ) -> Array:
         """Expected mean square error of the final latent for each recording, `(recordings,)`, if these steps are full.
 
-        Without weights the line counts whole and the parabola not: order 1.
+        Without weights the line counts whole and the parabola not: order 1. Without `lasting` it is the schedule's own.
         """
         where, terms = self.gaps(full, propagation)
         shares = np.array([(1.0, *(weights[index] if weights else (1.0, 0.0))) for index in where]).reshape(-1, 3)
@@ -87,6 +97,8 @@ class Drift:
         together = drifts.sum(axis=0)
         apart = ((drifts @ self.products) * drifts).sum(axis=(1, 2))
         as_one = self.products @ together @ together
+        if lasting is None:
+            lasting = self.lasting(full, propagation)
         return np.maximum(0.0, (1 - lasting) * apart + lasting * as_one)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from galaxydit.calibration.drift import LASTING, Drift, Weights
+from galaxydit.calibration.drift import Drift, Weights
 from galaxydit.calibration.recording import Recording
 from galaxydit.propagation import Propagation
 
@@ -27,7 +27,8 @@ def fit_weights(
         return ((1.0, 0.0),) * len(full), 0.0
     rows = terms.reshape(-1, terms.shape[2])
     gap, is_free = np.repeat(np.arange(len(where)), 3), np.tile([False, True, True], len(where))
-    products = np.where(gap[:, None] == gap[None, :], 1.0, LASTING) * (rows @ drift.mean_products @ rows.T)
+    share = np.where(gap[:, None] == gap[None, :], 1.0, drift.lasting(full, propagation))
+    products = share * (rows @ drift.mean_products @ rows.T)
     square, against = products[is_free][:, is_free], products[is_free][:, ~is_free].sum(axis=1)
     usual = np.tile([1.0, 0.0], len(where))
     # A term without anchors is 0: its weight is left as usual.
