@@ -70,14 +70,15 @@ class Drift:
         ]
         return where, np.array(rows).reshape(len(rows), 3, len(self.sigmas) - 1)
 
-    def lasting(self, full: Sequence[int], propagation: Propagation) -> float:
-        """The share of the products between drifts of different gaps that counts at the end, 1 / (1 + (e / 0.05)^2).
+    def lasting(self, terms: Array) -> float:
+        """The share of the products between drifts of different `gaps` that counts at the end, 1 / (1 + (e / 0.05)^2).
 
         e is the root mean square error of the final latent at order 1 if gaps were unrelated. What the model answers
         beyond the linear grows with its square, and has no direction in common: so this is the linear part's share.
         """
-        error = self.at_the_end(full, propagation, lasting=0.0).mean()
-        return float(1 / (1 + error / HALF_LASTS**2))
+        drifts = terms[:, :2].sum(axis=1)
+        error = float(np.sum((drifts @ self.mean_products) * drifts))
+        return 1 / (1 + max(0.0, error) / HALF_LASTS**2)
 
     def at_the_end(
         self,
@@ -98,7 +99,7 @@ class Drift:
         apart = ((drifts @ self.products) * drifts).sum(axis=(1, 2))
         as_one = self.products @ together @ together
         if lasting is None:
-            lasting = self.lasting(full, propagation)
+            lasting = self.lasting(terms)
         return np.maximum(0.0, (1 - lasting) * apart + lasting * as_one)
 
 

@@ -27,7 +27,7 @@ def fit_weights(
         return ((1.0, 0.0),) * len(full), 0.0
     rows = terms.reshape(-1, terms.shape[2])
     gap, is_free = np.repeat(np.arange(len(where)), 3), np.tile([False, True, True], len(where))
-    share = np.where(gap[:, None] == gap[None, :], 1.0, drift.lasting(full, propagation))
+    share = np.where(gap[:, None] == gap[None, :], 1.0, drift.lasting(terms))
     products = share * (rows @ drift.mean_products @ rows.T)
     square, against = products[is_free][:, is_free], products[is_free][:, ~is_free].sum(axis=1)
     usual = np.tile([1.0, 0.0], len(where))

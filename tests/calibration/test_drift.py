@@ -49,6 +49,21 @@ def test_drifts_of_different_gaps_count_apart_or_as_one(recording: Recording) ->
     assert as_one == pytest.approx(sum(rows) @ drift.mean_products @ sum(rows))
 
 
+def test_the_larger_the_errors_the_less_lasts_and_half_of_it_at_a_twentieth_of_the_noise(recording: Recording) -> None:
+    full = [*range(8), 11, 12, 15, 16, 17, 18, 19]
+    apart = Drift([recording]).at_the_end(full, NEUTRAL, lasting=0.0)[0]
+
+    def lasting(error: float) -> float:
+        products = recording.products * (error**2 / apart)
+        drift = Drift([replace(recording, guided_products=tuple(map(tuple, products.tolist())))])
+        return drift.lasting(drift.gaps(full, NEUTRAL)[1])
+
+    assert [lasting(error) for error in (1e-6, 0.05, 0.5)] == pytest.approx([1.0, 0.5, 1 / 101])
+    drift = Drift([recording])
+    own = drift.lasting(drift.gaps(full, NEUTRAL)[1])
+    assert drift.at_the_end(full, NEUTRAL) == pytest.approx(drift.at_the_end(full, NEUTRAL, lasting=own))
+
+
 def test_a_path_that_is_straight_in_sigma_is_predicted_without_drift(recording: Recording) -> None:
     changes = np.diff(np.outer(recording.sigmas, np.arange(1.0, 5.0)), axis=0)
     straight = replace(recording, guided_products=tuple(tuple(row) for row in (changes @ changes.T / 4).tolist()))
