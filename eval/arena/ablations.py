@@ -7,13 +7,14 @@ alone`, and where full steps lie is `planned schedule` against `uniform skip ord
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit import Config
 from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import Planner
 from galaxydit.eval.arena.attach import accelerated, planner_identity, spread
 from galaxydit.eval.arena.counter import only_transformer
@@ -118,12 +119,31 @@ def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: A
     return under_policy(pipe, lambda: next(rules), joint=False, predict=lambda latent, full, branch, step: full.output)
 
 
-def _replanned(name: str, change: Callable[[Profile], Profile]) -> Method:
+def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
+    return profile, recording
+
+
+def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
+    """Errors neither grow nor fade."""
+    return replace(profile, propagation=Propagation()), recording
+
+
+def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
+    """Predictions weigh what Euler's scheduler would make of them."""
+    weights = tuple(high - low for high, low in pairwise((*recording.sigmas, 0.0)))
+    return profile, replace(recording, step_weights=weights)
+
+
+def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
     """Planned anew on the prompts for tuning, fewer than the shipped profile has seen."""
 
     def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
-        recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
-        planner = Planner(change(_profile_of(pipe)), recordings)
+        profile = _profile_of(pipe)
+        changed = [
+            change(profile, record_sample(pipe, prompt, settings, seed + index)[0])
+            for index, prompt in enumerate(prompts)
+        ]
+        planner = Planner(changed[0][0], [recording for _, recording in changed])
         targets = {speedup: planner.fixed(speedup) for speedup in SPEEDUPS}
         return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
 
@@ -147,9 +167,7 @@ METHODS = (
         _branches_in_turns,
         identity=profile_identity,
     ),
-    _replanned("planned on few prompts", lambda profile: profile),
-    _replanned(
-        "planned on few prompts without propagation",
-        lambda profile: replace(profile, propagation=Propagation()),
-    ),
+    _replanned("planned on few prompts"),
+    _replanned("planned on few prompts without propagation", without_propagation),
+    _replanned("planned on few prompts as for Euler", as_for_euler),
 )
