@@ -7,12 +7,22 @@ from typing import Any
 import pytest
 
 import galaxydit
-from galaxydit.eval.arena.ablations import CHANGES, METHODS, one_later, other_proxy, shipped
+from galaxydit.calibration.recording import Recording
+from galaxydit.eval.arena.ablations import (
+    CHANGES,
+    METHODS,
+    as_for_euler,
+    one_later,
+    other_proxy,
+    shipped,
+    without_propagation,
+)
 from galaxydit.eval.arena.registry import choose_methods, every_method
 from galaxydit.pipelines import load_pipeline
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.profile_store import get_profile
+from galaxydit.propagation import Propagation
 
 PROFILE = get_profile("wan-tiny")
 
@@ -41,6 +51,16 @@ def test_each_changes_what_it_is_named_after():
     assert changed("last full step repeated") == {"plan.weights": (), "order": 0}
     assert changed("residual reused") == {"reuse": "residual"}
     assert changed("first fifth computed") == {"warmup": 0.2}
+
+
+def test_what_is_planned_anew_differs_in_what_it_is_named_after():
+    sigmas, empty = (1.0, 0.75, 0.25), {}
+    recording = Recording("", 0, sigmas, (0.5, 0.2, 0.3), 6.0, (), empty, empty, empty, (1.0,) * 3, ((1.0, 0.0),) * 2)
+    assert as_for_euler(PROFILE, recording) == (PROFILE, replace(recording, step_weights=(0.25, 0.5, 0.25)))
+    profile, same = without_propagation(PROFILE, recording)
+    assert same == recording
+    assert profile == replace(PROFILE, propagation=Propagation())
+    assert PROFILE.propagation.gain(0.2) != 1.0
 
 
 def test_a_schedule_that_the_sample_moves_pays_for_reading_the_proxy():
