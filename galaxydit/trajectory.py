@@ -12,6 +12,9 @@ from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
 
+ROUNDING = 1e-5
+
+
 @dataclass(frozen=True)
 class StepInfo:
     """A step of a generation: index from 0, number of steps, and noise level (sigma, or timestep / 1000 without
@@ -103,7 +106,8 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is None or len(sigmas) < steps:
         return None
-    values = tuple(float(sigma) for sigma in sigmas[:steps])
+    # Flow shifts round the first one to a little more than 1.
+    values = tuple(1.0 if 1 < sigma < 1 + ROUNDING else float(sigma) for sigma in sigmas[:steps])
     falling = all(after <= before for before, after in pairwise(values))
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
 
