@@ -11,7 +11,6 @@ import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
-
 ROUNDING = 1e-5
 
 
