@@ -86,7 +86,7 @@ class Recorder(Engine):
     def _locate(self, context: CacheContext | None, latent: Tensor, kwargs: dict[str, Any]) -> Any:
         from galaxydit.trajectory import locate
 
-        self._scheduler = self.session.scheduler()
+        self._scheduler = self.session.scheduler()  # kept: with a flow shift of its own it is gone afterwards
         info = locate(context, self._scheduler, kwargs.get("timestep"))
         if info is None:
             raise GalaxyDiTError("the step of a transformer call is unknown; calibrate a diffusers pipeline")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ TOLERANCE = 1e-3  # of the largest response; a scheduler in float32 stays far be
 def step_weights(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, ...]:
     """What the prediction of each step weighs in the final latent, `(steps,)`, if later ones do not answer to it.
 
-    Euler's rule gives `sigmas[i] - sigmas[i + 1]`. Multistep schedulers (UniPC, DPM++) use a prediction more than once,
-    and weigh the last few quite differently: so a fresh scheduler is run on impulses, one for each step.
+    Multistep schedulers (UniPC, DPM++) use a prediction more than once, and weigh the last few quite unlike Euler's:
+    so a fresh scheduler is run on impulses, one for each step.
 
     Args:
         scheduler: as it stands in a generation, its timesteps set. It is not touched.
@@ -24,8 +25,13 @@ def step_weights(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, ...]:
     """
     responses = _impulse_responses(scheduler, len(sigmas))
     if responses is None:
-        return tuple(high - low for high, low in zip(sigmas, (*sigmas[1:], 0.0), strict=True))
+        return euler_weights(sigmas)
     return tuple(float(f"{value:.7g}") for value in responses)
+
+
+def euler_weights(sigmas: Sequence[float]) -> tuple[float, ...]:
+    """The same by Euler's rule: `sigmas[i] - sigmas[i + 1]`, down to 0."""
+    return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))
 
 
 @torch.no_grad()

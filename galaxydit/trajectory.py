@@ -11,7 +11,7 @@ import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
-ROUNDING = 1e-5
+ROUNDING = 1e-5  # of noise levels in float32
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ alone`, and where full steps lie is `planned schedule` against `uniform skip ord
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -15,6 +15,7 @@ from diffusers import DiffusionPipeline
 from galaxydit import Config
 from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.sampler import euler_weights
 from galaxydit.calibration.search import Planner
 from galaxydit.eval.arena.attach import accelerated, planner_identity, spread
 from galaxydit.eval.arena.counter import only_transformer
@@ -130,8 +131,7 @@ def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile
 
 def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
     """Predictions weigh what Euler's scheduler would make of them."""
-    weights = tuple(high - low for high, low in pairwise((*recording.sigmas, 0.0)))
-    return profile, replace(recording, step_weights=weights)
+    return profile, replace(recording, step_weights=euler_weights(recording.sigmas))
 
 
 def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
