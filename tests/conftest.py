@@ -8,7 +8,7 @@ import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
 
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.wan_tiny import build
+from galaxydit.pipelines.wan_tiny.tools import build
 
 # Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
 torch.set_num_threads(1)

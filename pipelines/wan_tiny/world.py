@@ -1,4 +1,4 @@
-"""The toy world that wan-tiny is trained on: coloured shapes that move over soft grey textures, with captions.
+"""The synthetic world that wan-tiny is trained on: coloured shapes that move over grey dead leaves, with captions.
 
 A caption follows the grammar
 
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.pipelines.wan_tiny.dead_leaves import draw_background
+
 COLOURS: dict[str, tuple[float, float, float]] = {
     "red": (0.92, 0.12, 0.12),
     "yellow": (0.93, 0.87, 0.10),
@@ -33,8 +35,8 @@ DIRECTIONS = {"moves left": (-1.0, 0.0), "moves right": (1.0, 0.0), "moves up": 
 MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
-HEIGHT, WIDTH, FRAMES = 64, 64, 17
-EDGE = 2.0  # pixels over which an outline fades
+HEIGHT, WIDTH, FRAMES = 64, 64, 9
+EDGE = 1.0  # pixels over which an outline fades
 HELD_OUT_SHARE = 8
 KINDS = ("one", "two", "occlusion", "three")
 PROMPT_SHARES = (0.65, 0.2, 0.1, 0.05)  # of the kinds of scene among prompts
@@ -145,35 +147,13 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
     """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
     xs: Array = np.tile(((np.arange(WIDTH) + 0.5) / WIDTH).astype(np.float32), (HEIGHT, 1))
     ys: Array = np.tile(((np.arange(HEIGHT) + 0.5) / HEIGHT).astype(np.float32)[:, None], (1, WIDTH))
-    video = np.repeat(_background(scene.background, xs, ys, rng)[None], FRAMES, axis=0)
+    video = draw_background(scene.background, FRAMES, HEIGHT, WIDTH, rng)
     paths = [_path(clause.motion, rng) for clause in scene.objects]
     if len(paths) == 2 and not scene.objects[1].motion:
         paths[1] = _still_behind(paths[0], rng)
     for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
         _draw_object(video, clause, path, xs, ys, rng)
     return np.clip(video, 0.0, 1.0)
-
-
-def _background(kind: str, xs: Array, ys: Array, rng: np.random.Generator) -> Array:
-    """A soft, nearly grey texture `(height, width, 3)`: saturated pixels belong to objects alone."""
-    angle, phase, phase_2 = rng.uniform(0, 2 * np.pi, 3)
-    along, across = np.cos(angle) * xs + np.sin(angle) * ys, -np.sin(angle) * xs + np.cos(angle) * ys
-    strength = rng.uniform(0.05, 0.11)
-    if kind == "striped":
-        texture = strength * np.sin(2 * np.pi * rng.uniform(1.5, 3.5) * along + phase)
-    elif kind == "dotted":
-        rate = 2 * np.pi * rng.uniform(1.5, 3.0)
-        texture = strength * 2 * (np.maximum(np.sin(rate * along + phase) * np.sin(rate * across + phase_2), 0) - 0.2)
-    elif kind == "cloudy":
-        texture = np.zeros_like(xs)
-        for _ in range(4):
-            turn, shift = rng.uniform(0, 2 * np.pi, 2)
-            rate = 2 * np.pi * rng.uniform(0.6, 2.2)
-            texture = texture + strength * 0.6 * np.sin(rate * (np.cos(turn) * xs + np.sin(turn) * ys) + shift)
-    else:
-        texture = rng.uniform(0.0, 0.12) * (along - 0.5)
-    tint = rng.uniform(0.25, 0.72) + rng.uniform(-0.03, 0.03, 3)
-    return (texture[..., None] + tint).astype(np.float32)
 
 
 def _path(motion: str, rng: np.random.Generator) -> Array:
@@ -202,7 +182,7 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
 
 def _still_behind(front: Array, rng: np.random.Generator) -> Array:
     """A still object somewhere along the path of the one in front."""
-    place = front[int(rng.integers(5, FRAMES - 5))]
+    place = front[int(rng.integers(FRAMES // 3, FRAMES - FRAMES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
     still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
     return np.repeat(still[None], FRAMES, axis=0).astype(np.float32)

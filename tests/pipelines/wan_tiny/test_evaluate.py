@@ -10,10 +10,10 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio
 
 from galaxydit.pipelines.settings import WAN_TINY
-from galaxydit.pipelines.wan_tiny import evaluate as evaluation
+from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation
 from galaxydit.pipelines.wan_tiny import world
-from galaxydit.pipelines.wan_tiny.evaluate import evaluate, generate_clips, load_records, psnr, reconstruct
-from galaxydit.pipelines.wan_tiny.figures import Figure, as_table, summarise
+from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, generate_clips, load_records, psnr, reconstruct
+from galaxydit.pipelines.wan_tiny.tools.figures import Figure, as_table, summarise
 
 QUICK = replace(WAN_TINY, height=32, width=32, num_frames=17, steps=2)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from galaxydit.pipelines.wan_tiny import build
-from galaxydit.pipelines.wan_tiny.text_padding import prepare_for_training, use_counted_padding
+from galaxydit.pipelines.wan_tiny.tools import build
+from galaxydit.pipelines.wan_tiny.tools.text_padding import prepare_for_training, use_counted_padding
 
 
 @pytest.fixture

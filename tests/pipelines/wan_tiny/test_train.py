@@ -7,7 +7,8 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.pipelines.wan_tiny import build, train, world
+from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.wan_tiny.tools import build, train
 
 STEPS = 4
 

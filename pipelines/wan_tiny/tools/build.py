@@ -19,19 +19,20 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 
 def build_vae() -> AutoencoderKLWan:
-    """Wan's causal video autoencoder, 4x in time and 8x in space, with 16 latent channels."""
+    """Wan's causal video autoencoder, 2x in time and 4x in space, with 16 latent channels."""
     return AutoencoderKLWan(
         base_dim=16,
+        decoder_base_dim=24,
         z_dim=LATENT_CHANNELS,
-        dim_mult=[1, 4, 4],
+        dim_mult=[2, 2],
         num_res_blocks=1,
         attn_scales=[],
-        temperal_downsample=[True, True],
+        temperal_downsample=[True],
         patch_size=2,
         in_channels=12,
         out_channels=12,
-        scale_factor_temporal=4,
-        scale_factor_spatial=8,
+        scale_factor_temporal=2,
+        scale_factor_spatial=4,
         is_residual=True,
         latents_mean=[0.0] * LATENT_CHANNELS,
         latents_std=[1.0] * LATENT_CHANNELS,
@@ -39,7 +40,7 @@ def build_vae() -> AutoencoderKLWan:
 
 
 def build_transformer() -> WanTransformer3DModel:
-    """Wan2.1's text-to-video transformer with 12 blocks of width 224."""
+    """Wan2.1's text-to-video transformer with 10 blocks of width 224."""
     transformer = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=7,
@@ -49,7 +50,7 @@ def build_transformer() -> WanTransformer3DModel:
         text_dim=TEXT_DIM,
         freq_dim=128,
         ffn_dim=896,
-        num_layers=12,
+        num_layers=10,
         cross_attn_norm=True,
         qk_norm="rms_norm_across_heads",
         rope_max_seq_len=128,

@@ -1,4 +1,4 @@
-"""Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.evaluate --out FILE.json`.
+"""Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE.json`.
 
 Every prompt is a caption that training never showed, with its own seed. What was measured for a prompt is kept in a
 JSONL file beside the result, so that a killed run goes on where it was; records of other weights or settings are
@@ -32,7 +32,7 @@ from galaxydit.pipelines.loading import EMBEDDED, load_pipeline
 from galaxydit.pipelines.settings import WAN_TINY, GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
-from galaxydit.pipelines.wan_tiny.figures import Figure, Record, as_table, summarise
+from galaxydit.pipelines.wan_tiny.tools.figures import Figure, Record, as_table, summarise
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.train STAGE --work DIR`.
+"""Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.tools.train STAGE --work DIR`.
 
 The stages are run in this order; each is seeded and, killed at any moment, goes on from its last checkpoint:
 
@@ -7,7 +7,8 @@ The stages are run in this order; each is seeded and, killed at any moment, goes
     transformer  flow matching with caption dropout and an exponential moving average of the weights
     export       writes the diffusers folder
 
-and `resume` first, to go on from an exported folder where the checkpoints are gone (optimizers begin anew).
+and `resume` first, to go on from an exported folder where the checkpoints are gone, or `adapt` after `latents`, to
+start the transformer from a folder with another autoencoder. Optimizers begin anew in both.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import UMT5EncoderModel
 
-from galaxydit.pipelines.wan_tiny import build, world
-from galaxydit.pipelines.wan_tiny.muon import optimizers_for, set_rate
-from galaxydit.pipelines.wan_tiny.text_padding import prepare_for_training, use_counted_padding
+from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.wan_tiny.tools import build
+from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for, set_rate
+from galaxydit.pipelines.wan_tiny.tools.text_padding import prepare_for_training, use_counted_padding
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ CLIP_SEED = 1
 TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
 CAPTION_DROPOUT = 0.1
 TRAINING_SHIFT = 3.0  # more noise than the sampler sees: that is where captions are learned
-EMA_DECAY = 0.999
+EMA_DECAY = 0.998
 CHECKPOINT_STEPS = 100
 SHARD_CLIPS = 512
 
@@ -71,21 +73,21 @@ def draw_clips(indices: range) -> tuple[list[str], Tensor]:
 
 
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
-    """What the autoencoder sees at a step: crops at first, and whole clips in the last third.
+    """Clips of one autoencoder step: crops at first, whole clips in the last fifth.
 
-    Crops show more different objects for the same work, and half of them are tinted so that colour fills the picture:
-    on whole clips, where colour sits in small objects alone, it is learned last.
+    Crops show more different leaves and objects for the same work. Half of them are tinted so that colour fills the
+    picture, because on whole clips, where colour is confined to the objects, colour is learned last.
     """
-    if step >= steps * 2 / 3:
-        whole = max(1, batch // 4)
+    if step >= steps * 4 / 5:
+        whole = max(1, batch // 8)
         return draw_clips(range(step * whole, (step + 1) * whole))[1]
     rng = np.random.default_rng([CLIP_SEED, step, 1])
     crops = []
-    for index in range(step * batch // 2, step * batch // 2 + (batch + 1) // 2):
+    for index in range(step * batch // 4, step * batch // 4 + (batch + 3) // 4):
         _, clip = world.draw_clip(index, CLIP_SEED)
-        for _ in range(2):
-            frame, row, column = rng.integers(0, 9), rng.integers(0, 33), rng.integers(0, 33)
-            crop = clip[frame : frame + 9, row : row + 32, column : column + 32]
+        for _ in range(4):
+            frame, row, column = rng.integers(0, 5), rng.integers(0, 33), rng.integers(0, 33)
+            crop = clip[frame : frame + 5, row : row + 32, column : column + 32]
             if rng.random() < 0.5:
                 crop = np.clip(crop * rng.uniform(0.3, 1.0, 3) + rng.uniform(-0.3, 0.3, 3), 0, 1)
             crops.append(crop.astype(np.float32))
@@ -113,8 +115,10 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
         torch.manual_seed(step)
         set_rate(optimizers, rate_share(step, steps))
         video = draw_vae_batch(step, steps, batch)
-        posterior = vae.encode(video).latent_dist
-        error = (vae.decode(posterior.sample()).sample - video).square().mean()
+        with torch.autocast("cpu", torch.bfloat16):
+            posterior = vae.encode(video).latent_dist
+            decoded = vae.decode(posterior.sample()).sample
+        error = (decoded.float() - video).square().mean()
         kl = 0.5 * (posterior.mean**2 + posterior.var - 1 - posterior.logvar).mean()
         vae.zero_grad(set_to_none=True)
         (error + 1e-5 * kl).backward()
@@ -263,43 +267,46 @@ def export(work: Path, out: Path) -> None:
     logger.info("wrote %s after %d steps", out, checkpoint["step"])
 
 
-@torch.no_grad()
-def renew_text_encoder(trained: UMT5EncoderModel, captions: int = 1024) -> UMT5EncoderModel:
-    """A text encoder with new layers whose embeddings say of each word what the trained one says on average.
-
-    It begins near where the trained one stopped: what the new layers take from neighbours is added to that.
-    """
-    tokenizer = build.build_tokenizer()
-    renewed = build.build_text_encoder(len(tokenizer))
-    rng = np.random.default_rng(0)
-    texts = [world.draw_scene(rng, shares=world.TRAINING_SHARES).caption for _ in range(captions)]
-    tokens = tokenizer(texts, padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt")
-    said: list[Tensor] = []
-    hook = trained.encoder.final_layer_norm.register_forward_pre_hook(lambda _, inputs: said.append(inputs[0]))
-    trained(tokens.input_ids, tokens.attention_mask)
-    hook.remove()
-    hidden = nn.functional.rms_norm(said[0], said[0].shape[-1:])  # the last norm takes the length away in any case
-    for token in tokens.input_ids.unique():
-        renewed.shared.weight[token] = hidden[tokens.input_ids == token].mean(0)
-    renewed.encoder.final_layer_norm.load_state_dict(trained.encoder.final_layer_norm.state_dict())
-    return renewed
-
-
-def resume(work: Path, folder: Path, vae_rate: float, rate: float, renew_text: bool = False) -> None:
+def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
     """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights."""
     vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
     model = Denoiser()
     model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
-    model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder")
-    if renew_text:
-        model.text_encoder = renew_text_encoder(model.text_encoder)
-    model.text_encoder.requires_grad_(False)
+    model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder").requires_grad_(False)
     content = {"step": 0, "model": vae.state_dict(), "optimizers": _states(optimizers_for(vae, vae_rate, vae_rate / 8))}
     save_checkpoint(work / "vae.pt", content)
-    content = {"step": 0, "model": model.state_dict(), "average": model.state_dict()}
-    content["optimizers"] = _states(optimizers_for(model, rate, rate / 10))
     mean, std = torch.tensor(vae.config.latents_mean), torch.tensor(vae.config.latents_std)
-    save_checkpoint(work / "transformer.pt", content | {"mean": mean, "std": std})
+    _save_first_checkpoint(work, model, rate, mean, std)
+
+
+def adapt(work: Path, folder: Path, rate: float) -> None:
+    """Make a transformer checkpoint at step 0 from an exported folder with another autoencoder.
+
+    Blocks, time embedding and text encoder keep their weights; with fewer blocks now, evenly spaced ones are kept.
+    Patch embedding and output projection start anew, because the latents mean something else.
+    """
+    model = Denoiser()
+    path = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    old = {name: value.float() for name, value in load_file(path).items()}
+    count = 1 + max(int(name.split(".")[1]) for name in old if name.startswith("blocks."))
+    kept = np.linspace(0, count - 1, len(model.transformer.blocks)).round().astype(int)
+    new = model.transformer.state_dict()
+    for name in new:
+        place = name.split(".")
+        if place[0] == "blocks":
+            place[1] = str(kept[int(place[1])])
+        if place[0] not in ("patch_embedding", "proj_out"):
+            new[name] = old[".".join(place)]
+    nn.init.zeros_(new["proj_out.weight"])
+    model.transformer.load_state_dict(new)
+    model.text_encoder = UMT5EncoderModel.from_pretrained(folder, subfolder="text_encoder").requires_grad_(False)
+    _save_first_checkpoint(work, model, rate, torch.zeros(build.LATENT_CHANNELS), torch.ones(build.LATENT_CHANNELS))
+
+
+def _save_first_checkpoint(work: Path, model: Denoiser, rate: float, mean: Tensor, std: Tensor) -> None:
+    content = {"step": 0, "model": model.state_dict(), "average": model.state_dict(), "mean": mean, "std": std}
+    content["optimizers"] = _states(optimizers_for(model, rate, rate / 10))
+    save_checkpoint(work / "transformer.pt", content)
 
 
 def _states(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
@@ -308,21 +315,22 @@ def _states(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["resume", "vae", "latents", "transformer", "export"])
+    parser.add_argument("stage", choices=["resume", "adapt", "vae", "latents", "transformer", "export"])
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
     parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
     parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
     parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
     parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "weights", help="folder of the export, or to resume from"
+        "--out", type=Path, default=Path(__file__).parents[1] / "weights", help="folder of the export, or to resume from"
     )
-    parser.add_argument("--renew-text", action="store_true", help="resume with new layers in the text encoder")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     arguments.work.mkdir(parents=True, exist_ok=True)
     if arguments.stage == "resume":
-        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02, arguments.renew_text)
+        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02)
+    elif arguments.stage == "adapt":
+        adapt(arguments.work, arguments.out, arguments.learning_rate or 0.02)
     elif arguments.stage == "vae":
         train_vae(arguments.work, arguments.steps or 3000, arguments.batch or 12, arguments.learning_rate or 0.02)
     elif arguments.stage == "latents":

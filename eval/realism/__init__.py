@@ -1,0 +1,4 @@
+"""Hold a Wan model against what is published about the real weights."""
+
+SHIFT_FACTOR = 1.0
+"""Flow shift of the embedded model / flow shift of Wan2.1: published shifts 3, 5 and 8 times this factor."""

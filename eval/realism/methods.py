@@ -1,0 +1,90 @@
+"""Other projects' methods as published: the published setting, or the published number of computed steps."""
+
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
+from galaxydit.eval.compare.method import Attached, Method
+from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, teacache
+from galaxydit.eval.realism.step_lists import Cases, References, Row, compare
+from galaxydit.eval.realism.trajectory import generate_batch
+
+THRESHOLD_RANGE = (1e-3, 20.0)
+TRIALS = 7
+CALIBRATION_PROMPTS = 2
+_PUBLISHED = {
+    "TeaCache": (teacache.METHODS[1], 0),
+    "DiCache": (dicache.METHODS[1], 0),
+    "RA-CFGCache": (ra_cfgcache.METHODS[-1], 0),
+    "FasterCache": (faster_cache.METHODS[1], 1),
+}
+
+
+@dataclass(frozen=True)
+class MethodRow(Row):
+    """A method's published PSNR and ours. `compute` is block evaluations / those without the method; `setting` is ours."""
+
+    compute: float
+    setting: dict[str, Any]
+
+
+class MethodBench:
+    """Measures methods at the flow shift and guidance scale of the published comparison."""
+
+    def __init__(
+        self, pipe: DiffusionPipeline, references: References, tuning: Cases, flow_shift: float, guidance: float
+    ) -> None:
+        self.pipe, self.references, self.tuning = pipe, references, tuning
+        self.shift = (flow_shift, guidance)
+        self.settings = references.use(*self.shift)
+        self.steps = self.settings.steps or 50
+        self._parts = measure_parts(pipe, tuning.prompts[0], self.settings)
+
+    def measure(self, row: dict[str, Any]) -> MethodRow:
+        """One method of the published table, by its name in `row`.
+
+        A threshold that belongs to another model's numbers does not carry over. It is replaced by one that computes
+        the published number of steps, found by bisection on a tuning prompt.
+        """
+        method, index = _PUBLISHED[row["method"]]
+        calibrated = (self.pipe, self.tuning.prompts[:CALIBRATION_PROMPTS], self.settings, self.tuning.seeds[0])
+        calibration = method.calibrate(*calibrated) if method.calibrate else None
+        setting = dict(method.settings(self.steps)[index])
+        if row.get("computed_steps"):
+            setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / self.steps)
+        found: list[float] = []
+        fractions: list[float] = []
+        for trajectory, (prompts, seeds) in zip(
+            self.references.at(*self.shift), self.references.cases.batches, strict=True
+        ):
+            for at in range(len(prompts)):
+                attached = method.attach(self.pipe, setting, calibration)
+                video, fraction = self._generate(attached, prompts[at], seeds[at])
+                found += compare(video, trajectory.frames[at : at + 1])
+                fractions.append(fraction)
+        return MethodRow(row["name"], row["psnr"], tuple(found), sum(fractions) / len(fractions), setting)
+
+    def _threshold(self, method: Method, setting: dict[str, Any], calibration: Any, wanted: float) -> float:
+        """The threshold whose compute fraction on a tuning prompt is nearest to the wanted one."""
+        low, high = (math.log(value) for value in THRESHOLD_RANGE)
+        best, distance = math.nan, math.inf
+        for _ in range(TRIALS):
+            middle = (low + high) / 2
+            attached = method.attach(self.pipe, setting | {"threshold": math.exp(middle)}, calibration)
+            _, fraction = self._generate(attached, self.tuning.prompts[0], self.tuning.seeds[0])
+            if abs(fraction - wanted) < distance:
+                best, distance = math.exp(middle), abs(fraction - wanted)
+            low, high = (middle, high) if fraction > wanted else (low, middle)
+        return best
+
+    def _generate(self, attached: AbstractContextManager[Attached], prompt: str, seed: int) -> tuple[Any, float]:
+        """The video and the compute fraction of one generation. One prompt a call, because methods decide by it."""
+        counter = ComputeCounter(only_transformer(self.pipe), self._parts)
+        with attached, counter:
+            video = generate_batch(self.pipe, [prompt], [seed], self.settings)
+        branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
+        return video, counter.flops / (sum(part.flops for part in self._parts) * branches * self.steps)

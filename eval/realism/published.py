@@ -1,0 +1,65 @@
+"""What is published about the real weights: data files with their sources."""
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from galaxydit.errors import GalaxyDiTError
+
+MODELS = ("wan2.1-t2v-1.3b",)
+
+
+@dataclass(frozen=True)
+class StepList:
+    """A published PSNR together with the steps that were computed for it.
+
+    Attributes:
+        name: for people.
+        flow_shift: of the published run.
+        guidance: guidance scale of the published run.
+        psnr: dB against the same seed with all 50 steps computed.
+        steps: indices of the computed steps; empty for plain sampling with fewer steps.
+        plain_steps: number of steps of plain sampling, None for a step list.
+        method: name of the method that predicts the other steps; by default the residual of the block stack is reused.
+        conditional_only: steps that are computed in the conditional branch alone.
+    """
+
+    name: str
+    flow_shift: float
+    guidance: float
+    psnr: float
+    steps: tuple[int, ...] = ()
+    plain_steps: int | None = None
+    method: str | None = None
+    conditional_only: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """All published numbers of one model; `data` is the file's content with the source of each section."""
+
+    name: str
+    data: dict[str, Any]
+
+    @property
+    def step_lists(self) -> tuple[StepList, ...]:
+        return tuple(
+            StepList(
+                **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+            )
+            for row in self.data["step_lists"]["rows"]
+        )
+
+    def gain(self, step: int, steps: int = 50) -> float:
+        """Final deviation / local error of an error at a step, normalised as published (arXiv 2609.36433)."""
+        law = self.data["propagation"]
+        return float(law["a"] * ((steps - 1 - step) / (steps - 1)) ** law["b"] + law["c"])
+
+
+def load_published(name: str = MODELS[0]) -> Published:
+    """The published numbers of a model; raises GalaxyDiTError for an unknown name."""
+    if name not in MODELS:
+        raise GalaxyDiTError(f"published={name!r} is not allowed: expected one of {', '.join(MODELS)}; do pass one")
+    text = resources.files(__package__).joinpath("published", f"{name}.json").read_text(encoding="utf-8")
+    return Published(name, json.loads(text))

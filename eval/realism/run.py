@@ -1,0 +1,215 @@
+"""Measure everything that is published about the real weights on one model, and write it beside the published numbers."""
+
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from scipy.stats import spearmanr
+
+from galaxydit.calibration.rank import rank_proxies
+from galaxydit.calibration.record import record_sample
+from galaxydit.eval.compare.methods import step_list
+from galaxydit.eval.realism.curvature import change_per_step, error_gain
+from galaxydit.eval.realism.methods import MethodBench
+from galaxydit.eval.realism.published import Published
+from galaxydit.eval.realism.step_lists import (
+    Cases,
+    References,
+    Row,
+    compare,
+    mean_absolute_difference,
+    measure_row,
+    rank_correlation,
+)
+from galaxydit.eval.realism.noise_levels import chosen_noise_levels
+from galaxydit.eval.realism.trajectory import generate_batch, record
+from galaxydit.pipelines.settings import GenerationSettings
+
+Progress = Callable[[str], None]
+PROBED_STEPS = (1, 5, 10, 20, 30, 40, 45)
+RANKED_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure with its allowed range; None for no limit."""
+
+    name: str
+    value: float
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value lies in the range."""
+        return (self.minimum is None or self.value >= self.minimum) and (
+            self.maximum is None or self.value <= self.maximum
+        )
+
+
+class Realism:
+    """The measurements on one pipeline. `parts` name them in the order in which `run` takes them."""
+
+    parts = ("step lists", "methods", "curvature", "propagation", "residual", "proxies", "noise levels")
+
+    def __init__(
+        self,
+        pipe: DiffusionPipeline,
+        published: Published,
+        cases: Cases,
+        tuning: Cases,
+        settings: GenerationSettings,
+        shift_factor: float,
+        progress: Progress = lambda text: None,
+    ) -> None:
+        self.pipe, self.published, self.cases, self.tuning = pipe, published, cases, tuning
+        self.references = References(pipe, cases, settings, shift_factor)
+        self.progress = progress
+        self.rows: list[Row] = []
+
+    def run(self, out: Path, parts: Sequence[str] = parts) -> dict[str, Any]:
+        """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
+
+        A file of another model, prompts or settings is measured anew.
+        """
+        conditions = self.conditions()
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+        if found.get("conditions") != conditions:
+            found = {"conditions": conditions}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            if part not in found:
+                self.progress(part)
+                found[part] = getattr(self, part.replace(" ", "_"))()
+                found["goals"] = [asdict(goal) | {"holds": goal.holds} for goal in goals(found)]
+                out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        return found
+
+    def conditions(self) -> dict[str, Any]:
+        """What someone needs to repeat the measurement."""
+        return {
+            "published": self.published.name,
+            "prompts": list(self.cases.prompts),
+            "seeds": list(self.cases.seeds),
+            "settings": asdict(self.references.settings),
+            "shift_factor": self.references.factor,
+            "dtype": str(self.pipe.transformer.dtype),
+            "weights": _weights_mark(self.pipe.transformer),
+            "versions": {"torch": torch.__version__, "diffusers": diffusers.__version__},
+            "machine": platform.machine(),
+        }
+
+    def step_lists(self) -> dict[str, Any]:
+        """The published step lists: PSNR of each prompt in dB."""
+        for row in self.published.step_lists:
+            self.progress(row.name)
+            self.rows.append(measure_row(self.references, row))
+        return {
+            "rows": [asdict(row) | {"mean": row.mean} for row in self.rows],
+            "mean_absolute_difference": mean_absolute_difference(self.rows),
+            "spearman": rank_correlation(self.rows),
+        }
+
+    def methods(self) -> dict[str, Any]:
+        """Other projects' methods as published: PSNR in dB and compute fraction."""
+        table = self.published.data["methods"]
+        bench = MethodBench(self.pipe, self.references, self.tuning, table["flow_shift"], table["guidance"])
+        known = {row.name: row for row in self.rows} or {
+            row.name: measure_row(self.references, row) for row in self.published.step_lists if row.flow_shift == 3
+        }
+        rows: list[dict[str, Any]] = []
+        for row in table["rows"]:
+            self.progress(row["name"])
+            one = known[row["row"]] if "row" in row else bench.measure(row)
+            rows.append(asdict(one) | {"name": row["name"], "published": row["psnr"], "mean": one.mean})
+        rho = spearmanr([row["mean"] for row in rows], [row["published"] for row in rows]).statistic
+        return {"rows": rows, "spearman": float(rho)}
+
+    def curvature(self) -> dict[str, Any]:
+        """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
+        table = self.published.data["curvature"]
+        plain = self.references.at(table["flow_shift"], table["guidance"])
+        ours = np.mean([change_per_step(one) for one in plain], axis=0)
+        ratio = ours[table["steps"]] / np.array(table["change_per_step"])
+        within = [bool(0.5 <= value <= 2) for value, step in zip(ratio, table["steps"], strict=True) if step <= 48]
+        return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
+
+    def propagation(self) -> dict[str, Any]:
+        """Gain of an error at one step: that step alone reuses the residual of the step before."""
+        law = self.published.data["propagation"]
+        plain = self.references.at(law["flow_shift"], law["guidance"])
+        settings = self.references.use(law["flow_shift"], law["guidance"])
+        steps = settings.steps or 50
+        prompts, seeds = self.cases.batches[0]
+        gains = {}
+        for probed in PROBED_STEPS:
+            self.progress(f"error at step {probed}")
+            others = {"full": [step for step in range(steps) if step != probed]}
+            with step_list.attach(self.pipe, others, None):
+                reused = record(self.pipe, prompts, seeds, settings)
+            gains[str(probed)] = error_gain(plain[0], reused, probed)
+        return {"gains": gains, "first_by_40": gains["1"] / gains["40"]}
+
+    def residual(self) -> dict[str, Any]:
+        """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
+        table = self.published.data["residual"]
+        plain = self.references.at(table["flow_shift"], table["guidance"])
+        ratios = np.mean([one.magnitude_ratio for one in plain], axis=0)
+        cosines = np.mean([one.cosine_distance for one in plain], axis=0)
+        branches = np.array([table["conditional"], table["unconditional"]]).T
+        difference = np.abs(ratios - branches[: len(ratios)])[2:]
+        return {
+            "magnitude_ratio": ratios[1:].tolist(),
+            "cosine_distance": cosines[1:].tolist(),
+            "mean_absolute_difference": float(difference.mean()),
+        }
+
+    def proxies(self) -> dict[str, Any]:
+        """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
+        settings = self.references.use(5, 5)
+        cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
+        recordings = [record_sample(self.pipe, prompt, settings, seed) for prompt, seed in cases]
+        return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
+
+    def noise_levels(self) -> dict[str, Any]:
+        """Plain sampling with 25 steps at every second noise level of 50, instead of at 25 levels of its own."""
+        plain = self.references.at(3, 5)
+        settings = self.references.use(3, 5)
+        sigmas = plain[0].sigmas[::2].tolist()
+        found: list[float] = []
+        for trajectory, (prompts, seeds) in zip(plain, self.cases.batches, strict=True):
+            few = replace(settings, steps=len(sigmas))
+            with chosen_noise_levels(self.pipe, sigmas):
+                found += compare(generate_batch(self.pipe, prompts, seeds, few), trajectory.frames)
+        return {"sigmas": sigmas, "psnr": found, "mean": float(np.mean(found))}
+
+
+def _weights_mark(transformer: torch.nn.Module) -> list[float]:
+    """The first values of the last parameter: differs between checkpoints of one architecture."""
+    return [float(value) for value in list(transformer.parameters())[-1].detach().flatten()[:4]]
+
+
+def goals(found: dict[str, Any]) -> list[Goal]:
+    """The figures that say whether the model behaves like the published one."""
+    result = []
+    if "step lists" in found:
+        lists = found["step lists"]
+        result.append(Goal("step lists: mean absolute difference, dB", lists["mean_absolute_difference"], maximum=3))
+        result.append(Goal("step lists: Spearman's rho", lists["spearman"], minimum=0.8))
+    if "methods" in found:
+        result.append(Goal("methods: Spearman's rho", found["methods"]["spearman"], minimum=0.8))
+    if "curvature" in found:
+        result.append(Goal("curvature: steps within a factor of 2, of 46", found["curvature"]["within_factor_2"], 40))
+    if "residual" in found:
+        difference = found["residual"]["mean_absolute_difference"]
+        result.append(Goal("magnitude ratio: mean absolute difference", difference, maximum=0.015))
+    if "propagation" in found:
+        result.append(Goal("gain of the first step / step 40", found["propagation"]["first_by_40"], 4, 8))
+    return result

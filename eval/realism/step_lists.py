@@ -1,0 +1,117 @@
+"""The published step lists, computed on a model: the same steps, the same reuse, PSNR beside the published one."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+from diffusers import DiffusionPipeline, UniPCMultistepScheduler
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from galaxydit.eval.compare.method import Attached
+from galaxydit.eval.compare.methods import hicache, step_list, taylorseer
+from galaxydit.eval.realism.published import StepList
+from galaxydit.eval.realism.trajectory import Trajectory, generate_batch, record
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.settings import GenerationSettings
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What everything is measured on: prompts, one seed each, and how many prompts share one pipeline call."""
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    batch: int
+
+    @property
+    def batches(self) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+        """Prompts and seeds of each call."""
+        starts = range(0, len(self.prompts), self.batch)
+        return [(self.prompts[at : at + self.batch], self.seeds[at : at + self.batch]) for at in starts]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published PSNR and ours: dB of each prompt, and what is known about the published run."""
+
+    name: str
+    published: float
+    psnr: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean PSNR over the prompts, dB."""
+        return float(np.mean(self.psnr))
+
+    @property
+    def difference(self) -> float:
+        """Our mean minus the published PSNR, dB."""
+        return self.mean - self.published
+
+
+class References:
+    """Plain generations, recorded once for each flow shift and guidance scale."""
+
+    def __init__(self, pipe: DiffusionPipeline, cases: Cases, settings: GenerationSettings, factor: float) -> None:
+        self.pipe, self.cases, self.settings, self.factor = pipe, cases, settings, factor
+        self._known: dict[tuple[float, float], list[Trajectory]] = {}
+
+    def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
+        """Give the pipeline this published flow shift times the model's factor; the settings with this guidance."""
+        config = self.pipe.scheduler.config
+        self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
+        return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
+
+    def at(self, flow_shift: float, guidance: float) -> list[Trajectory]:
+        """The trajectories of all batches; the pipeline keeps the flow shift."""
+        settings = self.use(flow_shift, guidance)
+        key = (flow_shift, guidance)
+        if key not in self._known:
+            self._known[key] = [
+                record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches
+            ]
+        return self._known[key]
+
+
+def measure_row(references: References, row: StepList) -> Row:
+    """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
+    plain = references.at(row.flow_shift, row.guidance)
+    settings = references.use(row.flow_shift, row.guidance)
+    if row.plain_steps is not None:
+        settings = replace(settings, steps=row.plain_steps)
+    found: list[float] = []
+    for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
+        with _attached(references.pipe, row):
+            found += compare(generate_batch(references.pipe, prompts, seeds, settings), trajectory.frames)
+    return Row(row.name, row.psnr, tuple(found))
+
+
+def compare(videos: NDArray[np.float32], references: NDArray[np.float32]) -> list[float]:
+    """PSNR in dB of each video of a batch."""
+    return [psnr(video, reference) for video, reference in zip(videos, references, strict=True)]
+
+
+def mean_absolute_difference(rows: Sequence[Row]) -> float:
+    """Mean of |our PSNR - published PSNR| over the rows, dB."""
+    return float(np.mean([abs(row.difference) for row in rows]))
+
+
+def rank_correlation(rows: Sequence[Row]) -> float:
+    """Spearman's rho of our PSNRs with the published ones, -1 to 1."""
+    return float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
+
+
+def _attached(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[Attached | None]:
+    return _METHODS[row.method if row.plain_steps is None else "plain"](pipe, row)
+
+
+_METHODS: dict[str | None, Callable[[DiffusionPipeline, StepList], AbstractContextManager[Attached | None]]] = {
+    None: lambda pipe, row: step_list.attach(
+        pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None
+    ),
+    "plain": lambda pipe, row: nullcontext(),
+    "TaylorSeer": lambda pipe, row: taylorseer.on_published_steps(pipe, taylorseer.published_settings(50)[0]),
+    "HiCache": lambda pipe, row: hicache.METHOD.attach(pipe, hicache.METHOD.settings(50)[0], None),
+}

@@ -1,0 +1,149 @@
+"""Record one batch of generations: the guided velocity of each step, the residual of the block stack, the video."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import SEPARATE, blocks_of, family_of
+from galaxydit.pipelines.settings import GenerationSettings
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A batch of generations.
+
+    sigmas: noise levels `(steps,)`, falling.
+    latents: input of the transformer at each step and the result, `(steps + 1, batch, values)`, float32 on the CPU.
+    velocity: guided prediction of each step, `(steps, batch, values)`, float32 on the CPU.
+    magnitude_ratio: mean over tokens of |residual| / |residual of the step before|, `(steps, branches)`; NaN at step 0.
+    cosine_distance: 1 - cosine of the residuals of two adjacent steps, mean over tokens, `(steps, branches)`.
+    frames: `(batch, frames, height, width, 3)` float32 in [0, 1].
+    """
+
+    sigmas: Array
+    latents: Tensor
+    velocity: Tensor
+    magnitude_ratio: Array
+    cosine_distance: Array
+    frames: NDArray[np.float32]
+
+
+def generate_batch(
+    pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
+) -> NDArray[np.float32]:
+    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
+    given = {
+        "height": settings.height,
+        "width": settings.width,
+        "num_frames": settings.num_frames,
+        "num_inference_steps": settings.steps,
+        "guidance_scale": settings.guidance_scale,
+    }
+    output = pipe(
+        list(prompts),
+        negative_prompt=None if settings.negative_prompt is None else [settings.negative_prompt] * len(prompts),
+        generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
+        output_type="np",
+        **{name: value for name, value in given.items() if value is not None},
+        **call,
+    )
+    return np.asarray(output.frames, dtype=np.float32)
+
+
+def record(
+    pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings
+) -> Trajectory:
+    """Generate and record. Methods that are attached to the pipeline meanwhile are recorded with what they change.
+
+    Raises GalaxyDiTError for a pipeline whose guidance branches are not separate transformer calls.
+    """
+    family = family_of(pipe.transformer)
+    if family.branches != SEPARATE:
+        raise GalaxyDiTError(
+            f"model={type(pipe).__name__} is not allowed: expected separate transformer calls of the guidance "
+            "branches, as in Wan; do measure a Wan model"
+        )
+    recorder = _Recorder(settings.guidance_scale or 1.0)
+    with recorder.watching(pipe.transformer, blocks_of(pipe.transformer, family)):
+        frames = generate_batch(pipe, prompts, seeds, settings, callback_on_step_end=recorder.end_step)
+    return Trajectory(
+        sigmas=np.asarray(pipe.scheduler.sigmas[:-1], dtype=np.float64),
+        latents=torch.stack(recorder.latents),
+        velocity=torch.stack(recorder.velocities),
+        magnitude_ratio=np.array(recorder.ratios),
+        cosine_distance=np.array(recorder.cosines),
+        frames=frames,
+    )
+
+
+@dataclass
+class _Recorder:
+    """What the hooks write down. The first call of a step is the conditional one, as in WanPipeline."""
+
+    guidance_scale: float
+    outputs: list[Tensor] = field(default_factory=list)
+    residuals: list[Tensor] = field(default_factory=list)
+    previous: list[Tensor] = field(default_factory=list)
+    latents: list[Tensor] = field(default_factory=list)
+    velocities: list[Tensor] = field(default_factory=list)
+    ratios: list[list[float]] = field(default_factory=list)
+    cosines: list[list[float]] = field(default_factory=list)
+    stack_input: Tensor | None = None
+
+    @contextmanager
+    def watching(self, transformer: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:
+        handles = [
+            transformer.register_forward_pre_hook(self._enter, with_kwargs=True),
+            blocks[0].register_forward_pre_hook(self._enter_stack),
+            blocks[-1].register_forward_hook(self._leave_stack),
+            transformer.register_forward_hook(self._leave),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self.outputs:
+            self.latents.append(_flat(args[0] if args else kwargs["hidden_states"]))
+
+    def _enter_stack(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.stack_input = args[0]
+
+    def _leave_stack(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        assert self.stack_input is not None  # the first block has run before the last
+        self.residuals.append((output - self.stack_input).float())
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.outputs.append(_flat(output[0] if isinstance(output, tuple) else output.sample))
+
+    def end_step(self, pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        conditional, *rest = self.outputs
+        guided = rest[0] + self.guidance_scale * (conditional - rest[0]) if rest else conditional
+        self.velocities.append(guided)
+        pairs = list(zip(self.residuals, self.previous, strict=False))
+        norms = [(now.norm(dim=-1), before.norm(dim=-1)) for now, before in pairs]
+        dots = [(now * before).sum(-1) for now, before in pairs]
+        missing = [float("nan")] * len(self.outputs)
+        self.ratios.append([float((now / before).mean()) for now, before in norms] or missing)
+        cosines = [1 - float((dot / (n * b)).mean()) for dot, (n, b) in zip(dots, norms, strict=True)]
+        self.cosines.append(cosines or missing)
+        if step == pipe.scheduler.config.num_train_timesteps or step == len(pipe.scheduler.timesteps) - 1:
+            self.latents.append(_flat(tensors["latents"]))
+        self.previous, self.residuals, self.outputs = self.residuals, [], []
+        return tensors
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.detach().float().flatten(1).cpu()

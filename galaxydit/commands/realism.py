@@ -1,0 +1,84 @@
+"""`galaxydit realism`: hold a Wan model against what is published about the real weights."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from galaxydit.commands.options import Frames, Height, Model, Revision, Steps, Width, chosen_settings
+
+WITH_CAPTIONS = "wan-tiny"
+
+
+def realism(
+    model: Model = WITH_CAPTIONS,
+    prompts: Annotated[
+        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
+    ] = "16",
+    out: Annotated[Path, typer.Option(help="Folder for realism.json and the plot.")] = Path("runs/realism"),
+    shift_factor: Annotated[
+        float | None,
+        typer.Option(min=0, help="Flow shift of this model / published flow shift; by default wan-tiny's own, else 1."),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Prompts in one pipeline call.")] = 1,
+    parts: Annotated[str, typer.Option(help="What to measure, with commas; by default everything.")] = "",
+    steps: Steps = None,
+    height: Height = None,
+    width: Width = None,
+    frames: Frames = None,
+    revision: Revision = None,
+) -> None:
+    """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
+
+    Started again, it measures only what realism.json does not hold yet.
+    """
+    from galaxydit.commands.compare import own_prompts, read_or_draw_prompts
+    from galaxydit.eval.realism import SHIFT_FACTOR
+    from galaxydit.eval.realism.plot import draw
+    from galaxydit.eval.realism.published import load_published
+    from galaxydit.eval.realism.run import Realism
+    from galaxydit.eval.realism.step_lists import Cases
+    from galaxydit.pipelines.loading import load_pipeline
+
+    console = Console()
+    wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(Realism.parts)
+    unknown = [name for name in wanted if name not in Realism.parts]
+    if unknown:
+        raise typer.BadParameter(
+            f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts"
+        )
+    reserved = own_prompts() if model == WITH_CAPTIONS else ()
+    texts = read_or_draw_prompts(prompts, model, reserved)
+    tuning = reserved or texts[:1]
+    pipe = load_pipeline(model, revision=revision)
+    pipe.set_progress_bar_config(disable=True)
+    settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
+    factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
+    published = load_published()
+    with console.status("measuring") as status:
+        measured = Realism(
+            pipe,
+            published,
+            Cases(texts, tuple(range(len(texts))), batch),
+            Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1),
+            settings,
+            factor,
+            status.update,
+        ).run(out / "realism.json", wanted)
+    draw(measured, published, out / "realism.png")
+    for part in ("step lists", "methods"):
+        if part in measured:
+            table = Table(part, "published, dB", "here, dB", "difference", title=f"{len(texts)} prompts")
+            for row in measured[part]["rows"]:
+                cells = (row["published"], row["mean"], row["mean"] - row["published"])
+                table.add_row(row["name"], *(f"{cell:.2f}" for cell in cells))
+            console.print(table)
+    table = Table("figure", "value", "allowed", "holds")
+    for goal in measured["goals"]:
+        limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
+        limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
+        table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
+    console.print(table)
+    console.print(str(out / "realism.json"), highlight=False, markup=False, soft_wrap=True)
