@@ -1,1 +1,1 @@
-"""The arena: every method on the same prompts, seeds and machine, compared at equal compute."""
+"""Methods side by side: the same prompts, seeds and machine, compared at equal compute."""

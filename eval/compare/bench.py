@@ -1,4 +1,4 @@
-"""Generates, measures and remembers: one file for each result, so that a run killed anywhere goes on."""
+"""Generate, measure and store: one file per result, so that a run that was killed continues where it was."""
 
 import json
 import logging
@@ -17,14 +17,14 @@ from torch import nn
 
 from galaxydit.calibration.provenance import device_name
 from galaxydit.calibration.store import Store, hash_of
-from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
-from galaxydit.eval.arena.counter import ComputeCounter, measure_parts, only_transformer
-from galaxydit.eval.arena.method import Method, Setting
+from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
+from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.files import replacing
-from galaxydit.eval.metrics import psnr, ssim
+from galaxydit.eval.metrics import ssim
 from galaxydit.fingerprint import model_of, project_weights
 from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import to_uint8
 
@@ -35,8 +35,8 @@ SCHEMA = 1  # of what a result holds and of how it is counted
 
 
 @dataclass(frozen=True)
-class Job:
-    """One prompt and the seed of its noise."""
+class Case:
+    """One prompt, and the seed of its noise."""
 
     prompt: str
     seed: int
@@ -46,8 +46,12 @@ class Job:
 class Sample:
     """One generation with a method, measured.
 
-    compute_fraction is what ran in the blocks over what a plain generation of all steps runs there. psnr (dB) and ssim
-    are against the plain video, whose seconds are those of this process. bytes_held is None where a method tells none.
+    Attributes:
+        compute_fraction: operations done in the blocks / those of a plain generation with all steps.
+        denoise_seconds, end_to_end_seconds: of this generation.
+        plain_denoise_seconds, plain_end_to_end_seconds: of the plain one, timed in the same process.
+        psnr, ssim: against the plain video; PSNR in dB.
+        bytes_held: None if the method does not expose it.
     """
 
     compute_fraction: float
@@ -62,9 +66,9 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class _Plain:
-    """The plain generation of a job: its video, what its blocks ran, its seconds, and whether these are of now."""
+    """The plain generation of a case; `timed_now` tells whether its seconds were measured in this process."""
 
-    job: Job
+    case: Case
     frames: NDArray[np.float32]
     flops: float
     denoise_seconds: float
@@ -75,14 +79,14 @@ class _Plain:
 class Bench:
     """One pipeline under test, and the folder of its results.
 
-    A result is found again by everything that it depends on: model, settings, method with its calibration, prompt,
-    seed, device and versions. Take jobs one after the other with all methods each: only the last job's plain video is
-    at hand.
+    A result is identified by everything that it depends on: model, settings, method with its calibration, prompt, seed,
+    device and package versions. Measure case by case with all methods each, because only the last case's plain video
+    is kept in memory.
     """
 
     def __init__(self, pipe: DiffusionPipeline, settings: GenerationSettings, folder: Path) -> None:
         if settings.steps is None:
-            raise ValueError("steps is None, allowed are integers: the arena counts in shares of them")
+            raise ValueError("steps=None is not allowed: expected an integer; pass the number of steps")
         self.pipe = pipe
         self.settings = settings
         self.steps = settings.steps
@@ -92,10 +96,10 @@ class Bench:
         self._plain: _Plain | None = None
         self._parts = measure_parts(pipe, "a", settings)
         self._identities: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def calibrate(self, method: Method, prompts: Sequence[str], seed: int) -> Any:
-        """What the method measures beforehand, from disk where it was measured already; None where it needs nothing."""
+        """The method's calibration, from disk if it was measured before; None if the method needs none."""
         if method.calibrate is None:
             return None
         name = self._name("calibration", method, {"prompts": list(prompts), "seed": seed})
@@ -103,26 +107,26 @@ class Bench:
         if found is None:
             found = {"result": method.calibrate(self.pipe, prompts, self.settings, seed)}
             self._store.put(name, found)
-            found = json.loads(json.dumps(found))  # the first run sees what a resumed one will
+            found = json.loads(json.dumps(found))  # as a resumed run reads it
         return found["result"]
 
     def sample(
-        self, method: Method, setting: Setting, calibration: Any, job: Job, *, keep_frames: bool = False
+        self, method: Method, setting: Setting, calibration: Any, case: Case, *, keep_frames: bool = False
     ) -> Sample:
-        """One generation measured, from disk where it was measured already."""
-        name = self._sample_name(method, setting, calibration, job)
+        """One measured generation, from disk if it was measured before."""
+        name = self._sample_name(method, setting, calibration, case)
         known = self._store.get(name)
         if known is not None and not (keep_frames and not self._frames_path(name).exists()):
             return Sample(**known)
-        plain = self._plain_of(job, timed_now=True)
-        video, flops, held = self._generate(method, setting, calibration, job)
+        plain = self._plain_of(case, timed_now=True)
+        video, flops, held = self._generate(method, setting, calibration, case)
         sample = Sample(
             compute_fraction=flops / plain.flops,
             denoise_seconds=video.denoise_seconds,
             end_to_end_seconds=video.end_to_end_seconds,
             plain_denoise_seconds=plain.denoise_seconds,
             plain_end_to_end_seconds=plain.end_to_end_seconds,
-            psnr=min(psnr(video.frames, plain.frames), HIGHEST_PSNR),
+            psnr=psnr(video.frames, plain.frames),
             ssim=ssim(video.frames, plain.frames),
             bytes_held=held,
         )
@@ -131,19 +135,19 @@ class Bench:
         self._store.put(name, asdict(sample))
         return sample
 
-    def frames(self, method: Method, setting: Setting, calibration: Any, job: Job) -> NDArray[np.uint8]:
+    def frames(self, method: Method, setting: Setting, calibration: Any, case: Case) -> NDArray[np.uint8]:
         """The video of a sample that was measured with `keep_frames`."""
-        name = self._sample_name(method, setting, calibration, job)
+        name = self._sample_name(method, setting, calibration, case)
         with np.load(self._frames_path(name)) as data:
             frames: NDArray[np.uint8] = data["frames"]
         return frames
 
-    def plain_frames(self, job: Job) -> NDArray[np.float32]:
+    def plain_frames(self, case: Case) -> NDArray[np.float32]:
         """The plain video, `(frames, height, width, 3)` in [0, 1]."""
-        return self._plain_of(job, timed_now=False).frames
+        return self._plain_of(case, timed_now=False).frames
 
     def _generate(
-        self, method: Method, setting: Setting, calibration: Any, job: Job
+        self, method: Method, setting: Setting, calibration: Any, case: Case
     ) -> tuple[Generation, float, int | None]:
         settings = method.generation(self.settings, setting) if method.generation else self.settings
         with ExitStack() as stack:
@@ -151,31 +155,31 @@ class Bench:
             attached = stack.enter_context(method.attach(self.pipe, setting, calibration))
             counter = ComputeCounter(only_transformer(self.pipe), self._parts, attached.bytes_held)
             stack.enter_context(counter)
-            video = generate(self.pipe, job.prompt, settings, job.seed)
+            video = generate(self.pipe, case.prompt, settings, case.seed)
         for warning in caught:
-            self._tell_once(method, warning.category, str(warning.message))
+            self._log_once(method, warning.category, str(warning.message))
         return video, counter.flops, counter.bytes_held
 
-    def _tell_once(self, method: Method, category: type[Warning], text: str) -> None:
-        # That a candidate setting reuses nothing, or too little, is what its place in the table says.
-        if issubclass(category, FullComputeWarning | NoEffectWarning) or (method.name, text) in self._told:
+    def _log_once(self, method: Method, category: type[Warning], text: str) -> None:
+        # A candidate setting that reuses little is expected; the table shows it.
+        if issubclass(category, FullComputeWarning | NoEffectWarning) or (method.name, text) in self._logged:
             return
-        self._told.add((method.name, text))
+        self._logged.add((method.name, text))
         logger.warning("%s: %s", method.name, text)
 
-    def _plain_of(self, job: Job, *, timed_now: bool) -> _Plain:
-        """The plain generation. One of an earlier process is run again for its seconds: a machine has its moods."""
+    def _plain_of(self, case: Case, *, timed_now: bool) -> _Plain:
+        """The plain generation. Seconds drift between processes, so a stored one is run again if they are needed."""
         plain = self._plain
-        if plain is not None and plain.job == job and (plain.timed_now or not timed_now):
+        if plain is not None and plain.case == case and (plain.timed_now or not timed_now):
             return plain
-        path = self.folder / "plain" / f"{hash_of([self._conditions, asdict(job)])[:24]}.npz"
-        stored = _load(path, job)
+        path = self.folder / "plain" / f"{hash_of([self._conditions, asdict(case)])[:24]}.npz"
+        stored = _load(path, case)
         if stored is not None and not timed_now:
             self._plain = stored
             return stored
         with ComputeCounter(only_transformer(self.pipe), self._parts) as counter:
-            video = generate(self.pipe, job.prompt, self.settings, job.seed)
-        now = _Plain(job, video.frames, counter.flops, video.denoise_seconds, video.end_to_end_seconds, True)
+            video = generate(self.pipe, case.prompt, self.settings, case.seed)
+        now = _Plain(case, video.frames, counter.flops, video.denoise_seconds, video.end_to_end_seconds, True)
         if stored is not None:
             now = replace(now, frames=stored.frames)
         else:
@@ -184,13 +188,13 @@ class Bench:
         self._plain = now
         return now
 
-    def _sample_name(self, method: Method, setting: Setting, calibration: Any, job: Job) -> str:
+    def _sample_name(self, method: Method, setting: Setting, calibration: Any, case: Case) -> str:
         return self._name(
-            "sample", method, {"setting": dict(setting), "calibration": hash_of(calibration), "job": asdict(job)}
+            "sample", method, {"setting": dict(setting), "calibration": hash_of(calibration), "case": asdict(case)}
         )
 
     def _name(self, kind: str, method: Method, rest: dict[str, Any]) -> str:
-        """Readable in front, unmistakable behind."""
+        """A readable name with a hash of everything that the result depends on."""
         if method.name not in self._identities:
             identity = method.identity(self.pipe) if method.identity else ""
             self._identities[method.name] = f"{identity} {_version(method.needs)}"
@@ -202,7 +206,7 @@ class Bench:
 
 
 def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """Everything that all results of a run depend on, as plain data."""
+    """What all results of a run depend on, as JSON data."""
     transformer = only_transformer(pipe)
     return {
         "schema": SCHEMA,
@@ -229,14 +233,14 @@ def _version(module: str | None) -> str:
 
 
 def _save(path: Path, **arrays: Any) -> None:
-    """Under its name only when complete."""
+    """Write an npz file that appears only when it is complete."""
     with replacing(path) as partial:
         np.savez_compressed(partial, **arrays)
 
 
-def _load(path: Path, job: Job) -> _Plain | None:
+def _load(path: Path, case: Case) -> _Plain | None:
     if not path.exists():
         return None
     with np.load(path) as data:
         denoise, end_to_end = (float(value) for value in data["seconds"])
-        return _Plain(job, data["frames"], float(data["flops"]), denoise, end_to_end, False)
+        return _Plain(case, data["frames"], float(data["flops"]), denoise, end_to_end, False)

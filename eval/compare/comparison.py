@@ -9,10 +9,10 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.arena.bench import Bench, Job, Sample, conditions
-from galaxydit.eval.arena.method import Method, Setting
-from galaxydit.eval.arena.scores import AtSpeedup, Row, compare_at, summarize
-from galaxydit.eval.arena.tune import bracket, candidate, pareto_front, screen
+from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
+from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.scores import AtSpeedup, Row, compare_at, summarize
+from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
 from galaxydit.pipelines.settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
@@ -26,15 +26,15 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is compared.
+class ComparisonPlan:
+    """Prompts, seeds and speedups of a comparison.
 
     Attributes:
-        prompts: to score on; prompt i with seed s starts from the noise of 100,000 + s + i.
-        seeds: to score with.
-        calibration_prompts: none of them is scored: a profile may have been measured on any.
+        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
+        seeds: scored, each prompt with each of them.
+        calibration_prompts: never scored, because a profile may have been measured on any of them.
         speedups: wanted, by compute, each from 1.05 to 10.
-        tuned: so many of the calibration prompts are used here, from the first.
+        tuned: number of calibration prompts that are used, from the first.
     """
 
     prompts: tuple[str, ...]
@@ -64,19 +64,20 @@ class Plan:
             )
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Prompt by prompt, with all seeds each."""
+    def cases(self) -> tuple[Case, ...]:
+        """The scored cases, prompt by prompt with all seeds each."""
         pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
-        return tuple(Job(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
+        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:
-        """To calibrate and tune on."""
+        """Prompts for calibration and tuning."""
         return self.calibration_prompts[: self.tuned]
 
     @property
-    def tuning_jobs(self) -> tuple[Job, ...]:
-        return tuple(Job(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
+    def tuning_cases(self) -> tuple[Case, ...]:
+        """The cases that settings are tuned on."""
+        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finished comparison. `failed` tells for methods that raised an error, and were left out, which one."""
+    """A finished comparison; `failed` maps methods that raised an error, and were left out, to that error."""
 
-    plan: Plan
+    plan: ComparisonPlan
     contenders: tuple[Contender, ...]
     rows: tuple[Row, ...]
     at_speedups: tuple[AtSpeedup, ...]
@@ -100,7 +101,7 @@ class Comparison:
     conditions: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for results.json."""
+        """JSON data for results.json."""
         sources = {contender.method.name: contender.method.source for contender in self.contenders}
         return {
             "conditions": self.conditions,
@@ -114,25 +115,25 @@ class Comparison:
 def run_comparison(
     pipe: DiffusionPipeline,
     methods: Sequence[Method],
-    plan: Plan,
+    plan: ComparisonPlan,
     settings: GenerationSettings,
     out: Path,
     progress: Progress = lambda stage, done, total: None,
 ) -> Comparison:
-    """Calibrate and tune every method on the plan's tuning prompts, score it on the others, write results.json.
+    """Calibrate and tune every method on the tuning prompts, score it on the others, write results.json.
 
-    Everything measured is kept below `out`; started again, the run goes on where it was, with other methods, speedups
-    or prompts too. A method that raises an error is left out and named with it in the results.
+    All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
+    method that raises an error is left out and reported in `failed`.
     """
-    arena = _Arena(Bench(pipe, settings, out), plan, progress)
-    contenders = arena.tune(arena.calibrate(methods))
-    rows = arena.score(contenders)
+    stages = _Stages(Bench(pipe, settings, out), plan, progress)
+    contenders = stages.tune(stages.calibrate(methods))
+    rows = stages.score(contenders)
     comparison = Comparison(
         plan=plan,
-        contenders=tuple(one for one in contenders if one.method.name not in arena.failed),
+        contenders=tuple(one for one in contenders if one.method.name not in stages.failed),
         rows=tuple(rows),
         at_speedups=tuple(one for speedup in plan.speedups for one in compare_at(rows, speedup)),
-        failed=arena.failed,
+        failed=stages.failed,
         conditions=conditions(pipe, settings),
     )
     text = json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n"
@@ -140,17 +141,17 @@ def run_comparison(
     return comparison
 
 
-class _Arena:
-    """The stages of a run on one bench."""
+class _Stages:
+    """The stages of a comparison on one bench."""
 
-    def __init__(self, bench: Bench, plan: Plan, progress: Progress) -> None:
+    def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
         self.bench = bench
         self.plan = plan
         self.progress = progress
         self.failed: dict[str, str] = {}
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
-        """All methods with all their settings."""
+        """All methods with all their settings, calibrated."""
         contenders = []
         for index, method in enumerate(methods):
             self.progress("calibrating", index, len(methods))
@@ -164,9 +165,9 @@ class _Arena:
         return contenders
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The settings of each method that are worth scoring."""
-        speedups, jobs = self.plan.speedups, self.plan.tuning_jobs
-        first, rest = jobs[:SCREENING_PROMPTS], jobs[SCREENING_PROMPTS:]
+        """The settings of each method to score: the tuned ones, or all if the method is not tuned."""
+        speedups, cases = self.plan.speedups, self.plan.tuning_cases
+        first, rest = cases[:SCREENING_PROMPTS], cases[SCREENING_PROMPTS:]
         kept: dict[str, list[int]] = {one.method.name: list(range(len(one.settings))) for one in contenders}
         samples = self._measure("screening", contenders, kept, first)
         for name, found in samples.items():
@@ -176,20 +177,20 @@ class _Arena:
             for index, pairs in more.items():
                 samples[name][index] += pairs
         chosen = []
-        for one in self._standing(contenders):
+        for one in self._remaining(contenders):
             found = samples[one.method.name]
             candidates = [candidate(i, [sample for _, sample in found[i]]) for i in kept[one.method.name]]
-            indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.jobs))
+            indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.cases))
             chosen.append(Contender(one.method, one.calibration, tuple(one.settings[index] for index in indices)))
         return chosen
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
         """All rows, method by method, slowest setting first."""
         every = {one.method.name: list(range(len(one.settings))) for one in contenders}
-        samples = self._measure("scoring", contenders, every, self.plan.jobs, keep_frames_of=self.plan.jobs[0])
+        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_frames_of=self.plan.cases[0])
         return [
             summarize(one.method.name, one.settings[index], pairs)
-            for one in self._standing(contenders)
+            for one in self._remaining(contenders)
             for index, pairs in samples[one.method.name].items()
         ]
 
@@ -198,15 +199,15 @@ class _Arena:
         stage: str,
         contenders: Sequence[Contender],
         indices: dict[str, list[int]],
-        jobs: Sequence[Job],
-        keep_frames_of: Job | None = None,
-    ) -> dict[str, dict[int, list[tuple[Job, Sample]]]]:
-        """Samples by method and setting, job by job, so that one plain video serves all and a machine's moods too."""
-        found: dict[str, dict[int, list[tuple[Job, Sample]]]] = {
+        cases: Sequence[Case],
+        keep_frames_of: Case | None = None,
+    ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
+        """Samples by method and setting, measured case by case, so that all methods share the plain video."""
+        found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
             one.method.name: {index: [] for index in indices[one.method.name]} for one in contenders
         }
-        total, done = len(jobs) * sum(len(rows) for rows in found.values()), 0
-        for job in jobs:
+        total, done = len(cases) * sum(len(rows) for rows in found.values()), 0
+        for case in cases:
             for one in contenders:
                 name = one.method.name
                 for index in indices[name]:
@@ -216,19 +217,19 @@ class _Arena:
                         continue
                     try:
                         sample = self.bench.sample(
-                            one.method, one.settings[index], one.calibration, job, keep_frames=job == keep_frames_of
+                            one.method, one.settings[index], one.calibration, case, keep_frames=case == keep_frames_of
                         )
                     except Exception as error:
                         self._fail(one.method, error)
                         continue
-                    found[name][index].append((job, sample))
+                    found[name][index].append((case, sample))
         self.progress(stage, done, total)
         return {name: rows for name, rows in found.items() if name not in self.failed}
 
-    def _standing(self, contenders: Sequence[Contender]) -> list[Contender]:
+    def _remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
         return [one for one in contenders if one.method.name not in self.failed]
 
     def _fail(self, method: Method, error: Exception) -> None:
         self.failed[method.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
         logger.warning("%s is left out: %s", method.name, self.failed[method.name])
-        logger.debug("where it happened", exc_info=error)
+        logger.debug("traceback", exc_info=error)

@@ -1,12 +1,11 @@
-"""Compute counted where it happens, independently of what a method says about itself.
+"""Compute counted from outside, independently of what a method reports.
 
-A block consists of parts (in Wan's: self-attention, cross-attention, feed-forward). Caches skip blocks, parts of blocks
-or a branch of the batch, and most of them do so by putting another function in the place of a module's forward pass, so
-that the module is called and does nothing. What cannot be called in vain is the first layer with weights inside a part:
-where it runs, the part runs. So each part is watched there, and weighs the floating-point operations that PyTorch
-counts in one plain call of it (`torch.utils.flop_counter`, matrix products and attention), times the share of the plain
-batch and tokens that came in. Norms and modulations, which cost next to nothing, are not counted; neither is what a
-method does outside of the blocks.
+A block consists of parts (in Wan: self-attention, cross-attention, feed-forward). Caches skip blocks, parts of blocks
+or one branch of a batch. Most replace a module's forward method, so a call of the module proves nothing; but if the
+first layer with weights inside a part runs, the part runs. That layer is observed in each part. A part counts the
+floating-point operations that PyTorch counts in one plain call (`torch.utils.flop_counter`, matrix products and
+attention), times the share of the plain batch and tokens that came in. Norms and modulations are negligible and not
+counted; neither is what a method computes outside the blocks.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
 WARM_UP_STEPS = 2
-CALLS_BETWEEN_LOOKS = 16  # looking at what is held takes time that would be booked on the method
+CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as the method's
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,10 @@ class Part:
     """A part of a block.
 
     Attributes:
-        path: of the part below the transformer, such as "blocks.3.attn1".
-        marker: path of the layer that is watched.
-        flops: of one plain call.
-        elements: of the marker's input in that call.
+        path: the part's path below the transformer, such as "blocks.3.attn1".
+        marker: path of the observed layer.
+        flops: operations of one plain call.
+        elements: number of elements of the marker's input in that call.
     """
 
     path: str
@@ -48,12 +47,12 @@ class Part:
 
 
 def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
-    """The pipeline's transformer; raises GalaxyDiTError where there are two."""
+    """The pipeline's transformer; raises GalaxyDiTError if there are two."""
     transformers = list(transformers_of(pipe).values())
     if len(transformers) > 1:
         raise GalaxyDiTError(
-            f"{type(pipe).__name__} denoises with {len(transformers)} transformers, allowed is one: compare on a "
-            "pipeline with one"
+            f"pipeline={type(pipe).__name__} is not allowed: expected one transformer, found {len(transformers)}; "
+            "compare on a pipeline with one"
         )
     return transformers[0]
 
@@ -61,7 +60,7 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
 def measure_parts(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int = 0
 ) -> tuple[Part, ...]:
-    """The parts of all blocks, from a plain generation of two steps, which warms the pipeline up as well."""
+    """The parts of all blocks, from a plain generation of two steps, which also warms up the pipeline."""
     transformer = only_transformer(pipe)
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     hook = transformer.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
@@ -74,7 +73,7 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """The parts that one plain call of the transformer runs; raises ValueError where it runs none."""
+    """The parts that one plain call of the transformer runs; raises ValueError if there are none."""
     layers = _layers_in_parts(transformer)
     first: dict[str, tuple[str, int]] = {}
 
@@ -103,12 +102,12 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Of shapes `(batch, heads, tokens, dim)`."""
+    """Operations of attention on `(batch, heads, tokens, dim)`."""
     return sdpa_flop_count(query, key, value)
 
 
 def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
-    """For each child of each block, the paths of the layers with weights inside it."""
+    """For each child of each block, the paths of its layers with weights."""
     names = {id(module): name for name, module in transformer.named_modules()}
     layers = {}
     for block in blocks_of(transformer, family_of(transformer)):
@@ -125,10 +124,10 @@ def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
 
 
 class ComputeCounter:
-    """A context in which `flops` adds up what the blocks of a transformer really run.
+    """Sums in `flops` the operations that a transformer's blocks really run inside its context.
 
-    `bytes_held` is the largest answer of the function of that name, asked after every sixteenth transformer call; None
-    while there was none.
+    `bytes_held` is the largest result of the function of that name, called after every sixteenth transformer call; None
+    if it never returned a number.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class ComputeCounter:
         self.bytes_held: int | None = None
         self._transformer = transformer
         self._parts = parts
-        self._ask = bytes_held
+        self._read = bytes_held
         self._calls = 0
         self._hooks = ExitStack()
 
@@ -146,7 +145,7 @@ class ComputeCounter:
         for part in self._parts:
             layer = self._transformer.get_submodule(part.marker)
             self._hooks.callback(layer.register_forward_pre_hook(self._adder(part)).remove)
-        self._hooks.callback(self._transformer.register_forward_hook(self._look).remove)
+        self._hooks.callback(self._transformer.register_forward_hook(self._read_bytes).remove)
         return self
 
     def __exit__(
@@ -162,7 +161,7 @@ class ComputeCounter:
 
         return add
 
-    def _look(self, transformer: nn.Module, inputs: Any, output: Any) -> None:
+    def _read_bytes(self, transformer: nn.Module, inputs: Any, output: Any) -> None:
         self._calls += 1
-        if self._calls % CALLS_BETWEEN_LOOKS == 0 and (held := self._ask()) is not None:
+        if self._calls % CALLS_BETWEEN_READINGS == 0 and (held := self._read()) is not None:
             self.bytes_held = max(self.bytes_held or 0, held)

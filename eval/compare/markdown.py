@@ -1,10 +1,10 @@
-"""The comparison as markdown: one table at each speedup, then every scored setting."""
+"""The comparison as markdown: one table per speedup, then all scored settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from galaxydit.eval.arena.run import Comparison
-from galaxydit.eval.arena.scores import AtSpeedup, Row
+from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.scores import AtSpeedup, Row
 
 DASH = "-"
 
@@ -99,7 +99,7 @@ def _row_table(rows: Sequence[Row]) -> str:
 
 
 def describe(setting: Mapping[str, Any]) -> str:
-    """Knobs and their values; the number of steps of the generation is no knob where there are others."""
+    """Parameters and values; the number of steps is omitted unless it is the only one."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
     return " ".join(
         f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()
@@ -107,7 +107,7 @@ def describe(setting: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None, form: str) -> str:
-    """The value in this format, a dash for None."""
+    """The formatted value, or a dash for None."""
     return DASH if value is None else format(value, form)
 
 

@@ -1,4 +1,4 @@
-"""PSNR over speedup, all methods in one picture: once by compute, once by seconds."""
+"""Plot PSNR over speedup for all methods, by compute and by seconds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from galaxydit.eval.arena.own import SHIPPED
-from galaxydit.eval.arena.run import Comparison
-from galaxydit.eval.arena.scores import Row
+from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.compare.scores import Row
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
 OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
@@ -17,7 +17,7 @@ LABEL_GAP = 0.036  # of the axis' height between two labels
 
 
 def plot_pareto(comparison: Comparison, path: Path) -> None:
-    """Write the picture; the label of a method stands beside its fastest setting, at the right edge."""
+    """Write the plot; each method's label is at the right edge, at the height of its fastest setting."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 8), layout="constrained")
@@ -40,14 +40,14 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         _write_labels(axes, ends, colours)
     panels[0].set_ylabel("PSNR against the plain video, dB")
-    count = f"{len(comparison.plan.jobs)} videos"
+    count = f"{len(comparison.plan.cases)} videos"
     figure.suptitle(f"{comparison.conditions['pipeline']}, {comparison.conditions['settings']['steps']} steps, {count}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
-    """A colour for each method by where it comes from: controls in grey, this project and its paper in warm colours."""
+    """A colour for each method by its source: controls in grey, this project and its paper in warm colours."""
     colours, rest = {}, 0
     for name, source in sources.items():
         group = next((colour for key, colour in GROUPS.items() if source.startswith(key)), None)
@@ -73,11 +73,11 @@ def _draw_line(axes: Any, rows: Sequence[Row], field: str, colour: str, is_ours:
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """At the right of the axes, in the order of the lines' ends, a thin line from each end to its label."""
+    """Write labels at the right in the order of the lines' ends, each connected to its line."""
     low, high = axes.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = [(ends[name][1] - low) / (high - low) for name in names]
-    for name, height in zip(names, apart(wanted, LABEL_GAP), strict=True):
+    for name, height in zip(names, spread_out(wanted, LABEL_GAP), strict=True):
         axes.annotate(
             name,
             xy=ends[name],
@@ -92,8 +92,8 @@ def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict
         )
 
 
-def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising heights in [0, 1] moved as little as need be (least squares) so that neighbours are `gap` apart."""
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Move ascending heights in [0, 1] by least squares, so that neighbours are at least `gap` apart."""
     steps = gap * np.arange(len(heights))
     free = isotonic_regression(np.asarray(heights) - steps).x
     return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

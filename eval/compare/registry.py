@@ -1,48 +1,67 @@
-"""Every method of the arena, and the choice among them by name."""
+"""Every method, and the choice among them by name. A new method is a file in `methods/` and a line here."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from galaxydit.eval.arena import (
+from galaxydit.eval.compare.method import Method
+from galaxydit.eval.compare.methods import (
     ablations,
-    attention_caches,
-    cache_dit_methods,
-    diffusers_caches,
-    own,
-    plain_methods,
-    policies,
+    db_cache,
+    dicache,
+    easycache,
+    ertacache,
+    faster_cache,
+    fewer_steps,
+    first_block_cache,
+    galaxydit_methods,
+    mag_cache,
+    profiling_dit,
+    pyramid_attention_broadcast,
+    ra_cfgcache,
+    schedule_search,
+    sea_cache,
+    taylorseer,
+    teacache,
+    uniform_skip,
 )
-from galaxydit.eval.arena.method import Method
-from galaxydit.eval.arena.searched import GENERATIONS, searched_methods
 
-ALL = "all"
-ABLATIONS = "ablations"
+ALL, ABLATIONS = "all", "ablations"
 
 
 def every_method(
-    speedups: Sequence[float], search_generations: int = GENERATIONS, kept: Path | None = None
+    speedups: Sequence[float], search_generations: int = schedule_search.GENERATIONS, kept: Path | None = None
 ) -> tuple[Method, ...]:
-    """All methods in the order in which they run: controls, those of others, this project's, its ablations.
+    """All methods in the order in which they run: controls, other projects', this project's, its ablations.
 
-    The searched schedule is searched for the wanted speedups; `kept` is the folder for its scores.
+    `schedule_search` searches for these speedups, spends `search_generations` and stores its scores in `kept`.
     """
     return (
-        *plain_methods.METHODS,
-        *searched_methods(speedups, search_generations, kept),
-        *diffusers_caches.METHODS,
-        *attention_caches.METHODS,
-        *cache_dit_methods.METHODS,
-        *policies.METHODS,
-        *own.METHODS,
+        fewer_steps.METHOD,
+        *uniform_skip.METHODS,
+        *schedule_search.search_methods(speedups, search_generations, kept),
+        first_block_cache.METHOD,
+        mag_cache.METHOD,
+        taylorseer.METHOD,
+        *sea_cache.METHODS,
+        pyramid_attention_broadcast.METHOD,
+        faster_cache.METHOD,
+        *db_cache.METHODS,
+        teacache.METHOD,
+        easycache.METHOD,
+        dicache.METHOD,
+        ertacache.METHOD,
+        profiling_dit.METHOD,
+        ra_cfgcache.METHOD,
+        *galaxydit_methods.METHODS,
         *ablations.METHODS,
     )
 
 
 def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Method, ...]:
-    """The methods of these names, in the arena's order.
+    """The methods of these names, in the order of `methods`.
 
-    "all" means all whose packages are installed, but for the ablations, which have a word of their own: "ablations".
-    Raises ValueError for a name that there is not, and for a method whose package is missing.
+    "all" stands for all whose packages are installed, except the ablations; "ablations" stands for those. Raises
+    ValueError for an unknown name, and for a method whose package is missing.
     """
     known = {method.name: method for method in methods}
     unknown = [name for name in names if name not in known and name not in (ALL, ABLATIONS)]

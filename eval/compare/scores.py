@@ -1,4 +1,4 @@
-"""From samples to scores: means by setting, PSNR at equal compute, and how sure a difference is. Numbers only."""
+"""From samples to scores: means by setting, PSNR at equal compute, and confidence intervals. Numbers only."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from galaxydit.eval.arena.bench import Job, Sample
 from galaxydit.eval.bootstrap import interval
+from galaxydit.eval.compare.bench import Case, Sample
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
@@ -17,13 +17,13 @@ class Row:
     """One method at one setting, over all scored prompts and seeds.
 
     Attributes:
-        compute_fraction: mean over samples, in blocks done / blocks of a plain generation.
+        compute_fraction: mean over samples, operations in the blocks / those of a plain generation.
         denoise_seconds, end_to_end_seconds: means.
-        denoise_speedup, end_to_end_speedup: the plain generations' seconds / these, sums over all samples, each plain
-            one run in the same process just before.
+        denoise_speedup, end_to_end_speedup: the plain generations' seconds in the same process / these, summed over all
+            samples.
         psnr_mean, psnr_min: dB; over all samples, and of the worst one.
         ssim_mean: mean.
-        bytes_held: most of any sample, None where the method does not tell.
+        bytes_held: largest of all samples; None if the method does not expose it.
         n: number of samples.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
     """
@@ -53,16 +53,15 @@ class AtSpeedup:
     """A method at a wanted speedup by compute.
 
     Attributes:
-        settings: the two scored settings in between which it was interpolated, or the one that meets the speedup; the
-            nearest one where the speedup is out of reach.
-        speedups: what they reach.
-        psnr: mean over prompts, dB; None where the speedup is out of reach, as are the next four.
+        settings: the two interpolated settings, or the one that meets the speedup; the nearest if it is out of reach.
+        speedups: their speedups.
+        psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next four.
         psnr_worst: of the worst prompt.
         ssim: mean.
         denoise_speedup: in seconds.
         psnr_of_prompt: dB.
-        ahead: mean difference in dB to the best other method at this speedup, None where there is none.
-        ahead_low, ahead_high: its 95 % interval, a bootstrap over prompts; None with fewer than two prompts.
+        ahead: mean difference in dB to the best other method at this speedup; None without one.
+        ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
         best_other: the name of that method.
     """
 
@@ -81,12 +80,12 @@ class AtSpeedup:
     best_other: str | None = None
 
 
-def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[tuple[Job, Sample]]) -> Row:
-    """The row of one setting."""
+def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[tuple[Case, Sample]]) -> Row:
+    """Summarize the samples of one setting."""
     values = [sample for _, sample in samples]
     by_prompt: dict[str, list[float]] = {}
-    for job, sample in samples:
-        by_prompt.setdefault(job.prompt, []).append(sample.psnr)
+    for case, sample in samples:
+        by_prompt.setdefault(case.prompt, []).append(sample.psnr)
     held = [sample.bytes_held for sample in values if sample.bytes_held is not None]
     denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in values) for kind in ("denoise", "end_to_end"))
     return Row(
@@ -107,9 +106,9 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[tuple[J
 
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """One method at a speedup, interpolated in log(speedup) between its two settings around it, never beyond them.
+    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup).
 
-    The interpolation is linear in each prompt's PSNR. A setting that meets the speedup is taken as it is.
+    Never extrapolates. A setting that meets the speedup is used as it is.
     """
     rows = sorted(rows, key=lambda row: row.compute_speedup)
     method = rows[0].method
@@ -143,7 +142,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
 
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """All methods at a speedup, best first, those out of reach last, each compared with the best other one."""
+    """All methods at a speedup, best first and those out of reach last, each compared with the best other one."""
     names = list(dict.fromkeys(row.method for row in rows))
     found = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
     reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))

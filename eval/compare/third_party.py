@@ -1,36 +1,21 @@
-"""What attaching the methods of others takes: leaving no trace, and seeing what their hooks keep."""
+"""Helpers for the methods of other projects: restore the pipeline afterwards, and measure what their hooks keep."""
 
-import ast
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-import galaxydit
-from galaxydit import reuse
-from galaxydit.calibration import drift, record, sampler, search, weights
-from galaxydit.eval.arena.method import Attached
-
-REGISTRY = "_diffusers_hook"  # diffusers makes one wherever it looks; an empty one does nothing
+REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
 
 
 @contextmanager
-def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
-    """The plugin at work, with the arguments of `galaxydit.accelerate`."""
-    with galaxydit.accelerate(pipe, **arguments) as acceleration:
-        yield Attached(lambda: acceleration.report.bytes_held)
+def restored(pipe: DiffusionPipeline) -> Iterator[None]:
+    """Restore all attributes of the pipeline and of its transformer's modules when the block ends.
 
-
-@contextmanager
-def leaving_no_trace(pipe: DiffusionPipeline) -> Iterator[None]:
-    """Afterwards, all attributes of the pipeline and of its transformer's modules are what they were.
-
-    Caches take their hooks off, and leave a forward method, a flag or some bookkeeping behind.
+    Caches remove their hooks, but leave changed forward methods, flags or bookkeeping on the modules.
     """
     owners = [pipe, *pipe.transformer.modules()]
     before = [dict(vars(owner)) for owner in owners]
@@ -44,7 +29,7 @@ def leaving_no_trace(pipe: DiffusionPipeline) -> Iterator[None]:
 
 
 def tensors_in_hooks(transformer: nn.Module) -> Callable[[], int]:
-    """A function that tells the bytes of all tensors that diffusers hooks below the transformer keep right now."""
+    """Return a function that counts the bytes of all tensors in the states of the transformer's diffusers hooks."""
     hooks = [
         hook
         for module in transformer.modules()
@@ -53,57 +38,25 @@ def tensors_in_hooks(transformer: nn.Module) -> Callable[[], int]:
     ]
 
     def held() -> int:
-        kept: dict[int, int] = {}
+        found: dict[int, int] = {}
         for hook in hooks:
             for name, value in vars(hook).items():
                 if "state" in name:
-                    collect_tensors(value, kept)
-        return sum(kept.values())
+                    collect_tensors(value, found)
+        return sum(found.values())
 
     return held
 
 
-def collect_tensors(value: Any, kept: dict[int, int]) -> None:
-    """Note every tensor inside containers and state objects, as address and bytes, so that none counts twice."""
+def collect_tensors(value: Any, found: dict[int, int]) -> None:
+    """Add every tensor inside containers and state objects to `found`, bytes by address, so that none counts twice."""
     if isinstance(value, torch.Tensor):
-        kept[value.data_ptr()] = value.numel() * value.element_size()
+        found[value.data_ptr()] = value.numel() * value.element_size()
     elif isinstance(value, dict):
         for item in value.values():
-            collect_tensors(item, kept)
+            collect_tensors(item, found)
     elif isinstance(value, list | tuple):
         for item in value:
-            collect_tensors(item, kept)
+            collect_tensors(item, found)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
-        collect_tensors(vars(value), kept)
-
-
-def core_identity(pipe: DiffusionPipeline) -> str:
-    """SHA-256 of the plugin's code: results of methods that run on it are void once it changes."""
-    return code_identity(sorted(Path(galaxydit.__file__).parent.glob("*.py")))
-
-
-def prediction_identity(pipe: DiffusionPipeline) -> str:
-    """SHA-256 of the plugin's predictions: with a fixed schedule, nothing else of it has a say in the video."""
-    return code_identity([Path(reuse.__file__)])
-
-
-def planner_identity() -> str:
-    """SHA-256 of what plans schedules from recordings."""
-    return code_identity([Path(str(module.__file__)) for module in (drift, record, sampler, search, weights)])
-
-
-def code_identity(paths: Sequence[Path]) -> str:
-    """SHA-256 of Python files, comments and docstrings left out."""
-    digest = hashlib.sha256()
-    for path in paths:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                del node.body[0]
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()
-
-
-def spread(low: float, high: float, count: int) -> tuple[float, ...]:
-    """`count` numbers from low to high in equal ratios, with three significant digits."""
-    return tuple(float(f"{low * (high / low) ** (index / (count - 1)):.3g}") for index in range(count))
+        collect_tensors(vars(value), found)

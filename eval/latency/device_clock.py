@@ -1,4 +1,4 @@
-"""Clocks, host synchronisations and memory of a device."""
+"""Clock, host synchronizations and memory of a device."""
 
 import platform
 import time
@@ -12,8 +12,8 @@ import torch
 
 
 def clock_name(device: torch.device) -> str:
-    """What `StepClock` reads: the device's events; on a CPU with one thread the time that this thread really ran, which
-    other processes cannot lengthen; on a CPU with several threads the wall clock.
+    """What `StepClock` reads: CUDA events, or on a CPU the time of the thread, which other processes do not lengthen,
+    if torch uses one thread, else the wall clock.
     """
     if device.type == "cuda":
         return "CUDA events"
@@ -21,7 +21,7 @@ def clock_name(device: torch.device) -> str:
 
 
 class StepClock:
-    """Marks in the device's own stream of work, so that measuring adds no wait."""
+    """Time marks in the device's stream, so that measuring adds no synchronization."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -29,7 +29,7 @@ class StepClock:
         self._now = time.thread_time if clock_name(device) == "thread time" else time.perf_counter
 
     def mark(self) -> None:
-        """Put a mark where the device's work has got to."""
+        """Add a mark after the work queued so far."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -38,7 +38,7 @@ class StepClock:
             self._marks.append(self._now())
 
     def milliseconds(self) -> list[float]:
-        """Between neighbouring marks; waits for the device."""
+        """Milliseconds between consecutive marks; waits for the device."""
         synchronize(self.device)
         pairs = zip(self._marks, self._marks[1:], strict=False)
         if self.device.type == "cuda":
@@ -47,7 +47,7 @@ class StepClock:
 
 
 class SyncCounter:
-    """How often the host waited for the device: `count`, or None on a CPU, where nobody waits."""
+    """Counts in `count` how often the host waits for the device; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -55,7 +55,7 @@ class SyncCounter:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Within the context, count the calls that PyTorch itself knows to wait (torch.cuda.set_sync_debug_mode)."""
+        """Count the synchronizing calls that PyTorch reports (torch.cuda.set_sync_debug_mode)."""
         if self.device.type != "cuda":
             yield
             return
@@ -71,29 +71,29 @@ class SyncCounter:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what was asked of it."""
+    """Wait until the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def allocated_bytes(device: torch.device) -> int | None:
-    """Bytes in tensors on the device now; None on a CPU, whose allocator does not count."""
+    """Bytes of tensors on the device now; None on a CPU."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
 
 
 def start_peak(device: torch.device) -> None:
-    """Forget the peak so far."""
+    """Reset the peak memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """Most bytes in tensors since `start_peak`, weights included; None on a CPU."""
+    """Peak bytes of tensors since `start_peak`, weights included; None on a CPU."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def device_name(device: torch.device) -> str:
-    """The name that the makers gave it."""
+    """The device's product name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")

@@ -1,4 +1,4 @@
-"""What a latency run has measured, as plain data: rows from samples, JSON in and out, a table for a README."""
+"""The rows of a latency run: from measurements to plain data, and to and from JSON."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from galaxydit.eval.files import replacing
-from galaxydit.eval.latency_plan import Plan
+from galaxydit.eval.latency.forced_steps import ForcedSteps
 
 KIND = "galaxydit latency"
 FORMAT = 1
@@ -16,9 +16,12 @@ FORMAT = 1
 
 @dataclass
 class Samples:
-    """All that was measured of one method so far. Blocks are counted in both branches together.
+    """Measurements of one method so far.
 
-    full_ms, reused_ms: milliseconds of each step of that kind. whole_seconds: of each whole trajectory.
+    Attributes:
+        full_ms, reused_ms: milliseconds of each step of that kind.
+        whole_seconds: seconds of each whole trajectory.
+        blocks_full, blocks_reused: block evaluations of a step of that kind, both branches together.
     """
 
     method: str
@@ -45,7 +48,7 @@ class Spread:
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """None of nothing; one value is its own quartiles."""
+    """Spread of the values; None without values. A single value is its own quartiles."""
     if not values:
         return None
     low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
@@ -53,19 +56,20 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 @dataclass(frozen=True)
-class Row:
+class LatencyRow:
     """One method, eager or compiled.
 
     Attributes:
-        full_ms, reused_ms: one step, all branches, milliseconds.
-        probe_ms: reused step less the reused step of the same method that reads no proxy, milliseconds.
-        syncs_per_step: times the host waited for the device, mean over full and reused steps in alternation.
-        denoise_seconds: whole trajectory.
-        denoise_measured: False where it is extrapolated: full steps x full_ms + reused steps x reused_ms.
+        full_ms, reused_ms: milliseconds of one step, all branches.
+        probe_ms: reused step minus the reused step of the same method without proxy, milliseconds.
+        syncs_per_step: synchronizations of the host with the device, mean over full and reused steps.
+        denoise_seconds: seconds of the whole trajectory.
+        denoise_measured: False if it is computed as full steps x full_ms + reused steps x reused_ms.
         compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
         speedup: denoise seconds of the plain method / of this one, both eager or both compiled.
-        efficiency: speedup x compute fraction; 1 where nothing but blocks costs time.
-        peak_bytes: most bytes on the device, weights included. bytes_held: kept between calls.
+        efficiency: speedup x compute fraction; 1 if only blocks cost time.
+        peak_bytes: peak memory of the device, weights included.
+        bytes_held: bytes that the method keeps between calls.
     """
 
     method: str
@@ -84,22 +88,22 @@ class Row:
     note: str | None
 
 
-def rows_from(samples: Sequence[Samples], plan: Plan, without_proxy: dict[str, str]) -> list[Row]:
-    """The table's rows, in the order of the samples.
+def rows_from(samples: Sequence[Samples], forced: ForcedSteps, without_proxy: dict[str, str]) -> list[LatencyRow]:
+    """Rows in the order of the samples.
 
-    `without_proxy` names for each method that reads a proxy the one that does the same without.
+    `without_proxy` maps a method that reads a proxy to the one that does the same without.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     rows = []
     for sample in samples:
         plain = by_name.get(("plain", sample.compiled))
-        seconds = denoise_seconds(sample, plan)
-        plain_seconds = denoise_seconds(plain, plan) if plain else None
-        fraction = _compute_fraction(sample, plain, plan)
+        seconds = denoise_seconds(sample, forced)
+        plain_seconds = denoise_seconds(plain, forced) if plain else None
+        fraction = _compute_fraction(sample, plain, forced)
         speedup = plain_seconds / seconds if plain_seconds and seconds else None
         bare = by_name.get((without_proxy.get(sample.method, ""), sample.compiled))
         rows.append(
-            Row(
+            LatencyRow(
                 method=sample.method,
                 compiled=sample.compiled,
                 full_ms=spread_of(sample.full_ms),
@@ -121,54 +125,58 @@ def rows_from(samples: Sequence[Samples], plan: Plan, without_proxy: dict[str, s
     return rows
 
 
-def denoise_seconds(sample: Samples, plan: Plan) -> float | None:
-    """Of the whole trajectory: measured, else put together from single steps; None where a kind of step is missing."""
+def denoise_seconds(sample: Samples, forced: ForcedSteps) -> float | None:
+    """Seconds of the whole trajectory, measured or computed from single steps; None if a kind of step is missing."""
     if sample.whole_seconds:
         return median(sample.whole_seconds)
-    full = len(plan.full)
+    full = len(forced.full)
     if sample.method == "plain":
-        full = plan.steps
-    if not sample.full_ms or (full < plan.steps and not sample.reused_ms):
+        full = forced.steps
+    if not sample.full_ms or (full < forced.steps and not sample.reused_ms):
         return None
-    reused = (plan.steps - full) * median(sample.reused_ms) if full < plan.steps else 0.0
+    reused = (forced.steps - full) * median(sample.reused_ms) if full < forced.steps else 0.0
     return (full * median(sample.full_ms) + reused) / 1000
 
 
-def _compute_fraction(sample: Samples, plain: Samples | None, plan: Plan) -> float | None:
+def _compute_fraction(sample: Samples, plain: Samples | None, forced: ForcedSteps) -> float | None:
     if sample.method == "plain":
         return 1.0
     if not plain or not plain.blocks_full or not sample.blocks_full:
         return None
-    full = len(plan.full)
-    done = full * sample.blocks_full + (plan.steps - full) * sample.blocks_reused
-    return done / (plan.steps * plain.blocks_full)
+    full = len(forced.full)
+    done = full * sample.blocks_full + (forced.steps - full) * sample.blocks_reused
+    return done / (forced.steps * plain.blocks_full)
 
 
 def save(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON in one stroke: a run that is killed leaves the file before, whole."""
+    """Write JSON atomically: a run that is killed leaves the previous file."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A measured run; raises ValueError for any other file."""
+    """Read a run; raises ValueError for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON ({error}): pass a file written by galaxydit latency") from error
+        raise ValueError(
+            f"table={path} is not allowed: expected JSON, found none ({error}); pass a file of galaxydit latency"
+        ) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
-        raise ValueError(f"{path} is no latency run of format {FORMAT}: pass a file written by galaxydit latency --out")
+        raise ValueError(
+            f"table={path} is not allowed: expected a run of format {FORMAT}; pass a file of galaxydit latency --out"
+        )
     return data
 
 
-def row_from(data: dict[str, Any]) -> Row:
+def row_from(data: dict[str, Any]) -> LatencyRow:
     """A row of a loaded run."""
-    values = {item.name: data[item.name] for item in fields(Row)}
+    values = {item.name: data[item.name] for item in fields(LatencyRow)}
     for name in ("full_ms", "reused_ms"):
         values[name] = Spread(**values[name]) if values[name] else None
-    return Row(**values)
+    return LatencyRow(**values)
 
 
-def row_to(row: Row) -> dict[str, Any]:
+def row_to(row: LatencyRow) -> dict[str, Any]:
     """A row as plain data."""
     return asdict(row)

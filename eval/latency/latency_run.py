@@ -1,7 +1,7 @@
-"""Latency of Wan2.1 shapes: what a full and a reused step take with each method, and what remains of the speedup.
+"""Latency of Wan2.1 shapes: seconds of a full and a reused step with each method, and the resulting speedup.
 
-Weights are random (latency does not depend on them) and decisions are forced (no threshold means anything on random
-weights); everything else is the real thing. See eval/README.md for how it is measured.
+Weights are random, because latency does not depend on them, and decisions are forced, because thresholds mean nothing
+on random weights. eval/README.md describes the measurement.
 """
 
 import logging
@@ -16,20 +16,20 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval import latency_result
-from galaxydit.eval.latency_around import host_microseconds, text_encoder_seconds, vae_decode_seconds
-from galaxydit.eval.latency_clock import clock_name, device_name
-from galaxydit.eval.latency_methods import METHODS
-from galaxydit.eval.latency_models import PRESETS, build_inputs, build_transformer, parse_size
-from galaxydit.eval.latency_plan import Plan, plan_for, plan_from_report, sampling_plan
-from galaxydit.eval.latency_result import Samples, denoise_seconds, rows_from
-from galaxydit.eval.latency_variant import Timing, Variant
+from galaxydit.eval.latency import latency_rows
+from galaxydit.eval.latency.device_clock import clock_name, device_name
+from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
+from galaxydit.eval.latency.latency_rows import Samples, denoise_seconds, rows_from
+from galaxydit.eval.latency.random_models import PRESETS, build_inputs, build_transformer, parse_size
+from galaxydit.eval.latency.stage_latency import host_microseconds, text_encoder_seconds, vae_decode_seconds
+from galaxydit.eval.latency.timed_methods import METHODS
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory, Timing
 
 logger = logging.getLogger(__name__)
 WARM_UP_STEPS = 3  # full, full, reused: every path once
 COUNTED_STEPS = 4  # and full again
 PACKAGES = ("torch", "diffusers", "transformers", "cache-dit", "triton")
-# Every variant compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
+# Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
 
 Pair = tuple[str, bool]  # method, compiled
@@ -40,13 +40,18 @@ class LatencySettings:
     """What to measure.
 
     Attributes:
-        model: one of PRESETS. size: of `latency_models.SIZES`, or WIDTHxHEIGHTxFRAMES.
-        steps: of the trajectory. sampled_steps: how many of them are run to time single steps, from 4.
-        fraction: share of full steps, warm-up and last step included. replay: a report whose decisions replace it.
-        repeats: stretches for each method, in turn. whole: whether whole trajectories are run after that.
-        minutes: after which nothing new is begun; None for no limit.
-        methods: names from METHODS; None for all that are installed. modes: compiled or not, each a row.
-        backend: of torch.compile.
+        model: one of PRESETS.
+        size: one of `random_models.SIZES`, or WIDTHxHEIGHTxFRAMES.
+        steps: steps of the trajectory.
+        sampled_steps: steps that are run to time single steps, at least 4.
+        fraction: share of full steps, warm-up and last step included.
+        replay: report whose decisions replace `fraction`.
+        repeats: runs of each method, in turn.
+        whole: also run whole trajectories.
+        minutes: time after which nothing new is begun; None for no limit.
+        methods: names from METHODS; None for all that are installed.
+        modes: False for eager, True for compiled; each gives a row.
+        backend: backend of torch.compile.
     """
 
     model: str = "tiny"
@@ -84,9 +89,9 @@ class LatencySettings:
             raise ValueError("modes is empty, pass (False,) for eager, (True,) for compiled, or both")
 
     def chosen(self) -> list[Pair]:
-        """Methods and modes in the order they are measured: the essential ones first."""
-        names = [name for name in (self.methods or METHODS) if METHODS[name].is_available]
-        missing = [name for name in self.methods or () if not METHODS[name].is_available]
+        """Methods and modes in the order of measurement, essential ones first."""
+        names = [name for name in (self.methods or METHODS) if METHODS[name].method.is_available]
+        missing = [name for name in self.methods or () if not METHODS[name].method.is_available]
         if missing:
             raise ValueError(f"methods has {', '.join(missing)}, not installed: pip install 'galaxydit[bench]'")
         pairs = [(name, mode) for mode in self.modes for name in names]
@@ -98,7 +103,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Turn:
-    """A part of a run: what to show, the kind under which its time is foreseen, what to call, and the row it fills."""
+    """One part of a run: the text to show, the kind that predicts its time, the function, and its row."""
 
     text: str
     kind: str
@@ -107,7 +112,7 @@ class Turn:
 
 
 class LatencyRun:
-    """One run: measures in turns, writes the file after each, stops when its time is up."""
+    """One run: measures turn by turn, writes the file after each turn, and stops when its time is up."""
 
     def __init__(self, settings: LatencySettings, out: Path, on_progress: Progress = lambda text, done: None) -> None:
         self.settings = settings
@@ -117,11 +122,11 @@ class LatencyRun:
         self.size = parse_size(settings.size)
         self.device = torch.device(settings.device)
         self.dtype = getattr(torch, settings.dtype)
-        self.plan: Plan = (
-            plan_from_report(settings.replay) if settings.replay else plan_for(settings.steps, settings.fraction)
+        self.forced: ForcedSteps = (
+            forced_by_report(settings.replay) if settings.replay else evenly_forced(settings.steps, settings.fraction)
         )
-        if settings.sampled_steps > self.plan.steps:
-            raise ValueError(f"sampled_steps is {settings.sampled_steps}, allowed are at most {self.plan.steps}")
+        if settings.sampled_steps > self.forced.steps:
+            raise ValueError(f"sampled_steps is {settings.sampled_steps}, allowed are at most {self.forced.steps}")
         self.samples = {pair: Samples(*pair) for pair in settings.chosen()}
         self.once: dict[str, float | None] = {"text_encoder_seconds": None, "vae_decode_seconds": None}
         self.host: dict[str, float] | None = None
@@ -129,7 +134,7 @@ class LatencyRun:
         self._blocks: dict[str, tuple[float, float]] = {}
         self._started = time.monotonic()
         self._longest: dict[str, float] = {}
-        self._variants: dict[tuple[str, bool, bool], Variant] = {}
+        self._trajectories: dict[tuple[str, bool, bool], TimedTrajectory] = {}
 
     def measure(self) -> dict[str, Any]:
         """Everything, in the order of its worth; returns what was written."""
@@ -153,7 +158,7 @@ class LatencyRun:
         return self.save(self.finished)
 
     def _turns(self) -> list[Turn]:
-        """What to do, in order; methods alternate within each repeat."""
+        """All turns in order; methods alternate within each repeat."""
         repeats = range(self.settings.repeats)
         turns = [
             Turn(f"{_label(pair)}, single steps", "first sample" if repeat == 0 else "sample", self._sample, pair)
@@ -173,7 +178,7 @@ class LatencyRun:
         return turns
 
     def _take(self, turn: Turn) -> None:
-        """Do it. A method that fails gets a note in its row and no further turn; the others get theirs."""
+        """Take a turn. A method that fails gets a note in its row and no further turns."""
         if turn.pair is None:
             turn.action()
             return
@@ -187,45 +192,45 @@ class LatencyRun:
             sample.note = " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
     def _has_time(self, turn: Turn) -> bool:
-        """Whether it ends in time: a whole trajectory by what its steps took, else the longest of its kind so far."""
+        """Whether a turn ends in time, by the steps' times for whole trajectories, else by the longest of its kind."""
         if self.settings.minutes is None:
             return True
         needed = self._longest.get(turn.kind, 0.0)
         if turn.kind == "whole" and turn.pair is not None:
-            needed = 1.2 * (denoise_seconds(self.samples[turn.pair], self.plan) or 0.0)
+            needed = 1.2 * (denoise_seconds(self.samples[turn.pair], self.forced) or 0.0)
         return time.monotonic() - self._started + needed <= 60 * self.settings.minutes
 
-    def _variant(self, pair: Pair, whole: bool) -> Variant:
-        """A method at work, warmed up; built once for single steps, and once for whole trajectories."""
-        if (*pair, whole) not in self._variants:
-            variant = self._build(*pair, self.plan if whole else sampling_plan(self.plan.steps))
-            variant.run(WARM_UP_STEPS)
-            self._variants[(*pair, whole)] = variant
-        return self._variants[(*pair, whole)]
+    def _trajectory(self, pair: Pair, whole: bool) -> TimedTrajectory:
+        """A warmed-up trajectory, built once for single steps and once for whole trajectories."""
+        if (*pair, whole) not in self._trajectories:
+            trajectory = self._build(*pair, self.forced if whole else alternating(self.forced.steps))
+            trajectory.run(WARM_UP_STEPS)
+            self._trajectories[(*pair, whole)] = trajectory
+        return self._trajectories[(*pair, whole)]
 
     def _sample(self, pair: Pair) -> None:
-        variant = self._variant(pair, False)
+        trajectory = self._trajectory(pair, False)
         if not self.samples[pair].full_ms:
-            self._count(pair, variant)
-        self._book_sample(pair, variant.run(self.settings.sampled_steps))
+            self._count(pair, trajectory)
+        self._book_sample(pair, trajectory.run(self.settings.sampled_steps))
 
     def _run_whole(self, pair: Pair) -> None:
-        timing = self._variant(pair, True).run(self.plan.steps)
+        timing = self._trajectory(pair, True).run(self.forced.steps)
         self.samples[pair].whole_seconds.append(sum(timing.milliseconds) / 1000)
 
-    def _build(self, method: str, compiled: bool, plan: Plan) -> Variant:
-        backend = self.settings.backend if compiled else None
-        return Variant(method, plan, self.transformer, self.inputs, proxy=self.settings.proxy, backend=backend)
+    def _build(self, method: str, compiled: bool, forced: ForcedSteps) -> TimedTrajectory:
+        backend, proxy = self.settings.backend if compiled else None, self.settings.proxy
+        return TimedTrajectory(method, forced, self.transformer, self.inputs, proxy=proxy, backend=backend)
 
-    def _count(self, pair: Pair, variant: Variant) -> None:
-        """Blocks and host synchronisations. Blocks are counted once, eagerly: counting would disturb compiled ones."""
+    def _count(self, pair: Pair, trajectory: TimedTrajectory) -> None:
+        """Count blocks, once and eagerly because counting would disturb compiled ones, and host synchronizations."""
         method, _ = pair
         if method not in self._blocks:
-            counted = self._build(method, False, sampling_plan(self.plan.steps))
+            counted = self._build(method, False, alternating(self.forced.steps))
             self._blocks[method] = counted.count_blocks(COUNTED_STEPS)
         sample = self.samples[pair]
         sample.blocks_full, sample.blocks_reused = self._blocks[method]
-        sample.syncs_per_step = variant.count_syncs(WARM_UP_STEPS)
+        sample.syncs_per_step = trajectory.count_syncs(WARM_UP_STEPS)
 
     def _book_sample(self, pair: Pair, timing: Timing) -> None:
         sample = self.samples[pair]
@@ -243,13 +248,13 @@ class LatencyRun:
         self.host = host_microseconds(self.settings.proxy)
 
     def save(self, finished: bool) -> dict[str, Any]:
-        """Write what is known by now."""
+        """Write all results so far."""
         without_proxy = {name: method.without_proxy for name, method in METHODS.items() if method.without_proxy}
         measured = [sample for sample in self.samples.values() if sample.full_ms or sample.note]
         settings = asdict(self.settings) | {"replay": str(self.settings.replay) if self.settings.replay else None}
         data: dict[str, Any] = {
-            "kind": latency_result.KIND,
-            "format": latency_result.FORMAT,
+            "kind": latency_rows.KIND,
+            "format": latency_rows.FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
                 "name": device_name(self.device),
@@ -261,13 +266,13 @@ class LatencyRun:
             "settings": settings
             | {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)},
             "model": asdict(self.preset) | {"tokens": self.size.tokens, "dtype": self.settings.dtype},
-            "schedule": {"steps": self.plan.steps, "full": list(self.plan.full)},
-            "rows": [latency_result.row_to(row) for row in rows_from(measured, self.plan, without_proxy)],
+            "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
+            "rows": [latency_rows.row_to(row) for row in rows_from(measured, self.forced, without_proxy)],
             "once": self.once,
             "host_microseconds_per_call": self.host,
             "finished": finished,
         }
-        latency_result.save(self.out, data)
+        latency_rows.save(self.out, data)
         return data
 
 

@@ -1,8 +1,8 @@
-"""The table of a latency run, in markdown or for a terminal."""
+"""The table of a latency run, as markdown or for a terminal."""
 
 from typing import Any
 
-from galaxydit.eval.latency_result import Row, Spread, row_from
+from galaxydit.eval.latency.latency_rows import LatencyRow, Spread, row_from
 
 HEADINGS = (
     "method",
@@ -20,8 +20,8 @@ HEADINGS = (
 )
 
 
-def cells(row: Row, *, quartiles: bool = True) -> tuple[str, ...]:
-    """One row as text; what was not measured is empty, and a denoise time that is extrapolated has a ~."""
+def cells(row: LatencyRow, *, quartiles: bool = True) -> tuple[str, ...]:
+    """One row as text: empty if not measured, and with a ~ if the denoise time is computed from single steps."""
     return (
         row.method,
         "compiled" if row.compiled else "eager",
@@ -39,7 +39,7 @@ def cells(row: Row, *, quartiles: bool = True) -> tuple[str, ...]:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """A caption and the table of a loaded run."""
+    """Caption and table of a run."""
     rows = [cells(row_from(row)) for row in data["rows"]]
     lines = [caption(data), "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * 2 + "---:|" * (len(HEADINGS) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
@@ -47,12 +47,13 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Device, model, size and schedule, and what else was timed."""
-    model, plan, settings = data["model"], data["schedule"], data["settings"]
+    """Device, model, size and steps, and what else was timed."""
+    model, schedule, settings = data["model"], data["schedule"], data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
         f"{data['versions']['diffusers']}: Wan {settings['model']} with random weights in {model['dtype']}, "
-        f"{settings['size']}, {model['tokens']:,} tokens, {plan['steps']} steps of which {len(plan['full'])} are full."
+        f"{settings['size']}, {model['tokens']:,} tokens, {schedule['steps']} steps "
+        f"of which {len(schedule['full'])} are full."
     )
     if any(not row["denoise_measured"] for row in data["rows"]):
         text += " ~ : put together from single steps, not run as a whole."

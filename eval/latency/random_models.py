@@ -1,4 +1,4 @@
-"""Wan2.1 with random weights at its true configuration: latency does not depend on what the weights are."""
+"""Wan2.1 with random weights at its published configuration; latency does not depend on the weights' values."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ FLOAT32_PARTS = ("time_embedder", "scale_shift_table", "norm1", "norm2", "norm3"
 
 @dataclass(frozen=True)
 class Preset:
-    """The shape of a Wan transformer and of the parts around it."""
+    """Shape of a Wan transformer and of its text input."""
 
     blocks: int
     heads: int
@@ -36,7 +36,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class VideoSize:
-    """Pixels and frames of a video, and what becomes of them in Wan: 8x in space, 4x in time, patches of 2x2."""
+    """Pixels and frames of a video. Wan compresses 8x in space and 4x in time, and uses 2x2 patches."""
 
     width: int
     height: int
@@ -56,7 +56,7 @@ class VideoSize:
 
     @property
     def tokens(self) -> int:
-        """Tokens in the transformer."""
+        """Number of tokens in the transformer."""
         _, _, frames, height, width = self.latent_shape
         return frames * (height // 2) * (width // 2)
 
@@ -68,7 +68,7 @@ SIZES = {"480p": VideoSize(832, 480, 81), "720p": VideoSize(1280, 720, 81), "tin
 
 
 def parse_size(text: str) -> VideoSize:
-    """A size by name, or as WIDTHxHEIGHTxFRAMES; raises ValueError for anything else."""
+    """Parse a size by name or as WIDTHxHEIGHTxFRAMES; raises ValueError for anything else."""
     if text in SIZES:
         return SIZES[text]
     if not (numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)):
@@ -80,7 +80,7 @@ def parse_size(text: str) -> VideoSize:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Within the context, new tensors have this dtype: a large model is then never held in float32."""
+    """Set the dtype of new tensors inside the context, so that a large model is never built in float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -90,7 +90,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) -> WanTransformer3DModel:
-    """The transformer with random weights, on the device, in the mix of dtypes that loading it would give."""
+    """The transformer with random weights, in the mix of dtypes that diffusers gives a loaded one."""
     with torch.device(device), default_dtype(dtype):
         transformer = WanTransformer3DModel(
             num_attention_heads=preset.heads,
@@ -107,7 +107,7 @@ def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a trajectory is fed with: two latents and timesteps to alternate between, and the text of each branch."""
+    """Inputs of a trajectory: two latents and timesteps to alternate between, and one text per branch."""
 
     latents: tuple[Tensor, Tensor]
     timesteps: tuple[Tensor, Tensor]
@@ -115,7 +115,7 @@ class Inputs:
 
 
 def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: torch.dtype) -> Inputs:
-    """Random inputs of the true shapes, in the dtype that the pipeline casts them to."""
+    """Random inputs of the true shapes, in the dtype that a pipeline casts them to."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -1,11 +1,12 @@
-"""What happens around the denoising, and what the plugin costs the host: each timed apart from the trajectories."""
+"""Latency outside the trajectories: text encoder, video decoder, and the host's share of each method."""
 
 from statistics import median
 
 import torch
 
-from galaxydit.eval.latency_clock import StepClock
-from galaxydit.eval.latency_models import (
+from galaxydit.eval.latency.device_clock import StepClock
+from galaxydit.eval.latency.forced_steps import ForcedSteps
+from galaxydit.eval.latency.random_models import (
     Preset,
     VideoSize,
     build_inputs,
@@ -13,8 +14,7 @@ from galaxydit.eval.latency_models import (
     build_transformer,
     build_vae,
 )
-from galaxydit.eval.latency_plan import Plan
-from galaxydit.eval.latency_variant import Variant
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 
 HOST_PRESET = Preset(blocks=4, heads=1, head_dim=16, ffn_dim=16, text_dim=16, text_tokens=4)
 HOST_SIZE = VideoSize(32, 32, 1)
@@ -30,7 +30,7 @@ HOST_METHODS = (
 
 @torch.no_grad()
 def text_encoder_seconds(preset: Preset, device: torch.device, dtype: torch.dtype) -> float:
-    """Seconds for both prompts, after one run to warm up; random weights."""
+    """Seconds to encode both prompts, after one warm-up run; random weights."""
     encoder = build_text_encoder(preset, device, dtype)
     tokens = torch.ones(1, preset.text_tokens, dtype=torch.long, device=device)
     for _ in range(2):
@@ -45,7 +45,7 @@ def text_encoder_seconds(preset: Preset, device: torch.device, dtype: torch.dtyp
 
 @torch.no_grad()
 def vae_decode_seconds(preset: Preset, size: VideoSize, device: torch.device) -> float:
-    """Seconds to decode one video, after decoding one latent frame to warm up; random weights, float32."""
+    """Seconds to decode one video, after a warm-up on one latent frame; random weights, float32."""
     vae = build_vae(preset, device)
     latents = torch.randn(size.latent_shape).to(device)
     vae.decode(latents[:, :, :1])
@@ -57,11 +57,10 @@ def vae_decode_seconds(preset: Preset, size: VideoSize, device: torch.device) ->
 
 
 def host_microseconds(proxy: str, rounds: int = 8, steps: int = 10) -> dict[str, float]:
-    """Microseconds that a method adds to one transformer call in which nothing is reused, by method.
+    """Microseconds that a method adds to one transformer call without reuse, by method.
 
-    Measured on the CPU, in one thread, with a model of 4 blocks so narrow that all its time is the host's, methods in
-    turn, as the difference of medians to the plain model. On a GPU this is the host's share, hidden while the device is
-    busy.
+    Measured on the CPU in one thread, with a model of 4 blocks so narrow that the host takes all its time, methods in
+    turn, as differences of medians to the plain model. On a GPU this time is hidden while the device is busy.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -73,15 +72,15 @@ def host_microseconds(proxy: str, rounds: int = 8, steps: int = 10) -> dict[str,
 
 def _host_microseconds(proxy: str, rounds: int, steps: int) -> dict[str, float]:
     cpu = torch.device("cpu")
-    plan = Plan(50, tuple(range(50)))
+    forced = ForcedSteps(50, tuple(range(50)))
     transformer = build_transformer(HOST_PRESET, cpu, torch.float32)
     inputs = build_inputs(HOST_PRESET, HOST_SIZE, cpu, torch.float32)
     names = ("plain", *HOST_METHODS)
-    variants = {name: Variant(name, plan, transformer, inputs, proxy=proxy) for name in names}
-    found: dict[str, list[float]] = {method: [] for method in variants}
+    trajectories = {name: TimedTrajectory(name, forced, transformer, inputs, proxy=proxy) for name in names}
+    found: dict[str, list[float]] = {method: [] for method in trajectories}
     for round_ in range(rounds + 1):
-        for method, variant in variants.items():
-            timing = variant.run(steps)
+        for method, trajectory in trajectories.items():
+            timing = trajectory.run(steps)
             if round_ > 0:
                 found[method] += timing.milliseconds
     plain = median(found.pop("plain"))

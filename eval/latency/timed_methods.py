@@ -1,107 +1,98 @@
-"""The methods that are timed: how each is attached to a transformer, and how its decisions are forced.
+"""The timed methods, and the settings at which their decisions can be forced through the input.
 
-No threshold means anything on random weights, so decisions are forced through the input: a step that is to be reused
-gets the latents and the timestep of the step before, and any method then measures no change; a full step gets other
-ones, and any method then measures a large change. So each runs its own code, decision included, along the same plan.
+Thresholds mean nothing on random weights. So a reused step gets the latent and the timestep of the previous step, for
+which every method measures no change, and a full step gets other noise, for which every method measures a large change.
+Each method runs its own code, its decision included, along the same steps.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
-
-from diffusers import FirstBlockCacheConfig, SeaCacheConfig, WanTransformer3DModel
+from types import SimpleNamespace
+from typing import Any
 
 import galaxydit
 from galaxydit import Config
-from galaxydit.eval.latency_plan import Plan
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods import db_cache, fewer_steps, first_block_cache, sea_cache
+from galaxydit.eval.latency.forced_steps import ForcedSteps
 
-NO_CHANGE = 1e-3  # between 0, of equal inputs, and the changes of tens of percent that other noise makes
-SEA_NO_CHANGE = 0.5  # its filter moves a little with sigma; other noise changes it by more than 1
-
-
-@dataclass(frozen=True)
-class Attached:
-    """A method at work: how to end its trajectory, and the bytes it has kept between calls (None: it does not say)."""
-
-    reset: Callable[[], None]
-    bytes_held: Callable[[], int | None]
+NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of percent that other noise causes
+SEA_NO_CHANGE = 0.5  # SeaCache's filter depends slightly on sigma; other noise changes its output by more than 1
 
 
 @dataclass(frozen=True)
-class Method:
-    """One way to run a trajectory.
+class TimedMethod:
+    """A method of the comparison as it is timed.
 
-    attach: puts the method on a transformer, for a plan and a proxy.
-    essential: whether it is measured before the others.
-    without_proxy: for a method that reads a proxy, the one that does the same without; their difference is its cost.
+    Attributes:
+        method: it is attached to an object with a `transformer` alone, since nothing else of a pipeline exists here.
+        setting: returns the setting for forced steps and the name of a proxy.
+        essential: measured before the others.
+        without_proxy: name of the method that does the same without reading a proxy; the difference is the proxy's
+            cost.
     """
 
-    attach: Callable[[WanTransformer3DModel, Plan, str], Attached]
+    method: Method
+    setting: Callable[[ForcedSteps, str], Setting] = lambda forced, proxy: {}
     essential: bool = False
     without_proxy: str | None = None
-    needs: str | None = None
 
-    @property
-    def is_available(self) -> bool:
-        return self.needs is None or find_spec(self.needs) is not None
-
-
-def _plain(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
-    return Attached(lambda: None, lambda: 0)
+    def attach(self, transformer: Any, forced: ForcedSteps, proxy: str) -> Any:
+        """Return the context manager of the method on a transformer."""
+        return self.method.attach(SimpleNamespace(transformer=transformer), self.setting(forced, proxy), None)
 
 
-def _galaxydit(reuse: str, reads_proxy: bool) -> Callable[[WanTransformer3DModel, Plan, str], Attached]:
-    def attach(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
-        if reads_proxy:
-            config = Config(
-                threshold=NO_CHANGE, proxy=proxy, warmup=0.0, keep_last=0, max_consecutive=None, reuse=reuse
-            )
-        else:
-            config = Config(schedule=plan.full, reuse=reuse)
-        acceleration = galaxydit.accelerate(transformer, config=config)
-        return Attached(transformer._reset_stateful_cache, lambda: acceleration.report.bytes_held)
-
-    return attach
+@contextmanager
+def _galaxydit(pipe: Any, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    with galaxydit.accelerate(pipe.transformer, config=Config(**setting)) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held)
 
 
-def _first_block_cache(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
-    transformer.enable_cache(FirstBlockCacheConfig(threshold=NO_CHANGE))
-    return Attached(transformer._reset_stateful_cache, lambda: None)
-
-
-def _sea_cache(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
-    transformer.enable_cache(SeaCacheConfig(threshold=SEA_NO_CHANGE, max_consecutive_cached=0, cache_end_steps=0))
-    return Attached(transformer._reset_stateful_cache, lambda: None)
-
-
-def _cache_dit(transformer: WanTransformer3DModel, plan: Plan, proxy: str) -> Attached:
-    os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "WARNING")  # read when it is imported
+@contextmanager
+def _cache_dit(pipe: Any, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "WARNING")  # cache-dit reads it when it is imported
     import cache_dit
 
     def config() -> cache_dit.DBCacheConfig:
-        return cache_dit.DBCacheConfig(
-            Fn_compute_blocks=1,
-            Bn_compute_blocks=0,
-            residual_diff_threshold=NO_CHANGE,
-            max_warmup_steps=1,
-            enable_separate_cfg=True,
-            num_inference_steps=plan.steps,
-        )
+        return cache_dit.DBCacheConfig(Bn_compute_blocks=0, max_warmup_steps=1, enable_separate_cfg=True, **setting)
 
-    cache_dit.enable_cache(transformer, cache_config=config())
-    return Attached(lambda: cache_dit.refresh_context(transformer, cache_config=config()), lambda: None)
+    cache_dit.enable_cache(pipe.transformer, cache_config=config())
+    yield Attached(lambda: None, lambda: cache_dit.refresh_context(pipe.transformer, cache_config=config()))
+
+
+def _own(reuse: str, *, reads_proxy: bool) -> TimedMethod:
+    name = f"galaxydit {reuse}"
+    bare = f"{name}, no proxy"
+    always = {"warmup": 0.0, "keep_last": 0, "max_consecutive": None}
+
+    def setting(forced: ForcedSteps, proxy: str) -> Setting:
+        if reads_proxy:
+            return {"threshold": NO_CHANGE, "proxy": proxy, "reuse": reuse, **always}
+        return {"schedule": forced.full, "reuse": reuse}
+
+    method = Method(name if reads_proxy else bare, "this project", lambda steps: [], _galaxydit)
+    return TimedMethod(method, setting, essential=reads_proxy, without_proxy=bare if reads_proxy else None)
 
 
 METHODS = {
-    "plain": Method(_plain, essential=True),
-    "galaxydit output": Method(_galaxydit("output", True), essential=True, without_proxy="galaxydit output, no proxy"),
-    "galaxydit residual": Method(
-        _galaxydit("residual", True), essential=True, without_proxy="galaxydit residual, no proxy"
+    "plain": TimedMethod(fewer_steps.METHOD, essential=True),
+    "galaxydit output": _own("output", reads_proxy=True),
+    "galaxydit residual": _own("residual", reads_proxy=True),
+    "galaxydit output, no proxy": _own("output", reads_proxy=False),
+    "galaxydit residual, no proxy": _own("residual", reads_proxy=False),
+    "FirstBlockCache": TimedMethod(first_block_cache.METHOD, lambda forced, proxy: {"threshold": NO_CHANGE}),
+    "SeaCache": TimedMethod(
+        sea_cache.METHODS[0],
+        lambda forced, proxy: {"threshold": SEA_NO_CHANGE, "max_consecutive_cached": 0, "cache_end_steps": 0},
     ),
-    "galaxydit output, no proxy": Method(_galaxydit("output", False)),
-    "galaxydit residual, no proxy": Method(_galaxydit("residual", False)),
-    "FirstBlockCache": Method(_first_block_cache),
-    "SeaCache": Method(_sea_cache),
-    "cache-dit": Method(_cache_dit, needs="cache_dit"),
+    "cache-dit": TimedMethod(
+        Method("cache-dit", db_cache.SOURCE, lambda steps: [], _cache_dit, needs=db_cache.NEEDS),
+        lambda forced, proxy: {
+            "Fn_compute_blocks": 1,
+            "residual_diff_threshold": NO_CHANGE,
+            "num_inference_steps": forced.steps,
+        },
+    ),
 }

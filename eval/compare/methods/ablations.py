@@ -1,12 +1,12 @@
-"""The shipped default with one of its ideas taken out, or with one put in that it does without: what each is worth.
+"""Ablations: the shipped default with one component removed or one added.
 
-Two more of them are methods of their own: guidance alignment is `galaxydit paper` against `galaxydit paper branches
-alone`, and where full steps lie is `planned schedule` against `uniform skip order 1`.
+Two more are methods of their own: guidance alignment is `galaxydit paper` against `galaxydit paper branches alone`, and
+the placement of full steps is `planned schedule` against `uniform skip order 1`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import cycle
 from typing import Any
 
@@ -17,14 +17,14 @@ from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.sampler import euler_weights
 from galaxydit.calibration.search import Planner
-from galaxydit.eval.arena.attach import accelerated, planner_identity, spread
-from galaxydit.eval.arena.counter import only_transformer
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.own import SPEEDUPS, profile_identity
-from galaxydit.eval.arena.policies.attachment import under_policy
-from galaxydit.eval.arena.policies.rule import Seen
+from galaxydit.eval.compare.compute_counter import only_transformer
+from galaxydit.eval.compare.identity import planner_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
+from galaxydit.eval.compare.rules.decision import ScheduleRule
+from galaxydit.eval.compare.rules.rule_engine import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.plan import full_share, place_full_steps
+from galaxydit.plan import place_full_steps
 from galaxydit.planning import plan_of
 from galaxydit.profile import Profile, Target
 from galaxydit.profile_store import find_profile
@@ -32,23 +32,21 @@ from galaxydit.propagation import Propagation
 from galaxydit.strict import decode
 
 SOURCE = "ablation"
-FOLLOWS = (0.25, 1.0)
 
 Change = Callable[[Profile, Setting], dict[str, Any]]
 """From the model's profile and a setting to the arguments of `galaxydit.accelerate`."""
 
 
-def shipped(profile: Profile, speedup: float, *, weighed: bool = True, follow: float = 0.0) -> Config:
-    """What `accelerate(pipe, speedup=...)` makes of a profile; `follow` above 0 reads the proxy and pays for it."""
-    share = full_share(speedup, profile.reused_cost) if follow else 1 / speedup
-    target = replace(profile.target_for(1 / share), follow=follow)
+def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> Config:
+    """The configuration of `accelerate(pipe, speedup=...)`; without its fitted coefficients if not `weighed`."""
+    target = profile.target_for(speedup)
     if not weighed:
         target = replace(target, weights=())
     return replace(profile.config_for(Config(), target), plan=plan_of(profile, target, speedup))
 
 
 def other_proxy(profile: Profile) -> str:
-    """A proxy that the profile is not for, so that it is not used."""
+    """Another proxy than the profile's, so that the profile is not used."""
     return "block_residual" if profile.proxy != "block_residual" else "self_attention"
 
 
@@ -65,9 +63,6 @@ CHANGES: dict[str, Change] = {
     "first fifth computed": lambda profile, setting: {
         "config": replace(shipped(profile, setting["speedup"]), warmup=0.2),
     },
-    "schedule moved by the sample": lambda profile, setting: {
-        "config": shipped(profile, setting["speedup"], follow=setting["follow"]),
-    },
     "expected error instead of a budget": lambda profile, setting: {"max_error": setting["max_error"]},
     "errors learned online without a profile": lambda profile, setting: {
         "speedup": setting["speedup"],
@@ -76,15 +71,16 @@ CHANGES: dict[str, Change] = {
 }
 AT_SPEEDUPS = tuple({"speedup": speedup} for speedup in SPEEDUPS)
 SETTINGS: dict[str, Sequence[Setting]] = {
-    "schedule moved by the sample": [one | {"follow": follow} for one in AT_SPEEDUPS for follow in FOLLOWS],
-    "expected error instead of a budget": [{"max_error": value} for value in spread(0.003, 1.0, 18)],
+    "expected error instead of a budget": [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)],
 }
 
 
 def _profile_of(pipe: DiffusionPipeline) -> Profile:
     profile, why = find_profile(only_transformer(pipe))
     if profile is None:
-        raise ValueError(f"profile is None, allowed is a measured one: {why}; run `galaxydit calibrate`")
+        raise ValueError(
+            f"profile=None is not allowed: expected the profile of this model, but {why}; run `galaxydit calibrate`"
+        )
     return profile
 
 
@@ -95,29 +91,19 @@ def _ablation(name: str) -> Method:
     return Method(name, SOURCE, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
 
 
-@dataclass(frozen=True)
-class ScheduleRule:
-    """Computes these steps."""
-
-    full: Collection[int]
-
-    def decide(self, seen: Seen) -> bool:
-        return seen.step not in self.full
-
-
 def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
-    """The schedule with every full step that has reused ones on both sides one step later."""
+    """The schedule, with every full step between two reused ones moved to the next step."""
     return tuple(step + ({step - 1, step + 1}.isdisjoint(schedule) and step < schedule[-1]) for step in schedule)
 
 
 def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """As many full steps in both branches, but where they are apart, those of the unconditional one come one later."""
+    """Both branches have equally many full steps; isolated ones come one step later in the unconditional branch."""
     profile = _profile_of(pipe)
     plan = shipped(profile, setting["speedup"]).plan
     assert plan is not None
     schedule = place_full_steps(plan, profile.conditions.sigmas, 0)
     rules = cycle((ScheduleRule(schedule), ScheduleRule(one_later(schedule))))  # the conditional branch comes first
-    return under_policy(pipe, lambda: next(rules), joint=False, predict=lambda latent, full, branch, step: full.output)
+    return under_rule(pipe, lambda: next(rules), joint=False, predict=lambda latent, cached, *_: cached.output)
 
 
 def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
@@ -125,17 +111,17 @@ def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recordi
 
 
 def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
-    """Errors neither grow nor fade."""
+    """Plan as if every error had the same effect on the final latent."""
     return replace(profile, propagation=Propagation()), recording
 
 
 def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
-    """Predictions weigh what Euler's scheduler would make of them."""
+    """Plan with the linear response of Euler's scheduler."""
     return profile, replace(recording, step_weights=euler_weights(recording.sigmas))
 
 
 def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
-    """Planned anew on the prompts for tuning, fewer than the shipped profile has seen."""
+    """Plan on the tuning prompts, which are fewer than those of the shipped profile."""
 
     def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
         profile = _profile_of(pipe)

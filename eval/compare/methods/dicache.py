@@ -1,8 +1,8 @@
 """DiCache (Bu et al., arXiv 2508.17356; github.com/Bujiazi/DiCache, its Wan2.1 backend).
 
-The first block runs at every step, as a probe: the relative L1 change of its output since the step before adds up until
-it reaches a threshold, in each guidance branch for itself. A reused step goes from the residual of the last full step
-but one towards the last one's, as far as the probe's own residual has gone, and between once and twice the way.
+The first block runs at every step as a probe. The relative L1 change of its output since the previous step is summed
+until it reaches a threshold, in each guidance branch separately. A reused step extrapolates the residuals of the last
+two full steps in proportion to the probe's own residual, with a coefficient between 1 and 2.
 """
 
 from contextlib import AbstractContextManager
@@ -10,24 +10,29 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.arena.attach import spread
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.policies.attachment import under_policy
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, warm_ups
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, warm_ups
+from galaxydit.eval.compare.rules.rule_engine import under_rule
 
 
-def probed_change(seen: Seen) -> float | None:
-    """The relative change of the first block's output since the step before."""
-    return seen.change
+def probed_change(observation: StepObservation) -> float | None:
+    """The relative change of the first block's output since the previous step."""
+    return observation.change
 
 
 def settings(steps: int) -> list[Setting]:
     """With the authors' warm-up, a fifth of the steps, and without."""
-    return [{"threshold": value, "first": first} for first in warm_ups(steps, 0.2) for value in spread(0.01, 0.8, 14)]
+    return [
+        {"threshold": value, "first": first}
+        for first in warm_ups(steps, 0.2)
+        for value in geometric_grid(0.01, 0.8, 14)
+    ]
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return under_policy(
+    """Run the pipeline under DiCache's rule."""
+    return under_rule(
         pipe,
         lambda: AccumulationRule(setting["threshold"], setting["first"], 0, probed_change),
         signal="first_block",
@@ -36,4 +41,4 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("DiCache", "arXiv 2508.17356", settings, attach)
+METHOD = Method("DiCache", "arXiv 2508.17356", settings, attach, identity=with_rules(__file__))

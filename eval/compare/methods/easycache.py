@@ -1,9 +1,10 @@
 """EasyCache (Zhou et al., arXiv 2507.02860; github.com/H-EmbodVis/EasyCache).
 
-Between two full steps the model's output changes about in proportion to its input (section 3.2, "transformation rate").
-So the change of the input, times the rate k seen between the last two full steps, over the size of the last output,
-estimates the relative change of the output; estimates add up until they reach a threshold (section 3.3). Decided in the
-conditional branch, for both. Reused is the difference of prediction and latent, added to the new latent.
+Between two full steps the output changes roughly in proportion to the input (section 3.2, "transformation rate"). The
+input's change times the rate k of the last two full steps, divided by the size of the last output, estimates the
+relative change of the output; the estimates are summed until they reach a threshold (section 3.3). The conditional
+branch decides for both. A reused step adds the difference of prediction and latent at the last full step to the new
+latent.
 """
 
 from contextlib import AbstractContextManager
@@ -12,35 +13,36 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from galaxydit.eval.arena.attach import spread
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.policies.attachment import Full, under_policy
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, warm_ups
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, warm_ups
+from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
 
 
-def predicted_change(seen: Seen) -> float | None:
-    """k |x_t - x_(t-1)| / |y|; None until two full steps have given k."""
-    if seen.moved is None or seen.slope is None or seen.output_size is None:
+def predicted_change(observation: StepObservation) -> float | None:
+    """k |x_t - x_(t-1)| / |y|; None before two full steps have given k."""
+    if observation.change_size is None or observation.slope is None or observation.output_size is None:
         return None
-    return seen.slope * seen.moved / max(seen.output_size, 1e-12)
+    return observation.slope * observation.change_size / max(observation.output_size, 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
-    """With the authors' warm-up, a fifth of the steps (their 10 of 50), and without; the last step is always full."""
+    """With the authors' warm-up, a fifth of the steps (10 of 50), and without; the last step is always full."""
     return [
         {"threshold": value, "first": first, "last": 1}
         for first in warm_ups(steps, 0.2)
-        for value in spread(0.012, 0.5, 14)
+        for value in geometric_grid(0.012, 0.5, 14)
     ]
 
 
-def repeat_difference(latent: Tensor, full: Full, branch: str, step: int) -> Tensor:
-    """The latent plus what the last full step's prediction differed from its latent by."""
-    return latent + (full.output - full.latent)
+def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
+    """The latent plus prediction - latent of the last full step."""
+    return latent + (cached.output - cached.latent)
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return under_policy(
+    """Run the pipeline under EasyCache's rule."""
+    return under_rule(
         pipe,
         lambda: AccumulationRule(setting["threshold"], setting["first"], setting["last"], predicted_change),
         signal="latent",
@@ -48,4 +50,4 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach)
+METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach, identity=with_rules(__file__))

@@ -1,20 +1,28 @@
-"""This project's methods: as the paper describes it, the same without guidance alignment, and what is shipped."""
+"""This project: as its paper describes it, the same without guidance alignment, and the shipped default."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
+import galaxydit
 from galaxydit import Config
-from galaxydit.eval.arena.attach import accelerated, core_identity, spread
-from galaxydit.eval.arena.counter import only_transformer
-from galaxydit.eval.arena.method import Attached, Method, Setting
+from galaxydit.eval.compare.compute_counter import only_transformer
+from galaxydit.eval.compare.identity import core_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profile_store import find_profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)
 SHIPPED = "galaxydit"
+
+
+@contextmanager
+def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
+    """Run the pipeline with the plugin; the arguments are those of `galaxydit.accelerate`."""
+    with galaxydit.accelerate(pipe, **arguments) as acceleration:
+        yield Attached(lambda: acceleration.report.bytes_held)
 
 
 def _best_proxy(
@@ -26,7 +34,7 @@ def _best_proxy(
 
 
 def profile_identity(pipe: DiffusionPipeline) -> str:
-    """The plugin's code and the profile that it finds for the model."""
+    """Identity of the plugin's code and of the profile that it uses for the model."""
     profile, _ = find_profile(only_transformer(pipe))
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
@@ -48,16 +56,12 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
     return Method(
         name=name,
         source="GalaxyDiT, arXiv 2512.03451",
-        # Proxies move by 0.1 to 30 % a step: the range serves all of them.
-        settings=lambda steps: [{"threshold": threshold} for threshold in spread(0.003, 3.0, 22)],
+        # Proxies change by 0.1 to 30 % a step, so the range serves all of them.
+        settings=lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.003, 3.0, 22)],
         attach=attach,
         calibrate=_best_proxy,
         identity=profile_identity,
     )
-
-
-def _attach_shipped(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return accelerated(pipe, speedup=setting["speedup"])
 
 
 METHODS = (
@@ -67,7 +71,7 @@ METHODS = (
         name=SHIPPED,
         source="this project",
         settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
-        attach=_attach_shipped,
+        attach=lambda pipe, setting, calibration: accelerated(pipe, speedup=setting["speedup"]),
         identity=profile_identity,
     ),
 )

@@ -1,13 +1,13 @@
 """ProfilingDiT (Ma et al., arXiv 2504.03140; github.com/GeekGuru123/ProfilingDiT, its Wan2.1 backend).
 
-Blocks differ in where they look: some attend to the foreground, some to the background, and that hardly depends on the
-prompt. From the first steps on (6 of 50), every sixth step is computed in full; in between, the foreground's blocks run
-and each group of neighbouring background blocks is replaced by what it added at the last full step. The authors' list
-for Wan2.1-14B has 28 of its 40 blocks.
+Some blocks attend to the foreground and some to the background, nearly independently of the prompt. After a warm-up (6
+of 50 steps) every sixth step is computed in full; in between, only the foreground blocks run, and each group of
+consecutive background blocks adds its residual of the last full step. The authors list 28 of the 40 blocks of
+Wan2.1-14B as background.
 
-Which blocks are which is profiled here: the self-attention that goes to foreground tokens, over their share of all
-tokens. Foreground are the tokens of the denoised latent that lie further than the mean from the median token; how the
-authors segment is not told where we could read it.
+The profile is measured here: the share of self-attention that goes to foreground tokens, divided by their share of all
+tokens. Foreground tokens of the denoised latent are those whose distance from the median token exceeds the mean
+distance; the authors' own segmentation was not available.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,37 +18,38 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.policies.attachment import Segment, under_policy
-from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, wan_transformer
-from galaxydit.eval.arena.policies.rule import Seen, warm_ups
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.rules.decision import StepObservation, warm_ups
+from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, wan_transformer
+from galaxydit.eval.compare.rules.rule_engine import Segment, under_rule
 from galaxydit.families import blocks_of, family_of
 from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
-BACKGROUND_SHARE = 0.7  # of the blocks, the authors' for Wan2.1-14B
-PROBED_CALLS = 5  # one in so many calls is looked at
+BACKGROUND_SHARE = 0.7  # of the blocks: the authors' value for Wan2.1-14B
+PROBED_CALLS = 5  # attention is measured in one call of so many
 
 
 class IntervalRule:
-    """The steps before `first` and every `interval`-th from there on are computed in full."""
+    """Compute the steps before `first`, and every `interval`-th step from there on."""
 
     def __init__(self, first: int, interval: int) -> None:
         self.first, self.interval = first, interval
 
-    def decide(self, seen: Seen) -> bool:
-        return seen.step >= self.first and (seen.step - self.first) % self.interval != 0
+    def decide(self, observation: StepObservation) -> bool:
+        return observation.step >= self.first and (observation.step - self.first) % self.interval != 0
 
 
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
-    """The share of the blocks, rounded, that attends least to the foreground, in the order they run."""
+    """Indices of the share of blocks, rounded, that attends least to the foreground, in ascending order."""
     by_attention = sorted(range(len(foreground_attention)), key=lambda block: foreground_attention[block])
     return sorted(by_attention[: round(share * len(foreground_attention))])
 
 
-def groups_of_neighbours(blocks: Iterable[int]) -> list[Segment]:
-    """Blocks in ascending order as segments without gaps."""
+def consecutive_segments(blocks: Iterable[int]) -> list[Segment]:
+    """Group block indices in ascending order into segments without gaps."""
     segments: list[Segment] = []
     for block in blocks:
         if segments and segments[-1][1] == block - 1:
@@ -71,7 +72,7 @@ def settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """For each block how much it attends to the foreground: 1 is no preference."""
+    """Attention of each block to the foreground, relative to its share of tokens: 1 is no preference."""
     profiles = []
     for index, prompt in enumerate(prompts):
         latents = generate(pipe, prompt, generation, seed + index).latents
@@ -82,19 +83,17 @@ def calibrate(
 
 
 def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
-    """Which tokens are foreground, `(tokens,)` in the transformer's order, of latents `(1, channels, frames, height,
-    width)`.
-    """
+    """Foreground mask `(tokens,)`, in the transformer's order, of latents `(1, channels, frames, height, width)`."""
     tokens = nn.functional.avg_pool3d(latents.float(), tuple(patch_size), tuple(patch_size))[0].flatten(1)
     distance = torch.linalg.vector_norm(tokens - tokens.median(dim=1, keepdim=True).values, dim=0)
     return distance > distance.mean()
 
 
 class _AttentionProbe:
-    """A context in which the self-attention of every block is seen.
+    """Measures the self-attention of every block inside its context.
 
-    Attention is linear in its values. So with 1 as the values of the foreground and 0 elsewhere its output is the share
-    of attention that goes there, whatever computes it.
+    Attention is linear in its values. So with the values 1 at foreground tokens and 0 elsewhere, the output is the
+    share of attention that goes to the foreground, whichever kernel computes it.
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
@@ -117,7 +116,7 @@ class _AttentionProbe:
         self._hooks.remove()
 
     def profile(self) -> list[float]:
-        """For each block the attention that goes to the foreground, over the foreground's share of tokens."""
+        """For each block the share of attention to the foreground / the foreground's share of tokens."""
         share = float(self._mask.float().mean())
         return [sum(found) / len(found) / share for found in self._shares.values()]
 
@@ -153,12 +152,13 @@ class _AttentionProbe:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    """Run the pipeline with the background blocks reused between the full steps."""
     blocks = background_blocks(calibration["foreground_attention"], setting["share"])
-    return under_policy(
+    return under_rule(
         pipe,
         lambda: IntervalRule(setting["first"], setting["interval"]),
-        segments=groups_of_neighbours(blocks),
+        segments=consecutive_segments(blocks),
     )
 
 
-METHOD = Method("ProfilingDiT", "arXiv 2504.03140", settings, attach, calibrate)
+METHOD = Method("ProfilingDiT", "arXiv 2504.03140", settings, attach, calibrate, identity=with_rules(__file__))

@@ -1,7 +1,7 @@
-"""Fixed schedules found on calibration prompts: the control that publications leave out.
+"""Control: fixed schedules found on calibration prompts.
 
-Two ways: dynamic programming over the errors of recorded trajectories, which is exact for what was recorded but sees
-no error add up, and from there a local search in which every candidate is scored by real generations.
+Two searches: dynamic programming over the errors of recorded trajectories, which is exact for the recorded errors but
+ignores how they accumulate, and from there a local search that scores every candidate by real generations.
 """
 
 import json
@@ -20,28 +20,27 @@ from galaxydit.calibration.record import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.search import best_schedules
 from galaxydit.calibration.store import Store, hash_of
-from galaxydit.calibration.verify import HIGHEST_PSNR
-from galaxydit.eval.arena.attach import planner_identity, prediction_identity
-from galaxydit.eval.arena.bench import conditions
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
-from galaxydit.eval.metrics import psnr
+from galaxydit.eval.compare.bench import conditions
+from galaxydit.eval.compare.identity import planner_identity, prediction_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.uniform_skip import counts_around, even_schedule, following, full_step_counts
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.propagation import Propagation
 
 ORDER = 1
 SEARCH_PROMPTS = 4
 FARTHEST_MOVE = 4  # steps
-GIVE_UP = 0.5  # dB below the best schedule on the prompts so far, and a candidate is not tried on the rest
+GIVE_UP = 0.5  # dB behind the best schedule on the prompts so far, at which a candidate is dropped
 GENERATIONS = 800
 
 Schedule = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best schedule, its score on each prompt in dB, and how many generations the search took."""
+class SearchResult:
+    """The best schedule, its score on each prompt in dB, and the number of generations spent."""
 
     schedule: Schedule
     scores: tuple[float, ...]
@@ -50,16 +49,16 @@ class Found:
 
 def local_search(
     start: Schedule, steps: int, prompts: int, score: Callable[[Schedule, int], float], budget: int, seed: int = 0
-) -> Found:
-    """Move one full step at a time and keep what is better on average.
+) -> SearchResult:
+    """Move one full step at a time, and keep a move that raises the mean score.
 
     Args:
-        start: steps computed in full, 0 among them, which stays.
-        steps: of the generation.
-        prompts: number of prompts; a candidate runs through them until it falls clearly behind.
-        score: of a schedule on one prompt, higher is better.
-        budget: most calls of `score`.
-        seed: of the moves.
+        start: indices of the full steps; step 0 is among them and stays.
+        steps: number of steps of the generation.
+        prompts: number of prompts; a candidate is dropped once it falls clearly behind on the first of them.
+        score: returns the score of a schedule on one prompt; higher is better.
+        budget: largest number of calls of `score`.
+        seed: seed of the moves.
     """
     draw = random.Random(seed)
     best, used = start, 0
@@ -81,11 +80,11 @@ def local_search(
             used += 1
         if len(reached) == prompts and fmean(reached) > fmean(scores):
             best, scores = candidate, reached
-    return Found(best, tuple(scores), used)
+    return SearchResult(best, tuple(scores), used)
 
 
 def _move(schedule: Schedule, steps: int, draw: random.Random) -> Schedule:
-    """One full step other than the first moved by a few steps, to where none is; the same schedule if it cannot."""
+    """Move one full step other than the first by a few steps; return the schedule itself if the place is taken."""
     old = draw.choice(schedule[1:])
     new = old + draw.choice((-1, 1)) * draw.randint(1, FARTHEST_MOVE)
     if not 0 < new < steps or new in schedule:
@@ -100,7 +99,7 @@ def _record(
 
 
 def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
-    """Schedules by number of full steps; JSON has no other keys than texts. Even ones where gaps would be too wide."""
+    """Schedules by number of full steps, as JSON keys; evenly spaced if none keeps within the longest gap."""
     steps, found = recordings[0].steps, best_schedules(Drift(recordings), max(counts), Propagation())
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
@@ -109,13 +108,12 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abst
     return following(pipe, calibration[str(setting["full_steps"])], ORDER)
 
 
-def searched_methods(
+def search_methods(
     speedups: Sequence[float], generations: int = GENERATIONS, kept: Path | None = None
 ) -> tuple[Method, Method]:
-    """Both searches; the local one spends so many generations on the schedules around the wanted speedups.
+    """Both searches; the local one spends `generations` on the schedules around these speedups.
 
-    The scores go to the folder `kept`, so that a search that was killed runs through the same moves again at once and
-    goes on where it was.
+    Scores are stored in the folder `kept`, so that a search that was killed repeats its moves without generating.
     """
 
     def both(steps: int) -> tuple[int, ...]:
@@ -140,7 +138,7 @@ def searched_methods(
                 return float(known)
             with following(pipe, schedule, ORDER):
                 video = generate(pipe, chosen[index], settings, seed + index).frames
-            value = min(psnr(video, plain[index]), HIGHEST_PSNR)
+            value = psnr(video, plain[index])
             if store is not None:
                 store.put(name, value)
             return value
@@ -156,19 +154,11 @@ def searched_methods(
     def identity(pipe: DiffusionPipeline) -> str:
         return json.dumps([prediction_identity(pipe), planner_identity(), list(speedups), generations])
 
-    source = "control"
     return (
-        Method(
-            "planned schedule",
-            source,
-            settings(both),
-            _attach,
-            plan,
-            identity=identity,
-        ),
+        Method("planned schedule", "control", settings(both), _attach, plan, identity=identity),
         Method(
             "searched schedule",
-            source,
+            "control",
             settings(lambda steps: counts_around(steps, speedups)),
             _attach,
             search,

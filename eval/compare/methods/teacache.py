@@ -1,13 +1,13 @@
 """TeaCache (Liu et al., arXiv 2411.19108; github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
 
-The change of the time embedding from step to step, put through a polynomial, estimates the change of the model's output
-(sections 3.2 and 3.3). Estimates add up, and a step is computed when the sum reaches a threshold (equation 7). Each
-guidance branch decides for itself, though the time embedding tells both the same. Reused is what the block stack added
-to its input.
+A polynomial of the time embedding's relative change estimates the relative change of the model's output (sections 3.2
+and 3.3). The estimates are summed, and a step is computed when the sum reaches a threshold (equation 7). Each guidance
+branch decides for itself, although the time embedding is the same in both. A reused step adds the residual of the block
+stack at the last full step.
 
-The authors publish polynomials for models of theirs alone. For any other model it is fitted here as they describe: of
-degree 4, by least squares, on the relative L1 changes of embedding and output between neighbouring steps of recorded
-generations. An estimate below 0, which a polynomial may give, counts as 0.
+The authors publish polynomials for their models only. For other models the polynomial is fitted as they describe:
+degree 4, least squares, on the relative L1 changes of embedding and output between consecutive steps of recorded
+generations. An estimate below 0 counts as 0.
 """
 
 from collections.abc import Sequence
@@ -17,38 +17,42 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.arena.attach import spread
-from galaxydit.eval.arena.method import Attached, Method, Setting
-from galaxydit.eval.arena.policies.attachment import under_policy
-from galaxydit.eval.arena.policies.recording import CONDITIONAL, record_all, relative_change
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen, share_of_steps
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps
+from galaxydit.eval.compare.rules.full_trajectory import CONDITIONAL, record_all, relative_change
+from galaxydit.eval.compare.rules.rule_engine import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4
 
 
 def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
-    """The polynomial's estimates add up; `coefficients` with the highest degree first."""
+    """The rule that sums the polynomial's estimates; `coefficients` from the highest degree down."""
 
-    def estimate(seen: Seen) -> float | None:
-        return None if seen.change is None else float(np.polyval(coefficients, seen.change))
+    def estimate(observation: StepObservation) -> float | None:
+        return None if observation.change is None else float(np.polyval(coefficients, observation.change))
 
     return AccumulationRule(threshold, first, last, estimate)
 
 
 def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
-    """Coefficients that estimate the output's change from the embedding's, highest degree first."""
+    """Coefficients that estimate the output's change from the embedding's, from the highest degree down."""
     degree = min(DEGREE, len(set(changes)) - 1)
     return [float(value) for value in np.polyfit(changes, output_changes, degree)]
 
 
-def settings(steps: int) -> list[Setting]:
-    """The authors' two modes: the first and the last step full, or the first tenth (their 5 of 50) and none at the end.
-    The second watches the embedding after its projection.
-    """
+def modes(steps: int) -> tuple[Setting, Setting]:
+    """The authors' two modes: first and last step full, or retention, with the first tenth of the steps full and the
+    embedding watched after its projection."""
     plain = {"signal": "time_embedding", "first": 1, "last": 1}
     retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
-    return [mode | {"threshold": value} for mode in (plain, retention) for value in spread(0.012, 0.5, 14)]
+    return plain, retention
+
+
+def settings(steps: int) -> list[Setting]:
+    """Both modes at a range of thresholds."""
+    return [{**mode, "threshold": value} for mode in modes(steps) for value in geometric_grid(0.012, 0.5, 14)]
 
 
 def calibrate(
@@ -59,19 +63,18 @@ def calibrate(
     output_changes: list[float] = []
     for recorded in record_all(pipe, prompts, generation, seed):
         outputs = recorded.outputs[CONDITIONAL]
+        embeddings = {"time_embedding": recorded.time_embeddings, "time_projection": recorded.time_projections}
         for step in range(1, recorded.steps):
             output_changes.append(relative_change(outputs[step], outputs[step - 1]))
-            for name, kept in (
-                ("time_embedding", recorded.time_embeddings),
-                ("time_projection", recorded.time_projections),
-            ):
-                changes[name].append(relative_change(kept[step], kept[step - 1]))
+            for name, tensors in embeddings.items():
+                changes[name].append(relative_change(tensors[step], tensors[step - 1]))
     return {name: fit_polynomial(values, output_changes) for name, values in changes.items()}
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    """Run the pipeline under TeaCache's rule."""
     coefficients = calibration[setting["signal"]]
-    return under_policy(
+    return under_rule(
         pipe,
         lambda: new_rule(setting["threshold"], coefficients, setting["first"], setting["last"]),
         signal=setting["signal"],
@@ -79,4 +82,4 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("TeaCache", "arXiv 2411.19108", settings, attach, calibrate)
+METHOD = Method("TeaCache", "arXiv 2411.19108", settings, attach, calibrate, identity=with_rules(__file__))

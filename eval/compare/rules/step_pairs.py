@@ -1,13 +1,13 @@
-"""Tables over pairs of steps: what reusing an earlier full step would mean at a later one."""
+"""Tables over pairs of steps: a value for reusing an earlier full step at a later one."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-LONGEST_GAP = 16  # steps; a full step that is older is not reused
+LONGEST_GAP = 16  # steps; an older full step is not reused
 
 Pairs = list[list[float]]
-"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, LONGEST_GAP of them at most."""
+"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, at most LONGEST_GAP of them."""
 
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
@@ -24,6 +24,6 @@ def mean_of(tables: list[Pairs]) -> Pairs:
 
 
 def at(table: Pairs, earlier: int, step: int) -> float | None:
-    """The value of a pair; None where the gap is too long."""
+    """The value of a pair; None if the gap is longer than the table."""
     gap = step - earlier
     return table[step][gap - 1] if 1 <= gap <= len(table[step]) else None

@@ -7,25 +7,25 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from galaxydit.eval.arena import bench as bench_module
-from galaxydit.eval.arena.bench import Bench, Job
-from galaxydit.eval.arena.method import Attached, Method
-from galaxydit.eval.arena.plain_methods import METHODS as CONTROLS
-from galaxydit.eval.arena.plot import apart, colours_of, plot_pareto
-from galaxydit.eval.arena.registry import choose_methods, every_method
-from galaxydit.eval.arena.run import Plan, run_comparison
-from galaxydit.eval.arena.table import markdown
-from galaxydit.eval.arena.videos import save_videos
+from galaxydit.eval.compare import bench as bench_module
+from galaxydit.eval.compare.bench import Bench, Case
+from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+from galaxydit.eval.compare.markdown import markdown
+from galaxydit.eval.compare.method import Attached, Method
+from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
+from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
+from galaxydit.eval.compare.registry import choose_methods, every_method
+from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.video import load_video
 
-PLAN = Plan(
+PLAN = ComparisonPlan(
     prompts=("a red ball", "a blue square"),
     seeds=(0,),
     calibration_prompts=("a green ball", "a cyan ball"),
     speedups=(2.0,),
     tuned=1,
 )
-FEWER, UNIFORM = CONTROLS[0], CONTROLS[1]
+FEWER, UNIFORM = fewer_steps.METHOD, uniform_skip.METHODS[0]
 SETTINGS = {
     "fewer steps": [{"steps": count} for count in (7, 6, 4)],
     "uniform skip order 0": [{"steps": 10, "full_steps": count} for count in (7, 5, 4)],
@@ -179,11 +179,11 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
 
 
 def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):
-    job, setting = Job("a", 0), {"steps": 4}
+    case, setting = Case("a", 0), {"steps": 4}
 
     def is_measured_anew(method=FEWER, setting=setting, calibration=None):
         before = len(generations.prompts)
-        Bench(tiny_wan_pipeline, settings, tmp_path).sample(method, setting, calibration, job)
+        Bench(tiny_wan_pipeline, settings, tmp_path).sample(method, setting, calibration, case)
         return len(generations.prompts) > before
 
     assert is_measured_anew()
@@ -197,16 +197,16 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
 
 
 def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
-    job = Job("a", 0)
-    first = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(job)
-    again = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(job)
+    case = Case("a", 0)
+    first = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
+    again = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
     assert again.dtype == np.float32
     assert np.array_equal(first, again)
     assert len(generations.prompts) == 1
 
 
 def test_labels_are_moved_apart_and_stay_below_the_top():
-    assert apart([0.1, 0.5, 0.52, 0.99, 0.995], 0.05) == pytest.approx([0.1, 0.485, 0.535, 0.95, 1.0])
+    assert spread_out([0.1, 0.5, 0.52, 0.99, 0.995], 0.05) == pytest.approx([0.1, 0.485, 0.535, 0.95, 1.0])
 
 
 def test_controls_are_grey_and_others_have_colours_of_their_own():

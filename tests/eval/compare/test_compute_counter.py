@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from galaxydit.eval.arena.counter import ComputeCounter, measure_parts, parts_of_call
+from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, parts_of_call
 from galaxydit.pipelines.generate import generate
 
 PROMPT = "a red ball moves left over a plain background"

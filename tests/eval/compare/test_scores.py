@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from galaxydit.eval.arena.bench import Job, Sample
-from galaxydit.eval.arena.scores import Row, at_speedup, compare_at, summarize
+from galaxydit.eval.compare.bench import Case, Sample
+from galaxydit.eval.compare.scores import Row, at_speedup, compare_at, summarize
 
 SAMPLE = Sample(
     compute_fraction=0.5,
@@ -21,16 +21,16 @@ SAMPLE = Sample(
 
 
 def row(method: str, speedup: float, *psnr: float) -> Row:
-    jobs = [Job(f"prompt {index}", index) for index in range(len(psnr))]
+    cases = [Case(f"prompt {index}", index) for index in range(len(psnr))]
     samples = [replace(SAMPLE, compute_fraction=1 / speedup, psnr=value) for value in psnr]
-    return summarize(method, {"speedup": speedup}, list(zip(jobs, samples, strict=True)))
+    return summarize(method, {"speedup": speedup}, list(zip(cases, samples, strict=True)))
 
 
 def test_a_row_holds_means_sums_and_the_worst():
     samples = [
-        (Job("a", 0), replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7)),
-        (Job("a", 1), replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0)),
-        (Job("b", 1), replace(SAMPLE, psnr=60.0, bytes_held=9)),
+        (Case("a", 0), replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7)),
+        (Case("a", 1), replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0)),
+        (Case("b", 1), replace(SAMPLE, psnr=60.0, bytes_held=9)),
     ]
     found = summarize("m", {"x": 1}, samples)
     assert (found.n, found.psnr_mean, found.psnr_min, found.bytes_held) == (3, 40.0, 20.0, 9)

@@ -1,14 +1,16 @@
-"""What attaching methods takes, apart from the methods."""
+"""Restoring a pipeline, counting held tensors, hashing code, and grids of settings."""
 
 import torch
 
-from galaxydit.eval.arena.attach import code_identity, collect_tensors, leaving_no_trace, spread
+from galaxydit.eval.compare.identity import code_identity
+from galaxydit.eval.compare.method import geometric_grid
+from galaxydit.eval.compare.third_party import collect_tensors, restored
 
 
 def test_attributes_that_were_added_changed_or_deleted_are_as_before(tiny_wan_pipeline):
     block = tiny_wan_pipeline.transformer.blocks[0]
     tiny_wan_pipeline.marked = 1
-    with leaving_no_trace(tiny_wan_pipeline):
+    with restored(tiny_wan_pipeline):
         block.forward = lambda hidden, *rest: hidden
         tiny_wan_pipeline.marked = 2
         tiny_wan_pipeline.added = True
@@ -43,4 +45,4 @@ def test_code_is_the_same_with_other_words_and_another_with_other_numbers(tmp_pa
 
 
 def test_numbers_are_spread_in_equal_ratios():
-    assert spread(0.01, 1.0, 3) == (0.01, 0.1, 1.0)
+    assert geometric_grid(0.01, 1.0, 3) == (0.01, 0.1, 1.0)

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from galaxydit.cli import main
-from galaxydit.eval.latency import LatencyRun, LatencySettings
-from galaxydit.eval.latency_clock import SyncCounter
-from galaxydit.eval.latency_methods import METHODS, Method
-from galaxydit.eval.latency_models import (
+from galaxydit.eval.latency.device_clock import SyncCounter
+from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
+from galaxydit.eval.latency.latency_rows import Samples, load, rows_from, spread_of
+from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+from galaxydit.eval.latency.latency_table import markdown
+from galaxydit.eval.latency.random_models import (
     PRESETS,
     SIZES,
     Preset,
@@ -21,17 +23,15 @@ from galaxydit.eval.latency_models import (
     build_transformer,
     parse_size,
 )
-from galaxydit.eval.latency_plan import Plan, plan_for, plan_from_report, sampling_plan
-from galaxydit.eval.latency_result import Samples, load, rows_from, spread_of
-from galaxydit.eval.latency_table import markdown
-from galaxydit.eval.latency_variant import Variant
+from galaxydit.eval.latency.timed_methods import METHODS, TimedMethod
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 
-RESULTS = Path(__file__).parents[2] / "eval" / "results"
+RESULTS = Path(__file__).parents[3] / "eval" / "results"
 SCHEMA = json.loads((RESULTS / "latency.schema.json").read_text())
 CPU = torch.device("cpu")
 SMALL = Preset(blocks=3, heads=2, head_dim=16, ffn_dim=32, text_dim=16, text_tokens=4)
 QUICK = LatencySettings(size="32x32x5", steps=12, sampled_steps=5, repeats=1, host=False)
-HERE = [name for name, method in METHODS.items() if method.is_available]
+HERE = [name for name, method in METHODS.items() if method.method.is_available]
 
 
 @pytest.fixture(autouse=True)
@@ -103,31 +103,30 @@ def test_every_method_has_a_row_whose_fraction_is_the_forced_one(tmp_path: Path)
 
 @pytest.mark.parametrize("method", HERE)
 def test_a_method_runs_its_own_decisions_along_the_plan(method: str) -> None:
-    """Blocks are counted step by step, in a plan with long stretches of reuse; a wrong decision raises."""
-    plan = Plan(50, (0, 1, 6, 7, 12))
-    variant = Variant(
-        method, plan, build_transformer(SMALL, CPU, torch.float32), inputs_for(SMALL), proxy="block_residual"
-    )
-    full, reused = variant.count_blocks(14)
+    """Blocks are counted step by step, in a forced with long stretches of reuse; a wrong decision raises."""
+    forced = ForcedSteps(50, (0, 1, 6, 7, 12))
+    trajectory = timed(method, forced, build_transformer(SMALL, CPU, torch.float32))
+    full, reused = trajectory.count_blocks(14)
     assert full == 2 * SMALL.blocks
     assert reused == (full if method == "plain" else pytest.approx(reused))
     assert reused <= 2 or method == "plain"
-    assert variant.count_blocks(14) == (full, reused), "the trajectory before must leave nothing behind"
+    assert trajectory.count_blocks(14) == (full, reused), "the trajectory before must leave nothing behind"
 
 
-def inputs_for(preset: Preset) -> Any:
-    return build_inputs(preset, VideoSize(32, 32, 5), CPU, torch.float32)
+def timed(method: str, forced: ForcedSteps, transformer: Any) -> TimedTrajectory:
+    inputs = build_inputs(SMALL, VideoSize(32, 32, 5), CPU, torch.float32)
+    return TimedTrajectory(method, forced, transformer, inputs, proxy="block_residual")
 
 
 def test_decisions_other_than_forced_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     transformer = build_transformer(SMALL, CPU, torch.float32)
-    monkeypatch.setattr("galaxydit.eval.latency_methods.NO_CHANGE", 0.0)
-    variant = Variant("FirstBlockCache", sampling_plan(50), transformer, inputs_for(SMALL), proxy="block_residual")
-    variant.count_blocks(4)
-    monkeypatch.setattr("galaxydit.eval.latency_methods.NO_CHANGE", 1e9)
-    variant = Variant("FirstBlockCache", sampling_plan(50), transformer, inputs_for(SMALL), proxy="block_residual")
+    monkeypatch.setattr("galaxydit.eval.latency.timed_methods.NO_CHANGE", 0.0)
+    trajectory = timed("FirstBlockCache", alternating(50), transformer)
+    trajectory.count_blocks(4)
+    monkeypatch.setattr("galaxydit.eval.latency.timed_methods.NO_CHANGE", 1e9)
+    trajectory = timed("FirstBlockCache", alternating(50), transformer)
     with pytest.raises(RuntimeError, match="not as forced"):
-        variant.count_blocks(4)
+        trajectory.count_blocks(4)
 
 
 def test_compiled_rows_stand_beside_eager_ones(tmp_path: Path) -> None:
@@ -165,7 +164,9 @@ def test_a_method_that_fails_gets_a_note_and_the_others_their_turns(
     def fail(*_: Any) -> Any:
         raise torch.OutOfMemoryError("tried to allocate 2 GiB")
 
-    monkeypatch.setitem(METHODS, "SeaCache", Method(fail, essential=True))
+    monkeypatch.setitem(
+        METHODS, "SeaCache", TimedMethod(replace(METHODS["SeaCache"].method, attach=fail), essential=True)
+    )
     settings = replace(QUICK, methods=("SeaCache", "plain"))
     data = LatencyRun(settings, tmp_path / "run.json").measure()
     check(data, SCHEMA, SCHEMA)
@@ -218,17 +219,17 @@ def test_bad_sizes_are_refused(text: str) -> None:
 @pytest.mark.parametrize("steps", [10, 30, 50])
 @pytest.mark.parametrize("fraction", [0.34, 0.5, 0.66, 1.0])
 def test_a_plan_has_the_fraction_asked_for(steps: int, fraction: float) -> None:
-    plan = plan_for(steps, fraction)
-    assert len(plan.full) == round(steps * fraction)
-    assert set(range(-(-steps // 5))) <= set(plan.full)
-    assert plan.full[-1] == steps - 1
-    gaps = [after - before for before, after in zip(plan.full, plan.full[1:], strict=False) if after - before > 1]
+    forced = evenly_forced(steps, fraction)
+    assert len(forced.full) == round(steps * fraction)
+    assert set(range(-(-steps // 5))) <= set(forced.full)
+    assert forced.full[-1] == steps - 1
+    gaps = [after - before for before, after in zip(forced.full, forced.full[1:], strict=False) if after - before > 1]
     assert not gaps or max(gaps) - min(gaps) <= max(2, steps // 10)
 
 
 def test_a_fraction_below_warm_up_is_refused_with_the_range() -> None:
-    with pytest.raises(ValueError, match=r"fraction is 0.1, allowed are numbers from 0.22 to 1 at 50 steps"):
-        plan_for(50, 0.1)
+    with pytest.raises(ValueError, match=r"fraction=0.1 is not allowed: expected a number from 0.22 to 1 at 50 steps"):
+        evenly_forced(50, 0.1)
 
 
 def test_a_plan_is_replayed_from_a_report(tmp_path: Path) -> None:
@@ -237,21 +238,21 @@ def test_a_plan_is_replayed_from_a_report(tmp_path: Path) -> None:
     report = {"steps": 5, "calls": calls}
     for data in (report, {"reports": [report]}):
         (tmp_path / "report.json").write_text(json.dumps(data))
-        assert plan_from_report(tmp_path / "report.json") == Plan(5, (0, 1, 2, 4))
+        assert forced_by_report(tmp_path / "report.json") == ForcedSteps(5, (0, 1, 2, 4))
     (tmp_path / "report.json").write_text("{}")
-    with pytest.raises(ValueError, match="no report"):
-        plan_from_report(tmp_path / "report.json")
+    with pytest.raises(ValueError, match="expected a report"):
+        forced_by_report(tmp_path / "report.json")
 
 
 def test_rows_follow_from_the_samples() -> None:
-    plan = Plan(10, (0, 1, 5, 9))
+    forced = ForcedSteps(10, (0, 1, 5, 9))
     samples = [
         Samples("plain", False, full_ms=[100.0, 102.0, 98.0], blocks_full=8, blocks_reused=8),
         Samples("fast", False, full_ms=[110.0], reused_ms=[12.0, 8.0], blocks_full=8, blocks_reused=1),
         Samples("fast, no proxy", False, full_ms=[105.0], reused_ms=[2.0], blocks_full=8, blocks_reused=0),
         Samples("fast", True, full_ms=[50.0], blocks_full=8),
     ]
-    plain, fast, bare, compiled = rows_from(samples, plan, {"fast": "fast, no proxy"})
+    plain, fast, bare, compiled = rows_from(samples, forced, {"fast": "fast, no proxy"})
     assert (plain.denoise_seconds, plain.denoise_measured, plain.compute_fraction) == (1.0, False, 1.0)
     assert fast.denoise_seconds == pytest.approx((4 * 110 + 6 * 10) / 1000)
     assert (fast.probe_ms, bare.probe_ms) == (8.0, None)
@@ -259,7 +260,7 @@ def test_rows_follow_from_the_samples() -> None:
     assert fast.efficiency == pytest.approx(2.0 * 38 / 80)
     assert (compiled.denoise_seconds, compiled.speedup) == (None, None), "nothing to compare with"
     samples[1].whole_seconds = [0.4, 0.6, 0.5]
-    assert rows_from(samples, plan, {})[1].denoise_seconds == 0.5
+    assert rows_from(samples, forced, {})[1].denoise_seconds == 0.5
 
 
 def test_a_spread_is_median_and_quartiles() -> None:

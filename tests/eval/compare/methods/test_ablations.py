@@ -8,7 +8,7 @@ import pytest
 
 import galaxydit
 from galaxydit.calibration.recording import Recording
-from galaxydit.eval.arena.ablations import (
+from galaxydit.eval.compare.methods.ablations import (
     CHANGES,
     METHODS,
     as_for_euler,
@@ -17,7 +17,7 @@ from galaxydit.eval.arena.ablations import (
     shipped,
     without_propagation,
 )
-from galaxydit.eval.arena.registry import choose_methods, every_method
+from galaxydit.eval.compare.registry import choose_methods, every_method
 from galaxydit.pipelines import load_pipeline
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import recommended_settings
@@ -63,12 +63,6 @@ def test_what_is_planned_anew_differs_in_what_it_is_named_after():
     assert PROFILE.propagation.gain(0.2) != 1.0
 
 
-def test_a_schedule_that_the_sample_moves_pays_for_reading_the_proxy():
-    plan = shipped(PROFILE, 3.0, follow=0.25).plan
-    assert plan.reads_proxy
-    assert plan.full_steps(50) == len(plan.schedule) < shipped(PROFILE, 3.0).plan.full_steps(50) == 17
-
-
 def test_the_other_proxy_finds_no_profile(wan_tiny):
     with galaxydit.accelerate(wan_tiny, speedup=2.0, proxy=other_proxy(PROFILE)) as acceleration:
         assert acceleration.config.plan.error_map is None
@@ -76,7 +70,7 @@ def test_the_other_proxy_finds_no_profile(wan_tiny):
 
 def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
     method = METHODS[0]
-    with pytest.raises(ValueError, match="profile is None, allowed is a measured one"):
+    with pytest.raises(ValueError, match="profile=None is not allowed: expected the profile of this model"):
         method.attach(tiny_wan_pipeline, method.settings(50)[0], None).__enter__()
 
 

@@ -6,22 +6,22 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.eval.arena.policies.attachment import under_policy
-from galaxydit.eval.arena.policies.dicache import probed_change, settings
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen
+from galaxydit.eval.compare.methods.dicache import probed_change, settings
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
+from galaxydit.eval.compare.rules.rule_engine import under_rule
 
 
 class ReuseFourth:
     """Reuses step 3 alone."""
 
-    def decide(self, seen: Seen) -> bool:
-        return seen.step == 3
+    def decide(self, observation: StepObservation) -> bool:
+        return observation.step == 3
 
 
 def test_changes_of_the_probe_add_up_until_the_threshold() -> None:
     rule = AccumulationRule(0.35, 2, 0, probed_change)
     changes = [None, 0.1, 0.1, 0.2, 0.2, 0.1]
-    found = [rule.decide(Seen(step, 6, moved=change)) for step, change in enumerate(changes)]
+    found = [rule.decide(StepObservation(step, 6, change_size=change)) for step, change in enumerate(changes)]
     assert found == [False, False, True, True, False, True]
 
 
@@ -35,7 +35,7 @@ def test_a_reused_step_runs_the_first_block_and_aligns_the_last_two_residuals(
         blocks[0].register_forward_hook(lambda _, args, output: probes.append(output)),
         blocks[-1].register_forward_hook(lambda _, args, output: out.append(output)),
     ]
-    with under_policy(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False, aligned=True):
+    with under_rule(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False, aligned=True):
         latents(num_inference_steps=4)
     for hook in hooks:
         hook.remove()

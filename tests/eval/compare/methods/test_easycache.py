@@ -2,15 +2,16 @@
 
 import torch
 
-from galaxydit.eval.arena.policies.attachment import Full
-from galaxydit.eval.arena.policies.easycache import predicted_change, repeat_difference, settings
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen
+from galaxydit.eval.compare.methods.easycache import predicted_change, repeat_difference, settings
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
+from galaxydit.eval.compare.rules.rule_engine import CachedOutput
 
 KNOWN = {"slope": 0.5, "output_size": 2.0}
 
 
-def decisions(rule: AccumulationRule, moved: list[float]) -> list[bool]:
-    return [rule.decide(Seen(step, len(moved), moved=change, **KNOWN)) for step, change in enumerate(moved)]
+def decisions(rule: AccumulationRule, changes: list[float]) -> list[bool]:
+    steps = len(changes)
+    return [rule.decide(StepObservation(step, steps, change_size=one, **KNOWN)) for step, one in enumerate(changes)]
 
 
 def test_predicted_changes_add_up_until_the_threshold() -> None:
@@ -26,9 +27,9 @@ def test_the_first_and_last_steps_are_computed_and_do_not_count() -> None:
 
 def test_without_a_rate_the_step_is_computed() -> None:
     rule = AccumulationRule(1.0, 1, 0, predicted_change)
-    assert not rule.decide(Seen(0, 4))
-    assert not rule.decide(Seen(1, 4, moved=0.1, output_size=1.0))
-    assert rule.decide(Seen(2, 4, moved=0.1, output_size=1.0, slope=0.5))
+    assert not rule.decide(StepObservation(0, 4))
+    assert not rule.decide(StepObservation(1, 4, change_size=0.1, output_size=1.0))
+    assert rule.decide(StepObservation(2, 4, change_size=0.1, output_size=1.0, slope=0.5))
 
 
 def test_threshold_zero_computes_everything() -> None:
@@ -36,7 +37,7 @@ def test_threshold_zero_computes_everything() -> None:
 
 
 def test_reuse_adds_the_kept_difference_to_the_new_latent() -> None:
-    full = Full(torch.tensor([1.0, 2.0]), torch.tensor([1.5, 1.0]))
+    full = CachedOutput(torch.tensor([1.0, 2.0]), torch.tensor([1.5, 1.0]))
     assert torch.equal(repeat_difference(torch.tensor([10.0, 20.0]), full, "cond", 3), torch.tensor([10.5, 19.0]))
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from galaxydit.eval.arena.policies.ertacache import ScheduleRule, full_step_before, slope_through_origin
-from galaxydit.eval.arena.policies.pairs import over_pairs
-from galaxydit.eval.arena.policies.rule import Seen
+from galaxydit.eval.compare.methods.ertacache import full_step_before, slope_through_origin
+from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation
+from galaxydit.eval.compare.rules.step_pairs import over_pairs
 
 
 def test_a_step_is_reused_while_the_kept_residual_is_near_enough() -> None:
@@ -23,13 +23,13 @@ def test_a_residual_older_than_the_table_is_not_reused() -> None:
 
 
 def test_the_rule_follows_the_schedule() -> None:
-    rule = ScheduleRule([0, 0, 2, 2])
-    assert [rule.decide(Seen(step, 4)) for step in range(4)] == [False, True, False, True]
+    rule = ScheduleRule({0, 2}, 4)
+    assert [rule.decide(StepObservation(step, 4)) for step in range(4)] == [False, True, False, True]
 
 
 def test_another_number_of_steps_is_refused() -> None:
-    with pytest.raises(ValueError, match="steps is 5, allowed is 4"):
-        ScheduleRule([0, 0, 2, 2]).decide(Seen(0, 5))
+    with pytest.raises(ValueError, match="steps=5 is not allowed: expected 4"):
+        ScheduleRule({0, 2}, 4).decide(StepObservation(0, 5))
 
 
 def test_the_factor_is_that_of_least_squares_over_all_pairs() -> None:

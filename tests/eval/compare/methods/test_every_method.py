@@ -1,4 +1,4 @@
-"""Every method of the arena: what it computes, by hand, and that it leaves no trace."""
+"""Every method of the comparison: what it computes, by hand, and that it leaves no trace."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from galaxydit.eval.arena.counter import ComputeCounter, measure_parts
-from galaxydit.eval.arena.registry import every_method
+from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
+from galaxydit.eval.compare.registry import every_method
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 

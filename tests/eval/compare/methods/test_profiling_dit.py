@@ -7,21 +7,21 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.eval.arena.policies.profiling_dit import (
+from galaxydit.eval.compare.methods.profiling_dit import (
     METHOD,
     IntervalRule,
     _AttentionProbe,
     background_blocks,
+    consecutive_segments,
     foreground,
-    groups_of_neighbours,
 )
-from galaxydit.eval.arena.policies.rule import Seen
+from galaxydit.eval.compare.rules.decision import StepObservation
 from galaxydit.pipelines.settings import GenerationSettings
 
 
 def test_steps_before_the_first_and_each_interval_are_computed() -> None:
     rule = IntervalRule(first=2, interval=3)
-    full = [step for step in range(10) if not rule.decide(Seen(step, 10))]
+    full = [step for step in range(10) if not rule.decide(StepObservation(step, 10))]
     assert full == [0, 1, 2, 5, 8]
 
 
@@ -30,7 +30,7 @@ def test_background_are_the_blocks_that_attend_least_to_the_foreground() -> None
 
 
 def test_neighbours_form_one_segment() -> None:
-    assert groups_of_neighbours([0, 2, 3, 4, 7]) == [(0, 0), (2, 4), (7, 7)]
+    assert consecutive_segments([0, 2, 3, 4, 7]) == [(0, 0), (2, 4), (7, 7)]
 
 
 def test_foreground_is_what_differs_from_most_tokens_in_the_order_of_tokens() -> None:

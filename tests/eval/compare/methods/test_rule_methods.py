@@ -1,4 +1,4 @@
-"""Every policy as the arena uses it."""
+"""Every method on a rule, as the comparison uses it."""
 
 import json
 from collections.abc import Callable
@@ -9,11 +9,12 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.eval.arena.method import Method
-from galaxydit.eval.arena.policies import METHODS, ra_cfgcache
+from galaxydit.eval.compare.method import Method
+from galaxydit.eval.compare.methods import dicache, easycache, ertacache, profiling_dit, ra_cfgcache, teacache
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12
+METHODS = tuple(module.METHOD for module in (teacache, easycache, dicache, ertacache, profiling_dit, ra_cfgcache))
 BY_NAME = {method.name: method for method in METHODS}
 
 
@@ -26,7 +27,7 @@ def method(request: pytest.FixtureRequest) -> Method:
 def calibration(
     method: Method, tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
-    """As the arena passes it: through JSON."""
+    """As the comparison passes it: through JSON."""
     monkeypatch.setattr(ra_cfgcache, "PERTURBED_STEPS", 3)
     if method.calibrate is None:
         return None
@@ -49,11 +50,11 @@ def test_from_changing_nothing_to_reusing_most(
     with method.attach(tiny_wan_pipeline, candidates[-1], calibration):
         assert not torch.equal(latents(), plain)
     assert torch.equal(latents(), plain)
-    under_policy, blocks_run = blocks_run[: 2 * STEPS], blocks_run[2 * STEPS :]
-    assert sum(map(len, under_policy)) < 0.5 * sum(map(len, blocks_run))
+    under_rule, blocks_run = blocks_run[: 2 * STEPS], blocks_run[2 * STEPS :]
+    assert sum(map(len, under_rule)) < 0.5 * sum(map(len, blocks_run))
     if method.name != "DiCache":  # goes by each branch's own hidden states
-        assert under_policy[::2] == under_policy[1::2]
-    assert under_policy[0] == [0, 1, 2]
+        assert under_rule[::2] == under_rule[1::2]
+    assert under_rule[0] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("steps", [50, 20, 8])

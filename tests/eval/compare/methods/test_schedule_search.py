@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from galaxydit.eval.arena import searched
-from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, full_step_counts
-from galaxydit.eval.arena.searched import local_search, searched_methods
+from galaxydit.eval.compare.methods import schedule_search as searched
+from galaxydit.eval.compare.methods.schedule_search import local_search, search_methods
+from galaxydit.eval.compare.methods.uniform_skip import counts_around, even_schedule, full_step_counts
 
 BEST = (0, 3, 4, 9)
 
@@ -59,14 +59,14 @@ def test_a_killed_search_goes_on_where_it_was(tiny_wan_pipeline, tiny_settings, 
         return generate(*arguments)
 
     monkeypatch.setattr(searched, "generate", counted)
-    method = searched_methods((2.0,), 6, tmp_path)[1]
+    method = search_methods((2.0,), 6, tmp_path)[1]
     limit = 4
     with pytest.raises(KeyboardInterrupt):
         method.calibrate(tiny_wan_pipeline, prompts, settings, 0)
     limit = 100
     killed = method.calibrate(tiny_wan_pipeline, prompts, settings, 0)
     assert len(made) == 4 + 1 + 3  # of 6 scores, 3 were kept; the plain video is made again
-    whole = searched_methods((2.0,), 6, tmp_path / "another")[1].calibrate(tiny_wan_pipeline, prompts, settings, 0)
+    whole = search_methods((2.0,), 6, tmp_path / "another")[1].calibrate(tiny_wan_pipeline, prompts, settings, 0)
     assert killed == whole
     assert len(killed["6"]) == 6
 

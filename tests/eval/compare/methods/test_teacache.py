@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from galaxydit.eval.arena.policies.rule import AccumulationRule, Seen
-from galaxydit.eval.arena.policies.teacache import fit_polynomial, new_rule, settings
+from galaxydit.eval.compare.methods.teacache import fit_polynomial, new_rule, settings
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
 
 
 def decisions(rule: AccumulationRule, changes: list[float | None]) -> list[bool]:
-    return [rule.decide(Seen(step, len(changes), moved=change)) for step, change in enumerate(changes)]
+    return [rule.decide(StepObservation(step, len(changes), change_size=change)) for step, change in enumerate(changes)]
 
 
 def test_estimates_add_up_until_the_threshold_and_begin_anew_at_a_full_step() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from galaxydit.eval.arena.policies.rule import (
+from galaxydit.eval.compare.rules.decision import (
     AccumulationRule,
-    Seen,
+    StepObservation,
     alignment,
     check_steps,
     is_kept_full,
@@ -14,8 +14,8 @@ from galaxydit.eval.arena.policies.rule import (
 
 
 def test_the_change_is_relative_to_the_step_before() -> None:
-    assert Seen(1, 50, moved=0.3, size=1.5).change == pytest.approx(0.2)
-    assert Seen(0, 50).change is None
+    assert StepObservation(1, 50, change_size=0.3, size=1.5).change == pytest.approx(0.2)
+    assert StepObservation(0, 50).change is None
 
 
 def test_alignment_stays_between_once_and_twice_the_way() -> None:
@@ -26,11 +26,11 @@ def test_alignment_stays_between_once_and_twice_the_way() -> None:
 def test_a_step_whose_cost_is_unknown_is_computed() -> None:
     costs = [None, 0.4, 0.4, None, 0.4, 0.4, 0.4]
     rule = AccumulationRule(1.0, 0, 0, lambda seen: costs[seen.step])
-    assert [rule.decide(Seen(step, 7)) for step in range(7)] == [False, True, True, False, True, True, False]
+    assert [rule.decide(StepObservation(step, 7)) for step in range(7)] == [False, True, True, False, True, True, False]
 
 
 def test_first_and_last_steps_are_kept_full() -> None:
-    kept = [is_kept_full(Seen(step, 6), first=2, last=1) for step in range(6)]
+    kept = [is_kept_full(StepObservation(step, 6), first=2, last=1) for step in range(6)]
     assert kept == [True, True, False, False, False, True]
 
 
@@ -43,5 +43,5 @@ def test_a_warm_up_of_one_step_is_offered_once() -> None:
 
 
 def test_another_number_of_steps_is_refused_with_the_cure() -> None:
-    with pytest.raises(ValueError, match=r"steps is 40, allowed is 50.*calibrate it anew"):
-        check_steps(Seen(0, 40), 50)
+    with pytest.raises(ValueError, match=r"steps=40 is not allowed: expected 50.*calibrate it anew"):
+        check_steps(StepObservation(0, 40), 50)

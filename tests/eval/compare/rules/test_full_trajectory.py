@@ -3,7 +3,7 @@
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.eval.arena.policies.recording import guide, record, relative_change
+from galaxydit.eval.compare.rules.full_trajectory import guide, record, relative_change
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 

@@ -1,4 +1,4 @@
-"""The tensor side that all policies share."""
+"""The engine that attaches rules to a pipeline."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.arena.policies.attachment import Full, under_policy
-from galaxydit.eval.arena.policies.easycache import repeat_difference
-from galaxydit.eval.arena.policies.rule import Seen
+from galaxydit.eval.compare.methods.easycache import repeat_difference
+from galaxydit.eval.compare.rules.decision import StepObservation
+from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
 
 Generate = Callable[..., Tensor]
 
@@ -19,13 +19,13 @@ Generate = Callable[..., Tensor]
 class Reuse:
     """Reuses the given steps and keeps what it saw."""
 
-    def __init__(self, steps: set[int], seen: list[Seen] | None = None) -> None:
+    def __init__(self, steps: set[int], seen: list[StepObservation] | None = None) -> None:
         self.steps, self.seen = steps, seen
 
-    def decide(self, seen: Seen) -> bool:
+    def decide(self, observation: StepObservation) -> bool:
         if self.seen is not None:
-            self.seen.append(seen)
-        return seen.step in self.steps
+            self.seen.append(observation)
+        return observation.step in self.steps
 
 
 class ThreeOfFour:
@@ -34,7 +34,7 @@ class ThreeOfFour:
     def __init__(self) -> None:
         self.asked = 0
 
-    def decide(self, seen: Seen) -> bool:
+    def decide(self, observation: StepObservation) -> bool:
         self.asked += 1
         return self.asked % 4 != 1
 
@@ -55,7 +55,7 @@ def test_without_reuse_the_latents_are_those_of_the_plain_pipeline(
     way: str, tiny_wan_pipeline: WanPipeline, latents: Generate
 ) -> None:
     plain = latents()
-    with under_policy(tiny_wan_pipeline, lambda: Reuse(set()), **WAYS[way]):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse(set()), **WAYS[way]):
         assert torch.equal(latents(), plain)
 
 
@@ -68,7 +68,7 @@ def test_the_second_generation_is_as_the_first_also_after_one_that_broke_off(
             raise KeyboardInterrupt
         return tensors
 
-    with under_policy(tiny_wan_pipeline, ThreeOfFour, **WAYS[way]):
+    with under_rule(tiny_wan_pipeline, ThreeOfFour, **WAYS[way]):
         first = latents()
         assert torch.equal(latents(), first)
         with pytest.raises(KeyboardInterrupt):
@@ -82,7 +82,7 @@ def test_taken_off_it_leaves_no_trace(way: str, tiny_wan_pipeline: WanPipeline, 
     plain = latents()
     modules = dict(tiny_wan_pipeline.transformer.named_modules())
     before = {name: set(vars(module)) for name, module in modules.items()}
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({3, 4}), **WAYS[way]):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({3, 4}), **WAYS[way]):
         latents()
     assert {name: set(vars(module)) for name, module in modules.items()} == before
     assert torch.equal(latents(), plain)
@@ -94,7 +94,7 @@ def test_the_blocks_that_ran_are_those_decided(
     reused = {3, 4, 8}
     for way, left in (("stack", []), ("output", []), ("segments", [1])):
         blocks_run.clear()
-        with under_policy(tiny_wan_pipeline, lambda: Reuse(reused), **WAYS[way]):
+        with under_rule(tiny_wan_pipeline, lambda: Reuse(reused), **WAYS[way]):
             latents()
         assert blocks_run == [left if step in reused else [0, 1, 2] for step in range(12) for _ in range(2)], way
 
@@ -102,7 +102,7 @@ def test_the_blocks_that_ran_are_those_decided(
 def test_nothing_is_reused_where_nothing_is_kept(
     tiny_wan_pipeline: WanPipeline, latents: Generate, blocks_run: list[list[int]]
 ) -> None:
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({0, 1})):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({0, 1})):
         latents(num_inference_steps=3)
     assert blocks_run == [[0, 1, 2]] * 2 + [[]] * 2 + [[0, 1, 2]] * 2
 
@@ -111,8 +111,8 @@ def test_a_joint_rule_is_asked_once_a_step_and_others_once_a_branch(
     tiny_wan_pipeline: WanPipeline, latents: Generate
 ) -> None:
     for joint, times in ((True, 1), (False, 2)):
-        seen: list[Seen] = []
-        with under_policy(tiny_wan_pipeline, lambda seen=seen: Reuse({2}, seen), joint=joint):
+        seen: list[StepObservation] = []
+        with under_rule(tiny_wan_pipeline, lambda seen=seen: Reuse({2}, seen), joint=joint):
             latents(num_inference_steps=4)
         assert [one.step for one in seen] == [step for step in range(4) for _ in range(times)]
         assert all(one.steps == 4 and one.guidance_scale == 3.0 for one in seen)
@@ -127,7 +127,7 @@ def test_a_reused_stack_adds_what_it_added_at_the_last_full_step(
         blocks[0].register_forward_pre_hook(lambda _, args: into.append(args[0])),
         blocks[-1].register_forward_hook(lambda _, args, output: out.append(output)),
     ]
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({1})):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({1})):
         latents(num_inference_steps=2)
     for hook in hooks:
         hook.remove()
@@ -136,7 +136,7 @@ def test_a_reused_stack_adds_what_it_added_at_the_last_full_step(
 
 
 def test_a_rule_sees_the_sizes_that_it_is_promised(tiny_wan_pipeline: WanPipeline, latents: Generate) -> None:
-    seen: list[Seen] = []
+    seen: list[StepObservation] = []
     inputs, outputs = [], []
 
     def keep(module: object, args: object, kwargs: dict[str, Tensor], output: tuple[Tensor]) -> None:
@@ -144,7 +144,7 @@ def test_a_rule_sees_the_sizes_that_it_is_promised(tiny_wan_pipeline: WanPipelin
         outputs.append(output[0])
 
     hook = tiny_wan_pipeline.transformer.register_forward_hook(keep, with_kwargs=True)
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({2}, seen), signal="latent", predict=repeat_difference):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({2}, seen), signal="latent", predict=repeat_difference):
         latents(num_inference_steps=5)
     hook.remove()
     x, y = inputs[::2], outputs[::2]  # the conditional branch
@@ -152,9 +152,9 @@ def test_a_rule_sees_the_sizes_that_it_is_promised(tiny_wan_pipeline: WanPipelin
     def size(tensor: Tensor) -> float:
         return float(tensor.abs().mean())
 
-    assert seen[0].moved is None
+    assert seen[0].change_size is None
     assert seen[0].slope is None
-    assert [one.moved for one in seen[1:]] == pytest.approx([size(x[i] - x[i - 1]) for i in range(1, 5)])
+    assert [one.change_size for one in seen[1:]] == pytest.approx([size(x[i] - x[i - 1]) for i in range(1, 5)])
     assert [one.size for one in seen[1:]] == pytest.approx([size(x[i - 1]) for i in range(1, 5)])
     # Step 2 is reused: until step 4 the last two full steps are 0 and 1, then 1 and 3.
     rates = [size(y[b] - y[a]) / size(x[b] - x[a]) for a, b in ((0, 1), (1, 3))]
@@ -163,30 +163,30 @@ def test_a_rule_sees_the_sizes_that_it_is_promised(tiny_wan_pipeline: WanPipelin
 
 
 def test_drift_counts_from_the_last_full_step(tiny_wan_pipeline: WanPipeline, latents: Generate) -> None:
-    seen: list[Seen] = []
+    seen: list[StepObservation] = []
     embeddings = []
     hook = tiny_wan_pipeline.transformer.condition_embedder.register_forward_hook(
         lambda _, args, output: embeddings.append(output[1])
     )
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({2, 3}, seen), signal="time_projection"):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({2, 3}, seen), signal="time_projection"):
         latents(num_inference_steps=5)
     hook.remove()
     now = embeddings[::2]
     for step, anchor in ((1, 0), (2, 1), (3, 1), (4, 1)):
         expected = float((now[step] - now[anchor]).abs().mean() / now[anchor].abs().mean())
-        assert seen[step].drift == pytest.approx(expected)
-    assert seen[0].drift is None
+        assert seen[step].change_since_full == pytest.approx(expected)
+    assert seen[0].change_since_full is None
 
 
 def test_the_last_full_step_is_handed_to_the_prediction(tiny_wan_pipeline: WanPipeline, latents: Generate) -> None:
     calls: list[tuple[str, int]] = []
 
-    def predict(latent: Tensor, full: Full, branch: str, step: int) -> Tensor:
+    def predict(latent: Tensor, full: CachedOutput, branch: str, step: int) -> Tensor:
         calls.append((branch, step))
         assert full.latent.shape == full.output.shape == latent.shape
         return full.output
 
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({1}), predict=predict):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({1}), predict=predict):
         latents(num_inference_steps=3)
     assert calls == [("cond", 1), ("uncond", 1)]
 
@@ -200,7 +200,7 @@ def test_bytes_held_are_those_kept_and_none_after_a_generation(
         held.append(attached.bytes_held())
         return tensors
 
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({1}), predict=repeat_difference) as attached:
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({1}), predict=repeat_difference) as attached:
         assert attached.bytes_held() == 0
         latent = latents(num_inference_steps=3, callback_on_step_end=ask)
         assert attached.bytes_held() == 0
@@ -211,7 +211,7 @@ def test_bytes_held_are_those_kept_and_none_after_a_generation(
 def test_without_guidance_there_is_one_branch(
     tiny_wan_pipeline: WanPipeline, latents: Generate, blocks_run: list[list[int]]
 ) -> None:
-    with under_policy(tiny_wan_pipeline, lambda: Reuse({1})):
+    with under_rule(tiny_wan_pipeline, lambda: Reuse({1})):
         latents(num_inference_steps=3, guidance_scale=1.0)
     assert [len(blocks) for blocks in blocks_run] == [3, 0, 3]
 
@@ -220,12 +220,12 @@ def test_a_pipeline_that_is_accelerated_already_is_refused(tiny_wan_pipeline: Wa
     with (
         galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1),
         pytest.raises(GalaxyDiTError, match="accelerated already"),
-        under_policy(tiny_wan_pipeline, lambda: Reuse(set())),
+        under_rule(tiny_wan_pipeline, lambda: Reuse(set())),
     ):
         pass
     with (
-        under_policy(tiny_wan_pipeline, lambda: Reuse(set())),
+        under_rule(tiny_wan_pipeline, lambda: Reuse(set())),
         pytest.raises(GalaxyDiTError, match="accelerated already"),
-        under_policy(tiny_wan_pipeline, lambda: Reuse(set())),
+        under_rule(tiny_wan_pipeline, lambda: Reuse(set())),
     ):
         pass

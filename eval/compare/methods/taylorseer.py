@@ -1,0 +1,46 @@
+"""TaylorSeer (arXiv 2503.06923): extrapolate features from full steps at a fixed interval."""
+
+import math
+from typing import Any
+
+from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
+
+from galaxydit.eval.compare.diffusers_cache import cache_method
+from galaxydit.eval.compare.method import Setting
+from galaxydit.families import family_of
+
+
+def _settings(steps: int) -> list[Setting]:
+    """The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels."""
+    points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.1), (6, 0.06)]
+    shares = (0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.34, 0.4)
+    fine = [*points, *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
+    modes = [({"lite": True}, 1, fine), ({"lite": True}, 0, points), ({"lite": False}, 1, points)]
+    found = [
+        {"cache_interval": interval, "disable_cache_before_step": math.ceil(steps * share), "max_order": order} | mode
+        for mode, order, tried in modes
+        for interval, share in tried
+    ]
+    return [setting for index, setting in enumerate(found) if setting not in found[:index]]
+
+
+def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
+    """The configuration of diffusers' cache.
+
+    The lite mode extrapolates the last projection only; otherwise every attention and feed-forward is extrapolated, as
+    published. diffusers' default patterns match none of Wan's modules, so the modules are named here.
+    """
+    family = family_of(pipe.transformer)
+    parts = [part for name, part in family.parts.items() if name != "modulated_input"]
+    stacks = "|".join(family.stacks)
+    return TaylorSeerCacheConfig(
+        cache_interval=setting["cache_interval"],
+        disable_cache_before_step=setting["disable_cache_before_step"],
+        max_order=setting["max_order"],
+        taylor_factors_dtype=pipe.transformer.dtype,
+        use_lite_mode=setting["lite"],
+        cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],
+    )
+
+
+METHOD = cache_method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings, taylorseer_config)
