@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +165,10 @@ class _Stages:
         return contenders
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The settings of each method to score: the tuned ones, or all if the method is not tuned."""
+        """The settings of each method to score: the best ones, or all if the method is not tuned."""
         speedups, cases = self.plan.speedups, self.plan.tuning_cases
         first, rest = cases[:SCREENING_PROMPTS], cases[SCREENING_PROMPTS:]
-        kept: dict[str, list[int]] = {one.method.name: list(range(len(one.settings))) for one in contenders}
+        kept = {one.method.name: list(range(len(one.settings) if one.method.tuned else 0)) for one in contenders}
         samples = self._measure("screening", contenders, kept, first)
         for name, found in samples.items():
             candidates = [candidate(index, [sample for _, sample in pairs]) for index, pairs in found.items()]
@@ -178,10 +178,12 @@ class _Stages:
                 samples[name][index] += pairs
         chosen = []
         for one in self._remaining(contenders):
-            found = samples[one.method.name]
-            candidates = [candidate(i, [sample for _, sample in found[i]]) for i in kept[one.method.name]]
-            indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.cases))
-            chosen.append(Contender(one.method, one.calibration, tuple(one.settings[index] for index in indices)))
+            if one.method.tuned:
+                found = samples[one.method.name]
+                candidates = [candidate(i, [sample for _, sample in found[i]]) for i in kept[one.method.name]]
+                indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.cases))
+                one = replace(one, settings=tuple(one.settings[index] for index in indices))
+            chosen.append(one)
         return chosen
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:

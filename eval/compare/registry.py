@@ -14,18 +14,20 @@ from galaxydit.eval.compare.methods import (
     fewer_steps,
     first_block_cache,
     galaxydit_methods,
+    hicache,
     mag_cache,
     profiling_dit,
     pyramid_attention_broadcast,
     ra_cfgcache,
     schedule_search,
     sea_cache,
+    step_list,
     taylorseer,
     teacache,
     uniform_skip,
 )
 
-ALL, ABLATIONS = "all", "ablations"
+ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 
 
 def every_method(
@@ -38,20 +40,22 @@ def every_method(
     return (
         fewer_steps.METHOD,
         *uniform_skip.METHODS,
+        step_list.METHOD,
         *schedule_search.search_methods(speedups, search_generations, kept),
         first_block_cache.METHOD,
-        mag_cache.METHOD,
-        taylorseer.METHOD,
+        *mag_cache.METHODS,
+        *taylorseer.METHODS,
+        hicache.METHOD,
         *sea_cache.METHODS,
         pyramid_attention_broadcast.METHOD,
-        faster_cache.METHOD,
+        *faster_cache.METHODS,
         *db_cache.METHODS,
-        teacache.METHOD,
-        easycache.METHOD,
-        dicache.METHOD,
+        *teacache.METHODS,
+        *easycache.METHODS,
+        *dicache.METHODS,
         ertacache.METHOD,
         profiling_dit.METHOD,
-        ra_cfgcache.METHOD,
+        *ra_cfgcache.METHODS,
         *galaxydit_methods.METHODS,
         *ablations.METHODS,
     )
@@ -60,14 +64,14 @@ def every_method(
 def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Method, ...]:
     """The methods of these names, in the order of `methods`.
 
-    "all" stands for all whose packages are installed, except the ablations; "ablations" stands for those. Raises
-    ValueError for an unknown name, and for a method whose package is missing.
+    "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others
+    whose packages are installed. Raises ValueError for an unknown name, and for a method whose package is missing.
     """
     known = {method.name: method for method in methods}
-    unknown = [name for name in names if name not in known and name not in (ALL, ABLATIONS)]
+    unknown = [name for name in names if name not in known and name not in GROUPS]
     if unknown or not names:
         given = ", ".join(repr(name) for name in unknown) or "empty"
-        raise ValueError(f"methods is {given}, allowed are {ALL}, {ABLATIONS} or some of: {'; '.join(known)}")
+        raise ValueError(f"methods is {given}, allowed are {', '.join(GROUPS)} or some of: {'; '.join(known)}")
     missing = [known[name] for name in names if name in known and not known[name].is_available]
     if missing:
         raise ValueError(
@@ -76,7 +80,7 @@ def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Met
         )
 
     def is_chosen(method: Method) -> bool:
-        group = ABLATIONS if method.source == ablations.SOURCE else ALL
+        group = ABLATIONS if method.source == ablations.SOURCE else ALL if method.tuned else PUBLISHED
         return method.name in names or (group in names and method.is_available)
 
     return tuple(method for method in methods if is_chosen(method))

@@ -7,7 +7,6 @@ the placement of full steps is `planned schedule` against `uniform skip order 1`
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from itertools import cycle
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -102,8 +101,8 @@ def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: A
     plan = shipped(profile, setting["speedup"]).plan
     assert plan is not None
     schedule = place_full_steps(plan, profile.conditions.sigmas, 0)
-    rules = cycle((ScheduleRule(schedule), ScheduleRule(one_later(schedule))))  # the conditional branch comes first
-    return under_rule(pipe, lambda: next(rules), joint=False, predict=lambda latent, cached, *_: cached.output)
+    rule = ScheduleRule(schedule, unconditional=one_later(schedule))
+    return under_rule(pipe, lambda: rule, joint=False, predict=lambda latent, cached, *_: cached.output)
 
 
 def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:

@@ -12,7 +12,7 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, warm_ups
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.rule_engine import under_rule
 
 
@@ -30,6 +30,16 @@ def settings(steps: int) -> list[Setting]:
     ]
 
 
+# (threshold, share of warm-up steps) with a probe of one block: the authors' default, then the settings of arXiv
+# 2610.10457 at three speedups. That of arXiv 2609.36433, (0.4, 0.2), has a probe of two blocks, which is not offered.
+PUBLISHED_SETTINGS = ((0.08, 0.2), (0.155, 0.2), (0.365, 0.2), (12.0, 0.17))
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """The published thresholds and warm-ups."""
+    return [{"threshold": threshold, "first": share_of_steps(steps, share)} for threshold, share in PUBLISHED_SETTINGS]
+
+
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """Run the pipeline under DiCache's rule."""
     return under_rule(
@@ -41,4 +51,8 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("DiCache", "arXiv 2508.17356", settings, attach, identity=with_rules(__file__))
+SOURCE = "arXiv 2508.17356"
+METHODS = (
+    Method("DiCache", SOURCE, settings, attach, identity=with_rules(__file__)),
+    Method("DiCache published", SOURCE, published_settings, attach, identity=with_rules(__file__), tuned=False),
+)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, warm_ups
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
 
 
@@ -35,6 +35,11 @@ def settings(steps: int) -> list[Setting]:
     ]
 
 
+def published_settings(steps: int) -> list[Setting]:
+    """The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full."""
+    return [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}]
+
+
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
     """The latent plus prediction - latent of the last full step."""
     return latent + (cached.output - cached.latent)
@@ -50,4 +55,8 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach, identity=with_rules(__file__))
+SOURCE = "arXiv 2507.02860"
+METHODS = (
+    Method("EasyCache", SOURCE, settings, attach, identity=with_rules(__file__)),
+    Method("EasyCache published", SOURCE, published_settings, attach, identity=with_rules(__file__), tuned=False),
+)

@@ -89,4 +89,17 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
 
 
 SOURCE = "FasterCache, arXiv 2410.19355; diffusers"
-METHOD = Method("FasterCache", SOURCE, _settings, _attach)
+
+
+def _published_settings(steps: int) -> list[Setting]:
+    """The intervals of diffusers' documentation, and those of arXiv 2609.36433."""
+    return [
+        {"unconditional_every": every, "attention_every": attention, "from": 681, "alpha": 1.1}
+        for every, attention in ((5, 2), (8, 8))
+    ]
+
+
+METHODS = (
+    Method("FasterCache", SOURCE, _settings, _attach),
+    Method("FasterCache published", SOURCE, _published_settings, _attach, tuned=False),
+)

@@ -31,6 +31,8 @@ from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
 from galaxydit.eval.compare.rules.decision import (
+    CONDITIONAL,
+    UNCONDITIONAL,
     ScheduleRule,
     StepObservation,
     check_steps,
@@ -39,8 +41,6 @@ from galaxydit.eval.compare.rules.decision import (
     warm_ups,
 )
 from galaxydit.eval.compare.rules.full_trajectory import (
-    CONDITIONAL,
-    UNCONDITIONAL,
     Trajectory,
     record_all,
     relative_change,
@@ -103,6 +103,12 @@ def settings(steps: int) -> list[Setting]:
     modes: list[dict[str, Any]] = [{"first": first, "propagation": "fitted"} for first in warm_ups(steps, 0.2)]
     modes.append({"first": 1, "propagation": "linear"})
     return [mode | {"threshold": value} for mode in modes for value in geometric_grid(0.03, 4.0, 13)]
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, the first 10 of 50 steps full."""
+    first = share_of_steps(steps, 0.2)
+    return [{"first": first, "propagation": "fitted", "threshold": threshold} for threshold in (0.4, 0.6)]
 
 
 def calibrate(
@@ -183,4 +189,16 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("RA-CFGCache", "arXiv 2609.36433", settings, attach, calibrate, identity=with_rules(__file__))
+SOURCE = "arXiv 2609.36433"
+METHODS = (
+    Method("RA-CFGCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
+    Method(
+        "RA-CFGCache published",
+        SOURCE,
+        published_settings,
+        attach,
+        calibrate,
+        identity=with_rules(__file__),
+        tuned=False,
+    ),
+)

@@ -16,13 +16,20 @@ def _settings(steps: int) -> list[Setting]:
     ]
 
 
-def _method(order: int) -> Method:
+def _method(order: int, published: bool = False) -> Method:
     return cache_method(
-        f"SeaCache order {order}",
+        "SeaCache published" if published else f"SeaCache order {order}",
         SOURCE,
-        _settings,
+        _published_settings if published else _settings,
         lambda pipe, setting, calibration: SeaCacheConfig(residual_order=order, **setting),
+        tuned=not published,
     )
 
 
-METHODS = (_method(0), _method(1))
+def _published_settings(steps: int) -> list[Setting]:
+    """The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a
+    limit on consecutive reuse; diffusers' default exponent is the authors' 3."""
+    return [{"threshold": threshold, "max_consecutive_cached": 0} for threshold in (0.2, 0.28, 0.35, 0.47, 0.7)]
+
+
+METHODS = (_method(0), _method(1), _method(0, published=True))

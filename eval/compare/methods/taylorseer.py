@@ -1,12 +1,16 @@
 """TaylorSeer (arXiv 2503.06923): extrapolate features from full steps at a fixed interval."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
+from diffusers.hooks.taylorseer_cache import TaylorSeerState
 
-from galaxydit.eval.compare.diffusers_cache import cache_method
-from galaxydit.eval.compare.method import Setting
+from galaxydit.eval.compare.diffusers_cache import cache_method, enabled
+from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.families import family_of
 
 
@@ -43,4 +47,44 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: An
     )
 
 
-METHOD = cache_method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings, taylorseer_config)
+@contextmanager
+def on_published_steps(
+    pipe: DiffusionPipeline, setting: Setting, state_class: type[TaylorSeerState] = TaylorSeerState
+) -> Iterator[Attached]:
+    """Run TaylorSeer's cache on the steps of the published code: the first ones, then every `cache_interval`-th.
+
+    At an interval of 3 after 3 first steps these are 0, 1, 2, 5, 8, ..., 47; diffusers' cache computes 0, 1, 2, 4, 7.
+    `state_class` extrapolates each module.
+    """
+
+    def measure(hook: Any) -> tuple[bool, TaylorSeerState]:
+        state = hook.state_manager.get_state()
+        state.current_step += 1
+        past_first = state.current_step - setting["disable_cache_before_step"] + 1
+        return past_first <= 0 or past_first % setting["cache_interval"] == 0, state
+
+    with enabled(pipe, taylorseer_config(pipe, setting, None)) as attached:
+        for module in pipe.transformer.modules():
+            hook = module._diffusers_hook.get_hook("taylorseer_cache") if hasattr(module, "_diffusers_hook") else None
+            if hook is not None:
+                hook.state_manager._state_cls = state_class
+                hook._measure_should_compute = partial(measure, hook)
+        yield attached
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """Interval 3, order 1, the first 3 steps full, every module extrapolated (arXiv 2609.36433)."""
+    return [{"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}]
+
+
+SOURCE = "TaylorSeer, arXiv 2503.06923; diffusers"
+METHODS = (
+    cache_method("TaylorSeer", SOURCE, _settings, taylorseer_config),
+    Method(
+        "TaylorSeer published",
+        SOURCE,
+        published_settings,
+        lambda pipe, setting, calibration: on_published_steps(pipe, setting),
+        tuned=False,
+    ),
+)

@@ -19,12 +19,28 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps
-from galaxydit.eval.compare.rules.full_trajectory import CONDITIONAL, record_all, relative_change
+from galaxydit.eval.compare.rules.decision import CONDITIONAL, AccumulationRule, StepObservation, share_of_steps
+from galaxydit.eval.compare.rules.full_trajectory import record_all, relative_change
 from galaxydit.eval.compare.rules.rule_engine import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4
+# The authors' polynomials of Wan2.1, highest degree first (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
+POLYNOMIALS = {
+    "Wan2.1-T2V-1.3B": {
+        "time_embedding": (2.39676752e3, -1.31110545e3, 2.01331979e2, -8.29855975, 1.37887774e-1),
+        "time_projection": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
+    },
+    "Wan2.1-T2V-14B": {
+        "time_embedding": (-5784.54975374, 5449.50911966, -1811.16591783, 256.27178429, -13.02252404),
+        "time_projection": (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
+    },
+}
+# By signal: the authors' thresholds for Wan2.1-1.3B, then those of arXiv 2610.10457 and 2609.36433 (plain mode).
+PUBLISHED_THRESHOLDS = {
+    "time_embedding": (0.05, 0.07, 0.08, 0.142, 0.15, 0.195, 0.36),
+    "time_projection": (0.05, 0.1, 0.2),
+}
 
 
 def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
@@ -55,6 +71,16 @@ def settings(steps: int) -> list[Setting]:
     return [{**mode, "threshold": value} for mode in modes(steps) for value in geometric_grid(0.012, 0.5, 14)]
 
 
+def published_settings(steps: int) -> list[Setting]:
+    """The published thresholds with a polynomial fitted to the model, and with that of Wan2.1-1.3B."""
+    return [
+        {**mode, "polynomial": polynomial, "threshold": threshold}
+        for polynomial in ("fitted", "Wan2.1-T2V-1.3B")
+        for mode in modes(steps)
+        for threshold in PUBLISHED_THRESHOLDS[mode["signal"]]
+    ]
+
+
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
@@ -73,7 +99,7 @@ def calibrate(
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """Run the pipeline under TeaCache's rule."""
-    coefficients = calibration[setting["signal"]]
+    coefficients = POLYNOMIALS.get(setting.get("polynomial", "fitted"), calibration)[setting["signal"]]
     return under_rule(
         pipe,
         lambda: new_rule(setting["threshold"], coefficients, setting["first"], setting["last"]),
@@ -82,4 +108,16 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-METHOD = Method("TeaCache", "arXiv 2411.19108", settings, attach, calibrate, identity=with_rules(__file__))
+SOURCE = "arXiv 2411.19108"
+METHODS = (
+    Method("TeaCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
+    Method(
+        "TeaCache published",
+        SOURCE,
+        published_settings,
+        attach,
+        calibrate,
+        identity=with_rules(__file__),
+        tuned=False,
+    ),
+)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance branches
+
 
 @dataclass(frozen=True)
 class StepObservation:
@@ -13,6 +15,7 @@ class StepObservation:
         step: index of the step, from 0.
         steps: number of steps of the generation.
         guidance_scale: of classifier-free guidance; 1 without guidance.
+        branch: the branch that is called.
         change_size: size of the watched tensor's change since the previous step; None at the first step.
         size: size of the watched tensor at the previous step.
         change_since_full: relative L1 change of the watched tensor since the last full step; None before the first.
@@ -24,6 +27,7 @@ class StepObservation:
     step: int
     steps: int
     guidance_scale: float = 1.0
+    branch: str = CONDITIONAL
     change_size: float | None = None
     size: float = 1.0
     change_since_full: float | None = None
@@ -66,14 +70,21 @@ class AccumulationRule:
 
 
 class ScheduleRule:
-    """Compute the steps in `full`; raise ValueError if the generation does not have `steps` steps, where given."""
+    """Compute the steps in `full`.
 
-    def __init__(self, full: Collection[int], steps: int | None = None) -> None:
-        self.full, self.steps = full, steps
+    `steps` is the required number of steps, if there is one. `unconditional` replaces `full` in that branch, if given;
+    it needs one decision per branch.
+    """
+
+    def __init__(
+        self, full: Collection[int], steps: int | None = None, unconditional: Collection[int] | None = None
+    ) -> None:
+        self.steps = steps
+        self.full = {CONDITIONAL: full, UNCONDITIONAL: full if unconditional is None else unconditional}
 
     def decide(self, observation: StepObservation) -> bool:
         check_steps(observation, self.steps)
-        return observation.step not in self.full
+        return observation.step not in self.full[observation.branch]
 
 
 def alignment(change: float, change_between: float) -> float:

@@ -205,7 +205,7 @@ class RuleEngine:
             numbers["output_size"] = mean_size(state.outputs[call.branch].output)
         if call.branch in state.slopes:
             numbers["slope"] = state.slopes[call.branch]
-        return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), **numbers)
+        return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
     def _cache_output(self, call: TransformerCall, output: Tensor) -> None:
         """Cache a full step's output, and measure the slope of the output over the latent."""

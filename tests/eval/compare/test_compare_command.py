@@ -52,7 +52,10 @@ def test_the_methods_can_be_listed(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--methods", "TeeCache"), "methods is 'TeeCache', allowed are all, ablations or some of: fewer steps; "),
+        (
+            ("--methods", "TeeCache"),
+            "methods is 'TeeCache', allowed are all, published, ablations or some of: fewer steps; ",
+        ),
         (("--speedups", "fast"), "is 'fast', allowed are numbers with commas"),
         (("--speedups", "0.5"), "speedups holds 0.5, allowed are numbers from 1.05 to 10"),
         (("--prompts", "nowhere.txt"), "is 'nowhere.txt', allowed are a number from 1 and an existing text file"),

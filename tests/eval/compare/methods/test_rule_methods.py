@@ -10,11 +10,13 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.methods import dicache, easycache, ertacache, profiling_dit, ra_cfgcache, teacache
+from galaxydit.eval.compare.methods import ra_cfgcache
+from galaxydit.eval.compare.registry import every_method
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12
-METHODS = tuple(module.METHOD for module in (teacache, easycache, dicache, ertacache, profiling_dit, ra_cfgcache))
+RULE_METHODS = ("TeaCache", "EasyCache", "DiCache", "ERTACache", "ProfilingDiT", "RA-CFGCache")
+METHODS = tuple(method for method in every_method((2.0,)) if method.name in RULE_METHODS)
 BY_NAME = {method.name: method for method in METHODS}
 
 
