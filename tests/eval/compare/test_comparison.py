@@ -152,7 +152,8 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
 def test_an_unknown_method_is_refused_with_the_names_there_are():
     known = every_method((2.0,))
     with pytest.raises(
-        ValueError, match=r"methods is 'SeeCache', allowed are all, ablations or some of: fewer steps; .*SeaCache"
+        ValueError,
+        match=r"methods is 'SeeCache', allowed are all, published, ablations or some of: fewer steps; .*SeaCache",
     ):
         choose_methods(["SeeCache", "PAB"], known)
     assert [method.name for method in choose_methods(["PAB", "fewer steps"], known)] == ["fewer steps", "PAB"]
