@@ -1,4 +1,4 @@
-"""Context parallelism: each rank sees a part of the tokens, and all of them must come to one decision."""
+"""Context parallelism: each rank holds a part of the tokens, and all ranks must make the same decision."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from torch import Tensor, distributed, nn
 
 
 def token_group(transformer: nn.Module) -> Any | None:
-    """The process group that shares one video's tokens; None where each process sees all of them.
+    """The process group that shares one video's tokens; None where each process holds all of them.
 
-    Not the world: other processes may be at work on other videos, with other numbers of steps.
+    It is not the world group, because other processes may generate other videos with other numbers of steps.
     """
     parallel = getattr(transformer, "_parallel_config", None)
     context = getattr(parallel, "context_parallel_config", None)
@@ -16,7 +16,7 @@ def token_group(transformer: nn.Module) -> Any | None:
 
 
 def sum_over(group: Any | None, sums: Tensor) -> Tensor:
-    """Sums over one rank's tokens, added up to those over all tokens: the same numbers on every rank."""
+    """Add up sums over one rank's tokens to sums over all tokens: the same numbers on every rank."""
     if group is not None:
         distributed.all_reduce(sums, group=group)
     return sums

@@ -1,9 +1,9 @@
-"""What torch.compile gets to see: the model's blocks and nothing of the plugin.
+"""What torch.compile traces: the model's blocks and nothing of the plugin.
 
-Decisions are Python on numbers. Traced, they would become graphs without tensors, guarded by values that change at
-every step, and be compiled again and again. So compiled regions begin below the plugin, at the model's own forward
-functions. A hook inside a compiled block would break its graph into pieces, at 0.4 ms for each call of a block on one
-CPU; so where a block is compiled already, the hook goes around what was compiled.
+Decisions are Python code on numbers. If they were traced, torch.compile would guard graphs by values that change at every
+step and compile them again and again. So compiled regions begin below the plugin, at the model's own forward functions.
+A hook inside a compiled block would break its graph, which costs 0.4 ms for each call of a block on one CPU, so where a
+block is compiled already, the hook goes around the compiled call.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from diffusers.hooks.hooks import HookFunctionReference
 from torch import nn
 
 around_the_model = torch.compiler.disable(recursive=False)
-"""For a function that calls the model: not traced itself, while the model below it is compiled."""
+"""Decorator for a function that calls the model: it is not traced, but the model below it is compiled."""
 
 beside_the_model = torch.compiler.disable()
-"""For a function that calls no model: never traced, nor anything that it calls."""
+"""Decorator for a function that calls no model: neither it nor anything that it calls is traced."""
 
 
 def hook_around_compiled(module: nn.Module, hook: ModelHook) -> Callable[[], None]:
-    """Let a hook run around a module that `module.compile()` has compiled; returns what takes it off again.
+    """Let a hook run around a module that `module.compile()` has compiled; returns the function that removes it.
 
-    The module's compiled call, which `torch.nn.Module` keeps aside and prefers to `forward`, becomes the original
-    forward of the hook. It stays one graph, also with `fullgraph=True`.
+    `torch.nn.Module` stores the compiled call and prefers it to `forward`. It becomes the original forward of the hook
+    and stays one graph, also with `fullgraph=True`.
     """
     compiled = module._compiled_call_impl
     hook.fn_ref = HookFunctionReference()

@@ -1,26 +1,12 @@
-"""The calibrated map from proxy distance to expected error: monotone, piecewise linear, one curve a noise level."""
+"""Calibrated expectations: the error by proxy distance (monotone, piecewise linear), and the distance by sigma."""
 
-import math
-from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 
-from galaxydit.errors import GalaxyDiTError
+import numpy as np
+
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, check_number
 
 ACCUMULATIONS = ("distances", "errors")
-
-
-def check_ascending(field: str, values: tuple[float, ...], *, strictly: bool) -> None:
-    """Raise GalaxyDiTError where a value is not finite, is negative, or goes down (or, strictly, stays the same)."""
-    for value in values:
-        if not math.isfinite(value) or value < 0:
-            raise GalaxyDiTError(f"{field} holds {value!r}, allowed are finite numbers of at least 0; calibrate again")
-    for before, after in pairwise(values):
-        if after < before or (strictly and after == before):
-            raise GalaxyDiTError(
-                f"{field} goes from {before!r} to {after!r}, allowed are "
-                f"{'rising' if strictly else 'never falling'} numbers; calibrate again"
-            )
 
 
 @dataclass(frozen=True)
@@ -40,35 +26,27 @@ class Curve:
     spread: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and 0 <= self.sigma <= 1):
-            raise GalaxyDiTError(f"sigma={self.sigma!r} is not a number from 0 to 1; calibrate again")
+        check_number("sigma", self.sigma, 0, 1)
         if not self.distances or not len(self.distances) == len(self.errors) == len(self.spread):
             raise GalaxyDiTError(
                 f"distances, errors and spread have {len(self.distances)}, {len(self.errors)} and {len(self.spread)} "
-                "entries, allowed is the same number of at least 1; calibrate again"
+                "entries: expected the same number of at least 1; calibrate again"
             )
         check_ascending("distances", self.distances, strictly=True)
         check_ascending("errors", self.errors, strictly=False)
         if self.distances[0] == 0:
-            raise GalaxyDiTError("distances starts with 0, allowed are numbers above 0; calibrate again")
+            raise GalaxyDiTError("distances starts with 0: expected numbers above 0; calibrate again")
         for value in self.spread:
-            if not math.isfinite(value) or value < 0:
-                raise GalaxyDiTError(
-                    f"spread holds {value!r}, allowed are finite numbers of at least 0; calibrate again"
-                )
+            check_number("spread", value, 0)
 
     def __call__(self, distance: float) -> float:
-        """The expected relative error: a straight line from the origin to the first knot, and on in proportion after
-        the last, where nothing was measured.
-        """
+        """The expected relative error. Outside the measured distances it is proportional to the distance."""
         xs, ys = self.distances, self.errors
         if distance <= xs[0]:
             return ys[0] * max(0.0, distance) / xs[0]
         if distance >= xs[-1]:
             return ys[-1] * distance / xs[-1]
-        right = bisect_right(xs, distance)
-        share = (distance - xs[right - 1]) / (xs[right] - xs[right - 1])
-        return ys[right - 1] + share * (ys[right] - ys[right - 1])
+        return float(np.interp(distance, xs, ys))
 
 
 @dataclass(frozen=True)
@@ -85,12 +63,9 @@ class ErrorMap:
     curves: tuple[Curve, ...]
 
     def __post_init__(self) -> None:
-        if self.accumulate not in ACCUMULATIONS:
-            raise GalaxyDiTError(
-                f"accumulate={self.accumulate!r}, allowed are {', '.join(ACCUMULATIONS)}; calibrate again"
-            )
+        check_choice("accumulate", self.accumulate, ACCUMULATIONS)
         if not self.curves:
-            raise GalaxyDiTError("curves is empty, allowed is at least one curve; calibrate again")
+            raise GalaxyDiTError("curves is empty: expected at least one curve; calibrate again")
         check_ascending("curves' sigma", tuple(curve.sigma for curve in self.curves), strictly=True)
 
     def __call__(self, distance: float, sigma: float) -> float:
@@ -104,3 +79,32 @@ class ErrorMap:
         low, high = curves[right - 1], curves[right]
         share = (sigma - low.sigma) / (high.sigma - low.sigma)
         return (1 - share) * low(distance) + share * high(distance)
+
+    def of_accumulated(self, amount: float, sigma: float) -> float:
+        """Expected relative error for what was summed since the last computed step: errors, or distances to map."""
+        return amount if self.accumulate == "errors" else self(amount, sigma)
+
+
+@dataclass(frozen=True)
+class CumulativeDistance:
+    """Mean proxy distance from the first step of the calibration to each noise level.
+
+    Attributes:
+        sigmas: noise levels of the calibrated steps, falling.
+        distances: for each of them the distance since the first step, never falling.
+    """
+
+    sigmas: tuple[float, ...]
+    distances: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_ascending("distances", self.distances, strictly=False)
+        if len(self.sigmas) != len(self.distances) or not self.sigmas:
+            raise GalaxyDiTError(
+                f"sigmas has {len(self.sigmas)} entries and distances {len(self.distances)}: expected the same number "
+                "of at least 1; calibrate again"
+            )
+
+    def __call__(self, sigma: float) -> float:
+        """The distance at a noise level, interpolated in sigma, so that it holds for other numbers of steps."""
+        return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

@@ -1,182 +1,184 @@
-"""The decision with a plan: full steps lie where the calibration found them best, moved by the sample's own signal, and
-there are exactly as many as the budget holds. Pure functions of plain numbers.
-"""
+"""The policy without a calibrated schedule: the sample's own signal paces the computed steps over a budget."""
 
 import math
-from bisect import bisect_left
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
-from galaxydit.config import Config
-from galaxydit.controller import ControllerState, Decision, Observation, must_compute, warmup_steps
-from galaxydit.plan import Plan, place_full_steps, with_forced
+import numpy as np
 
-CAP = "cap on consecutive reuse"
-PACE_RANGE = (0.25, 4.0)
+from galaxydit.errors import check_number
+from galaxydit.policies.budget import check_budget, distinct_steps, full_step_count
+from galaxydit.policies.error_map import ErrorMap
+from galaxydit.policies.policy import CAP, Decision, Observation
 
 
-def decide_with_plan(
-    observation: Observation, state: ControllerState, config: Config
-) -> tuple[Decision, ControllerState]:
-    """Decide one step under `config.plan` and return the state for the next.
+@dataclass(frozen=True)
+class OnlineState:
+    """What `Online` knows of a generation.
 
-    0. A schedule that no signal moves is followed, and no distance is needed.
-    1. Warm-up, last steps, a missing distance: computed.
-    2. The expected error is above `max_error`: computed. Without a speedup, all else is reused.
-    3. The budget is spent: reused. As many steps left as full steps to spend: computed.
-    4. Otherwise the next full step is due when this sample has covered, at its own pace, the distance that the planned
-       schedule has between its last full step and its next (`due_distance`).
+    Attributes:
+        accumulated: amount (distance, or mapped error) since the last computed step.
+        started: whether a step was decided already.
+        computed, last_computed: number of computed steps, and the index of the last.
+        recent: running mean of the amount of one step.
+        tested_distance: distance over which the prediction at the last computed step would have reached.
+        error_sum, distance_sum: true errors of such predictions and their distances; `ratio` is their quotient.
     """
-    plan = config.plan
-    if plan is None:
-        raise ValueError("config.plan is None; call galaxydit.controller.decide")
-    sigmas = observation.sigmas or _even_sigmas(observation.steps)
-    step, distance = observation.step, observation.distance
-    state = _observe(observation, state, plan, sigmas)
-    forced = must_compute(observation, state, config)
-    if not plan.reads_proxy:
-        return _by_schedule(observation, state, config, plan, sigmas, forced)
-    if distance is None or not math.isfinite(distance):
-        return _full(state, step, forced or "no distance", math.inf, None)
-    accumulated = state.accumulated + added_amount(plan, distance, sigmas[step])
-    expected = expected_error(plan, state, accumulated, sigmas[step])
-    if forced is not None and forced != CAP:
-        return _full(state, step, forced, accumulated, expected)
-    if plan.max_error is not None and expected is not None and expected > plan.max_error:
-        return _full(state, step, "expected error above max_error", accumulated, expected)
-    if plan.speedup is None:
-        if expected is None or forced == CAP:
-            return _full(state, step, forced or "error not yet known", accumulated, expected)
-        return _reuse(state, "expected error below max_error", accumulated, expected)
-    left = plan.full_steps(observation.steps) - state.full - config.keep_last
-    if left <= 0:
-        return _reuse(state, "budget is spent", accumulated, expected)
-    if left >= observation.steps - config.keep_last - step:
-        return _full(state, step, "budget for every step left", accumulated, expected)
-    if forced == CAP:
-        return _full(state, step, forced, accumulated, expected)
-    moved = plan.follow * accumulated + (1 - plan.follow) * usual_distance(plan, state, sigmas, step)
-    if moved < due_distance(plan, state, sigmas, warmup_steps(observation.steps, config.warmup)):
-        return _reuse(state, "next full step not yet due", accumulated, expected)
-    return _full(state, step, "full step due", accumulated, expected)
+
+    accumulated: float = 0.0
+    started: bool = False
+    computed: int = 0
+    last_computed: int = 0
+    recent: float | None = None
+    tested_distance: float = 0.0
+    error_sum: float = 0.0
+    distance_sum: float = 0.0
+    ratio: float | None = None
 
 
-def _by_schedule(
-    observation: Observation,
-    state: ControllerState,
-    config: Config,
-    plan: Plan,
-    sigmas: tuple[float, ...],
-    forced: str | None,
-) -> tuple[Decision, ControllerState]:
-    """The schedule, with what must be computed among it. What error to expect follows from the calibration's clock."""
-    step, expected = observation.step, None
-    usual = usual_distance(plan, state, sigmas, step)
-    if plan.error_map is None or plan.error_map.accumulate == "distances":
-        expected = expected_error(plan, state, usual, sigmas[step])
-    warmup = warmup_steps(observation.steps, config.warmup)
-    planned = place_full_steps(plan, sigmas, warmup)
-    schedule = with_forced(planned, warmup, config.keep_last, observation.steps)
-    if step in schedule:
-        return _full(state, step, "schedule", usual, expected)
-    if forced is not None and forced != CAP:
-        return _full(state, step, forced, usual, expected)
-    decision, after = _reuse(state, "schedule", usual, expected)
-    index = bisect_left(schedule, step) - 1
-    as_planned = schedule == planned and (state.full, state.last_full) == (index + 1, schedule[index])
-    weights = plan.weights_after(index, len(schedule)) if as_planned else None
-    return replace(decision, weights=weights), after
+@dataclass(frozen=True)
+class Online:
+    """Meet a speedup exactly, or keep the expected error of reuse below a limit, by the sample's own signal.
 
-
-def due_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], warmup: int) -> float:
-    """The distance since the last full step at which the next one is due.
-
-    The schedule says how far apart its last full step and its next are on the calibration's clock. What is left of it
-    is stretched over what is left of the way, as full steps may have come earlier or later than planned; and it is
-    scaled by the pace of this sample. A full step is due from half a step before its place on.
+    Attributes:
+        speedup: block evaluations without the plugin / with it, at least 1; None for no budget.
+        max_error: largest expected relative error of a reused step, at least 0; None for no limit. It takes precedence
+            over `speedup`.
+        error_map: expected error by proxy distance and sigma. None learns one ratio of error to distance from the
+            computed steps of this generation.
+        decay: how much more an early error costs than a late one, in [0, 1]; see `step_costs`.
+        reused_cost: block evaluations of a reused step / those of a computed one, in [0, 1).
     """
-    schedule = place_full_steps(plan, sigmas, warmup)
-    following = min(state.full, len(schedule) - 1)
-    before, after = schedule[max(0, following - 1)], schedule[following]
-    clock = _clock(plan, sigmas)
-    planned = 0.5 * (clock[after - 1] + clock[after]) - clock[before]
-    whole, rest = clock[-1] - clock[before], clock[-1] - clock[state.last_full]
-    stretch = rest / whole if whole > 0 and rest > 0 else 1.0
-    return planned * stretch * _pace(plan, state)
+
+    speedup: float | None = None
+    max_error: float | None = None
+    error_map: ErrorMap | None = None
+    decay: float = 0.0
+    reused_cost: float = 0.0
+    reads_proxy = True
+    history_length = 1
+
+    def __post_init__(self) -> None:
+        check_budget(self.speedup, self.max_error, self.reused_cost)
+        check_number("decay", self.decay, 0.0, 1.0)
+
+    @property
+    def learns_errors(self) -> bool:
+        return self.error_map is None
+
+    def full_steps(self, steps: int) -> int:
+        """Number of steps to compute to meet the speedup."""
+        return full_step_count(steps, self.speedup, self.reused_cost)
+
+    def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
+        """Decide one step.
+
+        1. Warm-up, last steps and a missing distance: computed.
+        2. The expected error is above `max_error`: computed. Without a speedup, all else is reused.
+        3. The budget is spent: reused. As many steps left as the budget still holds: computed.
+        4. Otherwise the next step is computed when the amount since the last one reaches `_due_amount`.
+        """
+        state = self._observe(observation, state or OnlineState())
+        forced, steps, step = observation.forced, observation.steps, observation.step
+        distance, sigma = observation.known_distance, observation.noise_levels[step]
+        if distance is None:
+            return _compute(state, step, forced or "no distance", math.inf, None)
+        accumulated = state.accumulated + self._amount(distance, sigma)
+        expected = self._expected_error(state, accumulated, sigma)
+        if forced is not None and forced != CAP:
+            return _compute(state, step, forced, accumulated, expected)
+        if self.max_error is not None and expected is not None and expected > self.max_error:
+            return _compute(state, step, "expected error above max_error", accumulated, expected)
+        if self.speedup is None:
+            if expected is None or forced == CAP:
+                return _compute(state, step, forced or "error not yet known", accumulated, expected)
+            return _reuse(state, "expected error below max_error", accumulated, expected)
+        left = self.full_steps(steps) - state.computed - observation.keep_last
+        if left <= 0:
+            return _reuse(state, "budget is spent", accumulated, expected)
+        if left >= steps - observation.keep_last - step:
+            return _compute(state, step, "budget for every step left", accumulated, expected)
+        if forced == CAP:
+            return _compute(state, step, forced, accumulated, expected)
+        if accumulated < self._due_amount(state, observation):
+            return _reuse(state, "next full step not yet due", accumulated, expected)
+        return _compute(state, step, "full step due", accumulated, expected)
+
+    def _observe(self, observation: Observation, state: OnlineState) -> OnlineState:
+        """Take in this step's distance, and the true error of the prediction that the last computed step tested."""
+        step, distance = observation.step, observation.known_distance
+        if not state.started:
+            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            done = self.full_steps(observation.steps) * step / observation.steps
+            state = replace(state, started=True, computed=round(done), last_computed=step)
+        if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):
+            errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance
+            state = replace(state, error_sum=errors, distance_sum=distances, ratio=errors / distances)
+        if distance is None or step == 0:
+            return state
+        amount = self._amount(distance, observation.noise_levels[step])
+        return replace(state, recent=amount if state.recent is None else 0.8 * state.recent + 0.2 * amount)
+
+    def _amount(self, distance: float, sigma: float) -> float:
+        """What one step adds to the amount since the last computed step: its distance, or its mapped error."""
+        sums_errors = self.error_map is not None and self.error_map.accumulate == "errors"
+        return self.error_map(distance, sigma) if sums_errors and self.error_map is not None else distance
+
+    def _expected_error(self, state: OnlineState, accumulated: float, sigma: float) -> float | None:
+        if self.error_map is None:
+            return accumulated * state.ratio if state.ratio is not None else None
+        return self.error_map.of_accumulated(accumulated, sigma)
+
+    def _due_amount(self, state: OnlineState, observation: Observation) -> float:
+        """The amount since the last computed step at which the next one is due.
+
+        The plan of `place_full_steps` gives the number of steps between the last computed step and the next, which is
+        due from half a step before its place. The number is scaled to the steps that are left, as computed steps may
+        have come earlier or later than planned, and multiplied by the recent amount of one step.
+        """
+        steps = observation.steps
+        plan = place_full_steps(steps, self.full_steps(steps), observation.warmup_steps, self.decay)
+        following = min(state.computed, len(plan) - 1)
+        before, after = plan[max(0, following - 1)], plan[following]
+        whole, rest = steps - 1 - before, steps - 1 - state.last_computed
+        stretch = rest / whole if whole > 0 and rest > 0 else 1.0
+        return (after - 0.5 - before) * stretch * (state.recent or 0.0)
 
 
-def usual_distance(plan: Plan, state: ControllerState, sigmas: tuple[float, ...], step: int) -> float:
-    """The distance since the last full step that the calibration leads to expect at the pace of this sample."""
-    clock = _clock(plan, sigmas)
-    return (clock[step] - clock[state.last_full]) * _pace(plan, state)
+def step_costs(steps: int, decay: float) -> tuple[float, ...]:
+    """Cost of a relative error at each step, with mean 1, falling linearly from 1 + decay to 1 - decay.
+
+    Linear decay is the propagation weighting of arXiv 2609.36433. It leaves out the step size in sigma, by which a
+    flow-matching scheduler adds an error up, because that placed too many computed steps late.
+    """
+    last = max(1, steps - 1)
+    return tuple(1 + decay * (1 - 2 * index / last) for index in range(steps))
 
 
-def _clock(plan: Plan, sigmas: tuple[float, ...]) -> list[float]:
-    """Distance covered at each step on the calibration's clock; without a calibration all steps are alike."""
-    return [plan.covered(sigma) for sigma in sigmas] if plan.clock else [float(index) for index in range(len(sigmas))]
+@lru_cache(maxsize=64)
+def place_full_steps(steps: int, count: int, warmup_steps: int, decay: float = 0.0) -> tuple[int, ...]:
+    """`count` steps to compute, rising: the warm-up, then equal shares of the sum of sqrt(cost).
+
+    That is optimal where the error of a linear prediction grows with the square of the gap, because an interval of L
+    steps then costs cost * L^3.
+    """
+    first = min(warmup_steps, count - 1)
+    roots = np.sqrt(np.maximum(0.0, step_costs(steps, decay)))
+    roots[:first] = 0.0
+    sums = np.cumsum(roots)
+    shares = [sums[-1] * (index + 1) / (count - first) for index in range(count - first)]
+    places = [*map(float, range(first)), *np.interp(shares, sums, np.arange(steps)).tolist()]
+    return distinct_steps(places, steps)
 
 
-def expected_error(plan: Plan, state: ControllerState, accumulated: float, sigma: float) -> float | None:
-    """Expected relative error of a prediction this far from the last full step; None while nothing is known."""
-    if plan.error_map is None:
-        return accumulated * state.ratio if state.ratio is not None else None
-    return accumulated if plan.error_map.accumulate == "errors" else plan.error_map(accumulated, sigma)
-
-
-def added_amount(plan: Plan, distance: float, sigma: float) -> float:
-    """What one step adds to the amount accumulated since the last full step: its distance, or its mapped error."""
-    if plan.error_map is not None and plan.error_map.accumulate == "errors":
-        return plan.error_map(distance, sigma)
-    return distance
-
-
-def _pace(plan: Plan, state: ControllerState) -> float:
-    """Distance of this sample by that of the calibration's; without a calibration, the recent amount of one step."""
-    if not plan.clock:
-        return state.recent or 0.0
-    if state.usual <= 0:
-        return 1.0
-    return min(PACE_RANGE[1], max(PACE_RANGE[0], state.observed / state.usual))
-
-
-def _observe(
-    observation: Observation, state: ControllerState, plan: Plan, sigmas: tuple[float, ...]
-) -> ControllerState:
-    """Take in this step's distance, and the true error of the prediction that the last full step has tested."""
-    if not state.started:
-        # A second transformer takes over in the middle: it counts as if its share of the budget had been spent so far.
-        done = plan.full_steps(observation.steps) * observation.step / observation.steps
-        state = replace(state, started=True, full=round(done), last_full=observation.step)
-    if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):
-        errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance
-        state = replace(state, error_sum=errors, distance_sum=distances, ratio=errors / distances)
-    distance = observation.distance
-    if distance is None or not math.isfinite(distance) or observation.step == 0:
-        return state
-    before, now = sigmas[observation.step - 1], sigmas[observation.step]
-    amount = added_amount(plan, distance, now)
-    return replace(
-        state,
-        recent=amount if state.recent is None else 0.8 * state.recent + 0.2 * amount,
-        observed=state.observed + distance,
-        usual=state.usual + plan.covered(now) - plan.covered(before),
-    )
-
-
-def _even_sigmas(steps: int) -> tuple[float, ...]:
-    """For a scheduler that tells none."""
-    return tuple(1 - step / steps for step in range(steps))
-
-
-def _full(
-    state: ControllerState, step: int, reason: str, accumulated: float, expected: float | None
-) -> tuple[Decision, ControllerState]:
+def _compute(state: OnlineState, step: int, reason: str, accumulated: float, expected: float | None) -> Any:
     tested = accumulated if math.isfinite(accumulated) else 0.0
-    after = replace(state, accumulated=0.0, consecutive=0, full=state.full + 1, last_full=step, tested_distance=tested)
+    after = replace(
+        state, accumulated=0.0, computed=state.computed + 1, last_computed=step, tested_distance=tested
+    )
     return Decision(False, reason, accumulated, expected), after
 
 
-def _reuse(
-    state: ControllerState, reason: str, accumulated: float, expected: float | None
-) -> tuple[Decision, ControllerState]:
-    after = replace(state, accumulated=accumulated, consecutive=state.consecutive + 1, tested_distance=0.0)
-    return Decision(True, reason, accumulated, expected), after
+def _reuse(state: OnlineState, reason: str, accumulated: float, expected: float | None) -> Any:
+    return Decision(True, reason, accumulated, expected), replace(state, accumulated=accumulated, tested_distance=0.0)

@@ -1,173 +1,184 @@
-"""What a planned acceleration aims at, and where it would place the full steps. Pure Python numbers."""
+"""Policies that know beforehand which steps to compute: a calibrated schedule, or a fixed list of steps."""
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
-from galaxydit.error_map import ErrorMap
-from galaxydit.errors import GalaxyDiTError
+import numpy as np
+
+from galaxydit.errors import check_count, refusal
+from galaxydit.policies.budget import check_budget, distinct_steps, full_step_count, is_finite_pair
+from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
+from galaxydit.policies.policy import CAP, FEW_STEPS, IS_SHORT, NO_HISTORY, Decision, Observation
+
+PLANNED = "schedule"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The aim of an acceleration, in words that mean the same on every model.
+class FixedSteps:
+    """Compute exactly these steps; the limits of the configuration do not apply.
 
     Attributes:
-        speedup: block evaluations without the plugin / with it, at least 1; None for no budget.
-        max_error: largest expected relative error of a reused step, at least 0; None for no limit.
-        error_map: expected error of the guided prediction by proxy distance and sigma; None learns one ratio online.
-        sigmas: noise levels of the calibrated steps, falling; empty without a calibration.
-        clock: mean proxy distance covered from the first step to each of `sigmas`, never falling.
-        schedule: noise levels of the full steps that served the calibration's samples best, falling; empty without one.
-        weights: for each of `schedule` two numbers, what the line and the parabola through the last full steps weigh in
-            the predictions after it; empty for the line alone. They fit the schedule as it stands.
-        follow: how far this sample's own signal moves the full steps, in [0, 1]: 0 keeps the schedule and reads no
-            proxy, 1 goes by the distance alone.
-        decay: for a plan without a schedule, how much more an early error weighs than a late one, see `step_weights`.
-        reused_cost: block evaluations of a reused step whose proxy is read / those of a full step, in [0, 1).
+        steps: indices of the steps to compute, from 0; sorted, without duplicates.
     """
 
-    speedup: float | None = None
-    max_error: float | None = None
-    error_map: ErrorMap | None = None
-    sigmas: tuple[float, ...] = ()
-    clock: tuple[float, ...] = ()
-    schedule: tuple[float, ...] = ()
-    weights: tuple[tuple[float, ...], ...] = ()
-    follow: float = 1.0
-    decay: float = 0.0
-    reused_cost: float = 0.0
+    steps: tuple[int, ...]
+    reads_proxy = False
+    history_length = 1
+    learns_errors = False
 
     def __post_init__(self) -> None:
-        if self.speedup is None and self.max_error is None:
-            raise GalaxyDiTError("speedup and max_error are both None; pass one of them, for example speedup=2.0")
-        _check("speedup", self.speedup, 1.0, math.inf)
-        _check("max_error", self.max_error, 0.0, math.inf)
-        _check("follow", self.follow, 0.0, 1.0)
-        _check("decay", self.decay, 0.0, 1.0)
-        _check("reused_cost", self.reused_cost, 0.0, 1.0)
-        check_weights(self.weights, self.schedule)
-        if len(self.sigmas) != len(self.clock):
-            raise GalaxyDiTError(f"sigmas has {len(self.sigmas)} entries and clock {len(self.clock)}; pass as many")
-        cost = self.cost_of_reuse
-        if self.speedup is not None and self.speedup * cost >= 1:
-            raise GalaxyDiTError(
-                f"speedup={self.speedup:g} cannot be reached: a reused step still costs {cost:.3f} of a full one; "
-                f"allowed is less than {1 / cost:.1f}; choose a proxy that is read earlier"
-            )
+        for step in self.steps:
+            check_count("steps", step, minimum=0)
+        object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
+
+    def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
+        if observation.steps <= FEW_STEPS:
+            return Decision(False, IS_SHORT), None
+        if observation.step in self.steps:
+            return Decision(False, PLANNED), None
+        if not observation.has_history:
+            return Decision(False, NO_HISTORY), None
+        return Decision(True, PLANNED), None
+
+
+@dataclass(frozen=True)
+class ScheduleState:
+    """Number of computed steps, the index of the last, and with `max_error` the proxy amount since then."""
+
+    computed: int
+    last_computed: int
+    accumulated: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Compute the steps that a calibration found best for a speedup.
+
+    Attributes:
+        speedup: block evaluations without the plugin / with it, at least 1.
+        sigmas: noise levels of the steps to compute, falling. Another number of steps stretches them.
+        coefficients: for each of `sigmas` the first- and second-order coefficients of the predictions after it; empty
+            leaves predictions to `GalaxyDiTConfig.order`.
+        max_error: a step whose expected error is above it is computed, too, at the cost of speed. The policy then
+            reads the proxy, and `coefficients` do not apply because the steps may differ from the schedule.
+        error_map: expected error by proxy distance and sigma; None leaves it unknown.
+        cumulative_distance: mean proxy distance of the calibration, which gives the expected error where the proxy is
+            not read.
+        reused_cost: block evaluations of a reused step whose proxy is read / those of a computed one, in [0, 1).
+    """
+
+    speedup: float
+    sigmas: tuple[float, ...]
+    coefficients: tuple[tuple[float, float], ...] = ()
+    max_error: float | None = None
+    error_map: ErrorMap | None = None
+    cumulative_distance: CumulativeDistance | None = None
+    reused_cost: float = 0.0
+    learns_errors = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.speedup, self.max_error, self.reused_cost if self.reads_proxy else 0.0)
+        check_coefficients(self.coefficients, self.sigmas)
+        if self.max_error is not None and self.error_map is None:
+            raise refusal("error_map", None, "an ErrorMap together with max_error", "leave max_error out")
 
     @property
     def reads_proxy(self) -> bool:
-        """Whether decisions depend on this sample's own signal; a schedule that it does not move needs none."""
-        return self.follow > 0 or self.max_error is not None or not self.schedule
+        return self.max_error is not None
 
     @property
-    def cost_of_reuse(self) -> float:
-        """Block evaluations of a reused step / those of a full one."""
-        return self.reused_cost if self.reads_proxy else 0.0
-
-    @property
-    def weighs(self) -> bool:
-        """Whether predictions are weighed: full steps that a signal moves would not fit the weights."""
-        return bool(self.weights) and not self.reads_proxy
+    def history_length(self) -> int:
+        return 3 if self.coefficients and not self.reads_proxy else 1
 
     def full_steps(self, steps: int) -> int:
-        """How many of `steps` are computed in full to meet the speedup; all of them without one."""
-        if self.speedup is None:
-            return steps
-        return max(2, min(steps, round(steps * full_share(self.speedup, self.cost_of_reuse))))
+        """Number of steps to compute to meet the speedup."""
+        return full_step_count(steps, self.speedup, self.reused_cost if self.reads_proxy else 0.0)
 
-    def weights_after(self, index: int, count: int) -> tuple[float, float] | None:
-        """Weights of the predictions after full step number `index` of `count`, interpolated where the calibrated
-        schedule had another number; None without weights.
+    def decide(self, observation: Observation, state: ScheduleState | None = None) -> tuple[Decision, ScheduleState]:
+        """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones."""
+        step, steps, sigmas = observation.step, observation.steps, observation.noise_levels
+        if state is None:
+            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            state = ScheduleState(round(self.full_steps(steps) * step / steps), step)
+        amount = self._amount(observation, state)
+        forced = observation.forced
+        if amount is None:
+            return _compute(state, step, forced or "no distance", math.inf, None)
+        expected = self._expected_error(amount, sigmas[step])
+        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas)
+        schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps)
+        if step in schedule:
+            return _compute(state, step, PLANNED, amount, expected)
+        if forced is not None and forced != CAP:
+            return _compute(state, step, forced, amount, expected)
+        if self.max_error is not None and expected is not None and expected > self.max_error:
+            return _compute(state, step, "expected error above max_error", amount, expected)
+        index = bisect_left(schedule, step) - 1
+        as_planned = schedule == planned and (state.computed, state.last_computed) == (index + 1, schedule[index])
+        coefficients = self.coefficients_after(index, len(schedule)) if as_planned else None
+        return Decision(True, PLANNED, amount, expected, coefficients), replace(state, accumulated=amount)
+
+    def coefficients_after(self, index: int, count: int) -> tuple[float, float] | None:
+        """Coefficients of the predictions after computed step number `index` of `count`.
+
+        They are interpolated where the calibrated schedule had another number of steps; None without any.
         """
-        if not self.weighs:
+        if self.history_length < 3:
             return None
-        place = (len(self.weights) - 1) * index / max(1, count - 1)
-        line, parabola = (_interpolate(values, place) for values in zip(*self.weights, strict=True))
-        return line, parabola
+        places = np.arange(len(self.coefficients))
+        place = (len(self.coefficients) - 1) * index / max(1, count - 1)
+        first, second = (float(np.interp(place, places, column)) for column in zip(*self.coefficients, strict=True))
+        return first, second
 
-    def covered(self, sigma: float) -> float:
-        """Mean proxy distance from the first step to a noise level in the calibration; 0 without one.
+    def _amount(self, observation: Observation, state: ScheduleState) -> float | None:
+        """Distance (or mapped error) since the last computed step, observed or else expected; None if it is missing."""
+        sigmas, step = observation.noise_levels, observation.step
+        if not self.reads_proxy:
+            if self.cumulative_distance is None:
+                return 0.0
+            return self.cumulative_distance(sigmas[step]) - self.cumulative_distance(sigmas[state.last_computed])
+        distance = observation.known_distance
+        if distance is None or self.error_map is None:
+            return None
+        sums_errors = self.error_map.accumulate == "errors"
+        return state.accumulated + (self.error_map(distance, sigmas[step]) if sums_errors else distance)
 
-        Interpolated in sigma, so that it holds for other step counts and flow shifts.
-        """
-        if not self.sigmas or sigma >= self.sigmas[0]:
-            return self.clock[0] if self.clock else 0.0
-        if sigma <= self.sigmas[-1]:
-            return self.clock[-1]
-        right = bisect_left(self.sigmas, -sigma, key=lambda value: -value)
-        high, low = self.sigmas[right - 1], self.sigmas[right]
-        share = (high - sigma) / (high - low) if high > low else 0.0
-        return self.clock[right - 1] + share * (self.clock[right] - self.clock[right - 1])
-
-
-def _check(field: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and (isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high):
-        allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-        raise GalaxyDiTError(f"{field}={value!r} is not a number {allowed}; pass for example {field}={low + 0.5:g}")
-
-
-def full_share(speedup: float, cost: float) -> float:
-    """Share of the steps that are computed in full for a speedup, where a reused step costs `cost` of a full one."""
-    return (1 / speedup - cost) / (1 - cost)
+    def _expected_error(self, amount: float, sigma: float) -> float | None:
+        if self.error_map is None:
+            return None
+        if self.reads_proxy:
+            return self.error_map.of_accumulated(amount, sigma)
+        known = self.cumulative_distance is not None and self.error_map.accumulate == "distances"
+        return self.error_map(amount, sigma) if known else None
 
 
-def check_weights(weights: tuple[tuple[float, ...], ...], schedule: tuple[float, ...]) -> None:
-    """Raises GalaxyDiTError unless there are none, or two finite numbers for each step of the schedule."""
-    if weights and (
-        len(weights) != len(schedule) or not all(len(pair) == 2 and all(map(math.isfinite, pair)) for pair in weights)
-    ):
-        raise GalaxyDiTError(
-            f"weights={weights!r}, allowed are two numbers for each of the {len(schedule)} steps of the schedule; "
-            "calibrate again"
-        )
-
-
-def step_weights(steps: int, decay: float) -> tuple[float, ...]:
-    """What a relative error at each step weighs, with mean 1: falling linearly from 1 + decay to 1 - decay.
-
-    Linear decay is the propagation weighting of arXiv 2609.36433. The size of each step in sigma, by which a
-    flow-matching sampler adds an error up, is left out: it put too many full steps late.
-    """
-    last = max(1, steps - 1)
-    return tuple(1 + decay * (1 - 2 * index / last) for index in range(steps))
+def check_coefficients(coefficients: tuple[tuple[float, ...], ...], sigmas: tuple[float, ...]) -> None:
+    """Raise GalaxyDiTError unless there are none, or two finite numbers for each noise level of the schedule."""
+    if coefficients and not (len(coefficients) == len(sigmas) and all(map(is_finite_pair, coefficients))):
+        expected = f"two numbers for each of the {len(sigmas)} steps of the schedule"
+        raise refusal("coefficients", coefficients, expected, "calibrate again")
 
 
 @lru_cache(maxsize=64)
-def place_full_steps(plan: Plan, sigmas: tuple[float, ...], warmup_steps: int) -> tuple[int, ...]:
-    """The full steps of the budget as they are meant to lie, rising, first and last step among them.
+def place_full_steps(schedule: tuple[float, ...], count: int, sigmas: tuple[float, ...]) -> tuple[int, ...]:
+    """`count` steps to compute, rising, the first and the last step among them.
 
-    With a calibrated schedule: its noise levels, stretched to this number of full steps, at the steps nearest to them.
-    Without one: the warm-up, then equal shares of the sum of sqrt(weight), which is optimal where the error of a linear
-    prediction grows with the square of the gap (an interval of L steps then costs weight * L^3).
+    The noise levels of the schedule are stretched to `count` of them, and each becomes the step of `sigmas` nearest to
+    it.
     """
-    steps, count = len(sigmas), plan.full_steps(len(sigmas))
-    if plan.schedule:
-        last = len(plan.schedule) - 1
-        levels = [_interpolate(plan.schedule, last * index / max(1, count - 1)) for index in range(count)]
-        places = [_place(sigmas, level) for level in levels]
-    else:
-        first = min(warmup_steps, count - 1)
-        roots = [math.sqrt(max(0.0, weight)) for weight in step_weights(steps, plan.decay)]
-        sums = [sum(roots[first : index + 1]) for index in range(steps)]
-        shares = [sums[-1] * (index + 1) / (count - first) for index in range(count - first)]
-        places = [float(index) for index in range(first)]
-        places += [_place(tuple(-value for value in sums), -share) for share in shares]
-    chosen: list[int] = []
-    for index, place in enumerate(places):
-        low = chosen[-1] + 1 if chosen else 0
-        chosen.append(min(max(round(place), low), steps - count + index))
-    chosen[0] = 0
-    chosen[-1] = steps - 1
-    return tuple(chosen)
+    last = len(schedule) - 1
+    stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), schedule)
+    places = np.interp(-stretched, -np.asarray(sigmas), np.arange(len(sigmas)))
+    return distinct_steps(places.tolist(), len(sigmas))
 
 
 def with_forced(schedule: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int) -> tuple[int, ...]:
-    """As many full steps, the first `warmup_steps` and the last `keep_last` among them; more only if these are more.
+    """As many steps to compute, the first `warmup_steps` and the last `keep_last` among them; more only if these are.
 
-    Those that are not among the schedule take the places of others, spread evenly.
+    Those that the schedule lacks take the places of others, spread evenly.
     """
     forced = {*range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in schedule if step not in forced]
@@ -176,18 +187,5 @@ def with_forced(schedule: tuple[int, ...], warmup_steps: int, keep_last: int, st
     return tuple(sorted(forced.union(kept)))
 
 
-def _interpolate(values: tuple[float, ...], place: float) -> float:
-    left = min(int(place), len(values) - 1)
-    right = min(left + 1, len(values) - 1)
-    return values[left] + (place - left) * (values[right] - values[left])
-
-
-def _place(falling: tuple[float, ...], value: float) -> float:
-    """Where a value lies among falling ones, as an index with a fraction."""
-    if value >= falling[0]:
-        return 0.0
-    if value <= falling[-1]:
-        return float(bisect_left(falling, -falling[-1], key=lambda item: -item))
-    right = bisect_left(falling, -value, key=lambda item: -item)
-    high, low = falling[right - 1], falling[right]
-    return right - 1 + ((high - value) / (high - low) if high > low else 0.0)
+def _compute(state: ScheduleState, step: int, reason: str, amount: float, expected: float | None) -> Any:
+    return Decision(False, reason, amount, expected), ScheduleState(state.computed + 1, step)

@@ -1,4 +1,4 @@
-"""How a model is recognised: its configuration, a few projections of its weights, its adapters."""
+"""How a model is recognised: by its configuration, a few projections of its weights, and its adapters."""
 
 import math
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from galaxydit.profile import Model, Setting
+from galaxydit.profiles.schema import Model, Setting
+from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
 ELEMENTS = 65_536
@@ -20,18 +21,11 @@ def model_of(transformer: nn.Module) -> Model:
     )
 
 
-def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
-    """Names of the active adapters, sorted."""
-    if not getattr(transformer, "_hf_peft_config_loaded", False):
-        return ()
-    return tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
-
-
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     """Projections of a few weights on a fixed pattern, each divided by the weights' norm.
 
-    They move by about the relative change of the weights: another checkpoint or a fine-tune moves them, a cast to
-    bfloat16 does not move them by more than TOLERANCE. Empty where weights are not there to be read (meta, quantised).
+    They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
+    fine-tune, by less for a cast to bfloat16. Empty where weights cannot be read (meta device, quantised).
     """
     # By name: other plugins that were attached before may have left the modules in another order.
     named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
@@ -49,8 +43,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     return tuple(values)
 
 
-def why_other_model(profile: Model, transformer: nn.Module) -> str | None:
-    """Why a profile does not belong to a transformer, or None where it does."""
+def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
+    """Why a profile does not belong to a transformer; None if it does."""
     own = type(transformer).__name__
     if own != profile.class_name:
         return f"it is for the class {profile.class_name}, and this is {own}"

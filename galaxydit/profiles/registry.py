@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError, ProfileWarning
-from galaxydit.fingerprint import why_other_model
-from galaxydit.profile import Profile, load_profile
+from galaxydit.errors import ProfileWarning, refusal
+from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.schema import Profile, read_profile
 
 FOLDER = Path(str(files("galaxydit") / "profiles"))
 
@@ -17,31 +17,31 @@ FOLDER = Path(str(files("galaxydit") / "profiles"))
 @cache
 def shipped_profiles() -> tuple[Profile, ...]:
     """All shipped profiles, by name."""
-    return tuple(load_profile(path) for path in sorted(FOLDER.glob("*.json")))
+    return tuple(read_profile(path) for path in sorted(FOLDER.glob("*.json")))
 
 
-def get_profile(name_or_path: str | Path) -> Profile:
-    """A shipped profile by its name, or the one in a file; raises GalaxyDiTError where it is neither."""
-    names = [profile.name for profile in shipped_profiles()]
-    if str(name_or_path) in names:
-        return shipped_profiles()[names.index(str(name_or_path))]
-    if not Path(name_or_path).is_file():
-        raise GalaxyDiTError(
-            f"profile={str(name_or_path)!r} is neither a file nor shipped ({', '.join(names)}); "
-            "write one with `galaxydit calibrate`"
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A shipped profile by its name, or the one in a file; raises GalaxyDiTError if it is neither, or damaged."""
+    shipped = {profile.name: profile for profile in shipped_profiles()}
+    if str(name_or_path) in shipped:
+        return shipped[str(name_or_path)]
+    if not isinstance(name_or_path, str | Path) or not Path(name_or_path).is_file():
+        shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
+        raise refusal(
+            "profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", "run `galaxydit calibrate`"
         )
-    return load_profile(name_or_path)
+    return read_profile(name_or_path)
 
 
 def find_profile(transformer: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of a model, measured ones before starters, or None and why there is none."""
+    """The shipped profile of a model, measured ones before starters; or None, and why there is none."""
     matching, near = [], ""
     for profile in shipped_profiles():
-        why = why_other_model(profile.model, transformer)
-        if why is None:
+        mismatch = model_mismatch(profile.model, transformer)
+        if mismatch is None:
             matching.append(profile)
-        elif "checkpoint" in why or "adapters" in why:
-            near = f" (the shipped {profile.name} is not used: {why})"
+        elif "checkpoint" in mismatch or "adapters" in mismatch:
+            near = f" (the shipped {profile.name} is not used: {mismatch})"
     if not matching:
         return None, f"no profile belongs to this model{near}"
     matching.sort(key=lambda profile: profile.kind != "measured")

@@ -1,176 +1,192 @@
-"""From `speedup`, `max_error` and a profile to settings for the controller, and what to remark where a generation is
-unlike the calibration.
-"""
+"""From `speedup`, `max_error` and a profile to a configuration, and how a generation differs from the calibration."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from galaxydit.config import Config
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import SEPARATE, blocks_of, family_of
-from galaxydit.fingerprint import adapters_of, why_other_model
-from galaxydit.plan import Plan, full_share
-from galaxydit.profile import Profile, Target
-from galaxydit.profile_store import find_profile, get_profile
+from galaxydit.policies.budget import full_share
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.online import Online
+from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.registry import find_profile, load_profile
+from galaxydit.profiles.schema import Profile, Target
 from galaxydit.proxies import PROXIES
-from galaxydit.session import Generation
+from galaxydit.runtime.generation import Source
 
 DEFAULT_SPEEDUP = 2.0
 SIGMA_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Planned:
-    """Settings, and a function from a generation to the remarks that belong into its report."""
+class MeasuredProfile:
+    """A profile in use, which the runtime asks at the start of each generation how that differs from it."""
 
-    config: Config
-    profile: Profile | None
-    remarks: Callable[[Generation], list[str]]
+    profile: Profile
+
+    def differences(self, steps: int, sigmas: tuple[float, ...] | None, source: Source) -> list[str]:
+        """Differences that matter, as sentences for the report."""
+        profile, conditions = self.profile, self.profile.conditions
+        found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+        guidance = source.guidance_scale
+        if guidance is not None and conditions.guidance_scale not in (None, guidance):
+            found.append(
+                f"guidance scale is {guidance:g}, and the profile was measured at {conditions.guidance_scale:g}: "
+                "expected errors are off by an unknown factor, the speedup is met all the same"
+            )
+        scheduler = type(source.scheduler).__name__
+        if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
+            found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+        if source.adapters != profile.model.adapters:
+            found.append(
+                f"adapters {list(source.adapters)} are active, and the profile was measured with "
+                f"{list(profile.model.adapters)}: calibrate again with them"
+            )
+        return found
 
 
-def plan_settings(
+def find_settings(
     pipe: Any,
     transformer: nn.Module,
-    config: Config,
+    config: GalaxyDiTConfig,
     *,
     speedup: float | None = None,
     max_error: float | None = None,
     profile: Profile | str | Path | None = None,
     threshold: float | None = None,
     proxy: str | None = None,
-) -> Planned:
-    """The settings that reach `speedup` or stay below `max_error` (or `threshold` on the profile's proxy).
+) -> tuple[GalaxyDiTConfig, Profile | None, tuple[str, ...]]:
+    """The configuration for a speedup or an error limit (or a threshold on the profile's proxy), the profile that it
+    comes from, and remarks for the reports.
 
-    Without a profile for this model the controller learns online how large errors are.
-    Raises GalaxyDiTError for a profile of another model and for a speedup that cannot be reached.
+    Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
+    profile of another model and for a speedup that cannot be reached.
     """
     if threshold is not None and (speedup is not None or max_error is not None):
         raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
     if speedup is None and max_error is None and threshold is None:
         speedup = DEFAULT_SPEEDUP
     if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
-        found, why = None, "no profile covers pipelines with two denoising transformers"
+        found, missing = None, "no profile covers pipelines with two denoising transformers"
     else:
-        found, why = _resolve(transformer, profile)
-    if found is not None and profile is None and proxy is not None and proxy != found.proxy:
-        why, found = f"the profile of this model is for the proxy {found.proxy}, and {proxy} was asked for", None
+        found, missing = _resolve(transformer, profile)
+    if found is not None and profile is None and proxy not in (None, found.recipe.proxy):
+        missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
+        found = None
     if found is None:
-        plan = Plan(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config))
-        text = f"{why}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
-        return Planned(replace(_roomy(config, speedup), plan=plan), None, lambda generation: [text])
-    target = found.target_for(_sought(found, speedup, max_error))
-    settings = found.config_for(config, target)
+        policy = Online(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy))
+        note = f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
+        return replace(_relax_limits(config, speedup), policy=policy), None, (note,)
+    target = found.target_for(_effective_speedup(found, speedup, max_error))
+    settings = config_for(found, target, config)
     if threshold is not None:
-        settings = replace(settings, threshold=threshold)
-    else:
-        settings = replace(settings, plan=plan_of(found, target, speedup, max_error))
-    return Planned(settings, found, lambda generation: remarks(found, pipe, transformer, generation, speedup))
-
-
-def plan_of(profile: Profile, target: Target, speedup: float | None, max_error: float | None = None) -> Plan:
-    """The plan that a profile makes for one of its targets; raises GalaxyDiTError where it cannot be reached."""
-    return Plan(
-        speedup=speedup,
-        max_error=max_error,
-        error_map=profile.error_map,
-        sigmas=profile.conditions.sigmas,
-        clock=profile.clock,
-        schedule=target.schedule,
-        weights=target.weights,
-        follow=target.follow,
-        decay=target.decay,
-        reused_cost=profile.reused_cost,
+        return replace(settings, policy=Threshold(threshold)), found, _static_notes(found, speedup)
+    return (
+        replace(settings, policy=policy_for(found, target, speedup, max_error)),
+        found,
+        _static_notes(found, speedup),
     )
 
 
-def _sought(profile: Profile, speedup: float | None, max_error: float | None) -> float:
-    """The speedup whose plan has the right number of full steps: with `max_error` reused steps pay for the proxy."""
+def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:
+    """`config` with the recipe's settings for one target, except for the policy."""
+    recipe = profile.recipe
+    return replace(
+        config or GalaxyDiTConfig(),
+        proxy=recipe.proxy,
+        order=recipe.order,
+        reuse=recipe.reuse,
+        warmup=target.warmup,
+        max_consecutive=target.max_consecutive,
+    )
+
+
+def policy_for(
+    profile: Profile, target: Target, speedup: float | None, max_error: float | None = None
+) -> Schedule | Online:
+    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has none or no
+    speedup is asked for. Raises GalaxyDiTError for a speedup that cannot be reached.
+    """
+    recipe = profile.recipe
+    if speedup is None or not target.sigmas:
+        return Online(speedup, max_error, recipe.error_map, target.decay, recipe.reused_cost)
+    return Schedule(
+        speedup=speedup,
+        sigmas=target.sigmas,
+        coefficients=target.coefficients,
+        max_error=max_error,
+        error_map=recipe.error_map,
+        cumulative_distance=recipe.cumulative_distance,
+        reused_cost=recipe.reused_cost,
+    )
+
+
+def reused_cost(transformer: nn.Module, proxy: str) -> float:
+    """Block evaluations of a reused step / those of a computed one: one branch reads the proxy, all branches reuse."""
+    family = family_of(transformer)
+    branches = 2 if family.branches == SEPARATE else 1
+    return PROXIES[proxy].cost / (branches * len(blocks_of(transformer, family)))
+
+
+def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:
+    """The speedup whose target has the right number of computed steps: `max_error` adds the cost of the proxy."""
+    cost = profile.recipe.reused_cost
     if speedup is None:
-        return profile.targets[0].speedup
-    if max_error is None or speedup * profile.reused_cost >= 1:
-        return speedup
-    return 1 / full_share(speedup, profile.reused_cost)
+        return profile.recipe.targets[0].speedup
+    return speedup if max_error is None or speedup * cost >= 1 else 1 / full_share(speedup, cost)
 
 
-def _roomy(config: Config, speedup: float | None) -> Config:
-    """Settings with room for the budget: warm-up takes 0.4 of its full steps at most, the cap twice the mean gap."""
+def _relax_limits(config: GalaxyDiTConfig, speedup: float | None) -> GalaxyDiTConfig:
+    """Limits that leave room for the budget: at most 0.4 of it for the warm-up, a cap of twice the mean gap."""
     if speedup is None:
         return config
     cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
     return replace(config, warmup=min(config.warmup, 0.4 / speedup), max_consecutive=cap)
 
 
-def reused_cost(transformer: nn.Module, config: Config) -> float:
-    """Block evaluations of a reused step / those of a full one: one branch reads the proxy, all branches reuse."""
-    family = family_of(transformer)
-    branches = 2 if family.branches == SEPARATE else 1
-    return PROXIES[config.proxy].cost / (branches * len(blocks_of(transformer, family)))
-
-
 def _resolve(transformer: nn.Module, profile: Profile | str | Path | None) -> tuple[Profile | None, str]:
     if profile is None:
         return find_profile(transformer)
-    found = profile if isinstance(profile, Profile) else get_profile(profile)
-    why = why_other_model(found.model, transformer)
-    if why is not None:
+    found = profile if isinstance(profile, Profile) else load_profile(profile)
+    mismatch = model_mismatch(found.model, transformer)
+    if mismatch is not None:
         raise GalaxyDiTError(
-            f"profile={found.name!r} does not belong to this model: {why}; run `galaxydit calibrate` for this model, "
-            "or leave profile out to learn online"
+            f"profile={found.name!r} does not belong to this model: {mismatch}; run `galaxydit calibrate` for this "
+            "model, or leave profile out to learn online"
         )
     return found, ""
 
 
-def remarks(
-    profile: Profile, pipe: Any, transformer: nn.Module, generation: Generation, speedup: float | None
-) -> list[str]:
-    """How a generation differs from the calibration, and what is made of it."""
-    said, conditions = [], profile.conditions
+def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
+    """Remarks that hold for every generation."""
+    notes = []
     if profile.kind == "starter":
-        said.append(
+        notes.append(
             f"profile {profile.name} is a starter from published constants ({profile.source}), not measured: the "
             "speedup is met, the choice of steps is a guess until `galaxydit calibrate` has run"
         )
-    fastest = profile.targets[-1].speedup
-    if speedup is not None and speedup > fastest:
-        said.append(f"speedup {speedup:g} is beyond the {fastest:g} that profile {profile.name} was verified for")
-    if conditions.sigmas:
-        said += _sigma_remarks(profile, generation)
-    guidance = getattr(pipe, "_guidance_scale", None)
-    if None not in (guidance, conditions.guidance_scale) and guidance != conditions.guidance_scale:
-        said.append(
-            f"guidance scale is {guidance:g}, and the profile was measured at {conditions.guidance_scale:g}: expected "
-            "errors are off by an unknown factor, the speedup is met all the same"
+    if speedup is not None and speedup > profile.fastest:
+        notes.append(
+            f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was verified for"
         )
-    scheduler = type(getattr(pipe, "scheduler", None)).__name__
-    if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
-        said.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
-    adapters = adapters_of(transformer)
-    if adapters != profile.model.adapters:
-        said.append(
-            f"adapters {list(adapters)} are active, and the profile was measured with {list(profile.model.adapters)}: "
-            "calibrate again with them"
-        )
-    return said
+    return tuple(notes)
 
 
-def _sigma_remarks(profile: Profile, generation: Generation) -> list[str]:
-    known = profile.conditions.sigmas
-    if generation.steps != len(known):
-        return [
-            f"{generation.steps} steps, and the profile was measured with {len(known)}: its curves are interpolated in "
-            "sigma"
-        ]
-    if generation.sigmas is None:
+def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
+    if steps != len(known):
+        return [f"{steps} steps, and the profile was measured with {len(known)}: its curves are interpolated in sigma"]
+    if sigmas is None:
         return ["the scheduler tells no sigmas: even steps are assumed"]
-    apart = max(abs(a - b) for a, b in zip(generation.sigmas, known, strict=True))
-    if apart > SIGMA_TOLERANCE:
+    largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
+    if largest > SIGMA_TOLERANCE:
         return [
-            f"sigmas differ from the calibrated ones by up to {apart:.3f} (another flow shift): the profile's "
+            f"sigmas differ from the calibrated ones by up to {largest:.3f} (another flow shift): the profile's "
             "curves are interpolated in sigma"
         ]
     return []

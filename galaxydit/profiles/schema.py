@@ -1,25 +1,32 @@
-"""The profile: what a calibration learned about one model, as a versioned JSON file that is checked strictly."""
+"""The profile: what a calibration measured on one model, as a versioned JSON file.
+
+`Profile.recipe` is all that the runtime follows. `Profile.evidence` says how it was found and how good it is.
+"""
 
 import hashlib
 import json
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from galaxydit.config import REUSE_KINDS, Config
-from galaxydit.error_map import ErrorMap, check_ascending
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.plan import check_weights
-from galaxydit.propagation import Propagation
+from annotated_types import Ge, Gt, Le, Lt
+
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
+from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
+from galaxydit.policies.schedule import check_coefficients
 from galaxydit.proxies import PROXIES
-from galaxydit.strict import decode
+from galaxydit.validation import parse
 
-SCHEMA_VERSION = 3
-KINDS = ("measured", "starter")
+SCHEMA_VERSION = 4
 Setting = str | int | float | bool | None
+Positive = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Correlation = Annotated[float, Ge(-1), Le(1)]
+Count = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,8 @@ class Model:
     Attributes:
         class_name: class of the transformer.
         config: the entries of its configuration that must agree; a starter profile names only some.
-        weights: projections of some weights on a fixed pattern (`galaxydit.fingerprint`); empty where any weights of
-            this architecture will do.
+        weights: projections of some of the model's weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty
+            where any checkpoint of this architecture will do.
         adapters: names of the adapters that were active.
     """
 
@@ -45,109 +52,94 @@ class Conditions:
     """What the calibration ran under. `prompts_sha256` covers prompts, seeds and their order."""
 
     scheduler: str
-    steps: int
+    steps: Count
     flow_shift: float | None
     guidance_scale: float | None
     latent_shape: tuple[int, ...]
     dtype: str
     device: str
-    samples: int
+    samples: Count
     seed: int
     prompts_sha256: str
     versions: Mapping[str, str]
     sigmas: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        for name, value in (("steps", self.steps), ("samples", self.samples)):
-            if value < 0:
-                raise GalaxyDiTError(f"{name}={value!r} is not a whole number of at least 0; calibrate again")
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
         if self.sigmas and self.sigmas[0] > 1:
-            raise GalaxyDiTError(f"sigmas starts with {self.sigmas[0]!r}, allowed is at most 1; calibrate again")
-
-
-@dataclass(frozen=True)
-class RankedProxy:
-    """One line of the ranking: mean Spearman correlation with the true change and its 95 % interval, by lag too."""
-
-    proxy: str
-    cost: float
-    rho: float
-    low: float
-    high: float
-    whole_run: float
-    by_lag: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if self.proxy not in PROXIES:
-            raise GalaxyDiTError(f"proxy={self.proxy!r} is not one of {', '.join(PROXIES)}; calibrate again")
-        for value in (self.rho, self.low, self.high, self.whole_run, *self.by_lag):
-            if not -1 <= value <= 1:
-                raise GalaxyDiTError(f"a correlation of {self.proxy} is {value!r}, allowed is -1 to 1; calibrate again")
+            raise refusal("sigmas", self.sigmas, "numbers of at most 1", "calibrate again")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to do for one speedup.
+    """The settings for one speedup.
 
     Attributes:
-        speedup: block evaluations without the plugin / with it, at least 1.
-        warmup, max_consecutive, decay, follow: settings for it, see `Config` and `Plan`.
-        schedule: noise levels of the full steps with the least error on the recordings, falling; empty in a starter.
-        weights: for each of them what the line and the parabola weigh in the predictions that follow, see `Plan`.
-        expected_error: largest expected relative error of a reused step, in the replay: the threshold that this speedup
-            amounts to.
-        compute_fraction, psnr_db, fixed_psnr_db: measured on held-out prompts: block evaluations done, PSNR against the
-            plain video, and PSNR of one schedule for all prompts at order 1. None in a starter profile.
+        speedup: block evaluations without the plugin / with it.
+        warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
+        sigmas: noise levels of the steps to compute, falling; empty where `Online` places them.
+        coefficients: for each of `sigmas` the coefficients of the predictions after it, see `Schedule`.
+        decay: see `Online`.
     """
 
-    speedup: float
-    warmup: float
-    max_consecutive: int | None
-    decay: float = 0.0
-    follow: float = 1.0
-    schedule: tuple[float, ...] = ()
-    weights: tuple[tuple[float, ...], ...] = ()
-    expected_error: float | None = None
-    compute_fraction: float | None = None
-    psnr_db: float | None = None
-    fixed_psnr_db: float | None = None
+    speedup: Annotated[float, Ge(1), Le(100)]
+    warmup: Share
+    max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None
+    sigmas: tuple[float, ...] = ()
+    coefficients: tuple[tuple[float, float], ...] = ()
+    decay: Share = 0.0
 
     def __post_init__(self) -> None:
-        _check_range("speedup", self.speedup, 1, 100)
-        _check_range("warmup", self.warmup, 0, 1)
-        _check_range("decay", self.decay, 0, 1)
-        _check_range("follow", self.follow, 0, 1)
-        if self.max_consecutive is not None:
-            _check_range("max_consecutive", self.max_consecutive, 1, 10_000)
-        check_ascending("schedule", tuple(reversed(self.schedule)), strictly=True)
-        check_weights(self.weights, self.schedule)
-        for name in ("expected_error", "psnr_db", "fixed_psnr_db"):
-            _check_range(name, getattr(self, name), 0, math.inf)
-        _check_range("compute_fraction", self.compute_fraction, 0, 1)
+        check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
+        check_coefficients(self.coefficients, self.sigmas)
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """Times on the calibration's device, seconds; and denoise speedups by target, predicted from them and measured."""
+class Recipe:
+    """All that the runtime follows.
 
-    step: float
-    block: float
-    outside_blocks: float
-    outside_transformer: float
-    predicted_speedup: tuple[float, ...]
-    measured_speedup: tuple[float, ...]
+    Attributes:
+        proxy, reuse, order: see `GalaxyDiTConfig`.
+        reused_cost: block evaluations of a reused step whose proxy is read / those of a computed one.
+        error_map: expected error of the guided prediction by proxy distance and sigma.
+        cumulative_distance: mean proxy distance by sigma; None in a starter.
+        targets: settings by rising speedup.
+    """
+
+    proxy: str
+    reuse: Literal["output", "residual"]
+    order: Literal[0, 1]
+    reused_cost: Annotated[float, Ge(0), Lt(1)]
+    error_map: ErrorMap
+    cumulative_distance: CumulativeDistance | None
+    targets: tuple[Target, ...]
 
     def __post_init__(self) -> None:
-        for name in ("step", "block", "outside_blocks", "outside_transformer"):
-            _check_range(name, getattr(self, name), 0, math.inf)
-        for value in (*self.predicted_speedup, *self.measured_speedup):
-            _check_range("speedup in seconds", value, 0, 1000)
+        check_choice("proxy", self.proxy, tuple(PROXIES))
+        if not self.targets:
+            raise GalaxyDiTError("targets is empty: expected at least one; calibrate again")
+        check_ascending("targets' speedup", tuple(target.speedup for target in self.targets), strictly=True)
+
+
+@dataclass(frozen=True)
+class RankedProxy:
+    """Mean Spearman correlation of a proxy with the true change, its 95 % interval, and its value by lag."""
+
+    proxy: str
+    cost: Share
+    rho: Correlation
+    low: Correlation
+    high: Correlation
+    whole_run: Correlation
+    by_lag: tuple[Correlation, ...]
+
+    def __post_init__(self) -> None:
+        check_choice("proxy", self.proxy, tuple(PROXIES))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Share of the error's variance that the map explains on samples it was not fitted to: one curve, and by sigma."""
+    """Share of the error's variance that the map explains on held-out samples: one curve for all sigmas, and by sigma."""
 
     r2_one_curve: float
     r2_by_sigma: float
@@ -155,60 +147,115 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Profile:
-    """Everything `accelerate` needs to know about a model, and where it comes from.
+class ErrorPropagation:
+    """How errors of the latent grow or fade until the end of a generation.
 
-    `targets` are the speedups that were asked for; `unverified` are plans for the numbers of full steps between theirs,
-    which nothing was generated with. `seconds` differ between two runs of the same calibration and are left out of
-    comparisons and of `identity`.
+    Attributes:
+        sigmas: noise levels at which it was measured, falling; empty if it was not.
+        sensitivities: error of the final latent / error made at that noise level, above 0.
+    """
+
+    sigmas: tuple[float, ...] = ()
+    sensitivities: tuple[Annotated[float, Gt(0)], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ascending("propagation's sigmas", tuple(reversed(self.sigmas)), strictly=True)
+        count = len(self.sigmas)
+        if count != len(self.sensitivities) or not all(0 < value < math.inf for value in self.sensitivities):
+            expected = f"a number above 0 for each of its {count} sigmas"
+            raise refusal("propagation's sensitivities", self.sensitivities, expected, "calibrate again")
+
+    def sensitivity(self, sigma: float) -> float:
+        """The sensitivity at a noise level, linear in its logarithm, and extrapolated so at both ends; 1 if unmeasured."""
+        if len(self.sigmas) < 2:
+            return self.sensitivities[0] if self.sensitivities else 1.0
+        right = min(max(1, bisect_left(self.sigmas, -sigma, key=lambda value: -value)), len(self.sigmas) - 1)
+        high, low = self.sigmas[right - 1], self.sigmas[right]
+        share = (high - sigma) / (high - low)
+        left_log, right_log = (math.log(self.sensitivities[index]) for index in (right - 1, right))
+        return math.exp((1 - share) * left_log + share * right_log)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One of the speedups that were asked for, as measured on held-out prompts.
+
+    Attributes:
+        speedup: of the target.
+        expected_error: largest expected relative error of a reused step in the replay of the recordings.
+        compute_fraction: block evaluations done / those without the plugin.
+        psnr_db: PSNR against the plain video.
+        fixed_psnr_db: PSNR of one schedule for all prompts at order 1.
+    """
+
+    speedup: float
+    expected_error: Positive | None = None
+    compute_fraction: Share | None = None
+    psnr_db: Positive | None = None
+    fixed_psnr_db: Positive | None = None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Times on the calibration's device, seconds; and denoise speedups by target, predicted from them and measured."""
+
+    step: Positive
+    block: Positive
+    outside_blocks: Positive
+    outside_transformer: Positive
+    predicted_speedup: tuple[Positive, ...]
+    measured_speedup: tuple[Positive, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How the recipe was found, and how good it is. The runtime reads only the speedups of `verifications`.
+
+    `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
+    """
+
+    reason: str
+    ranking: tuple[RankedProxy, ...] = ()
+    fit: Fit | None = None
+    propagation: ErrorPropagation = ErrorPropagation()
+    verifications: tuple[Verification, ...] = ()
+    seconds: Seconds | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `accelerate` needs to know about a model, and where it comes from.
+
+    `kind` is "measured" for a calibration, "starter" for published constants that were never measured here.
     """
 
     schema_version: int
     name: str
-    kind: str
+    kind: Literal["measured", "starter"]
     source: str
     model: Model
     conditions: Conditions
-    proxy: str
-    reason: str
-    ranking: tuple[RankedProxy, ...]
-    error_map: ErrorMap
-    fit: Fit | None
-    clock: tuple[float, ...]
-    propagation: Propagation
-    order: int
-    reuse: str
-    reused_cost: float
-    targets: tuple[Target, ...]
-    unverified: tuple[Target, ...] = ()
-    seconds: Seconds | None = field(default=None, compare=False)
+    recipe: Recipe
+    evidence: Evidence
 
     def __post_init__(self) -> None:
-        if self.schema_version != SCHEMA_VERSION:
-            raise GalaxyDiTError(
-                f"schema_version={self.schema_version!r}, allowed is {SCHEMA_VERSION}; calibrate again with this "
-                "version of galaxydit, or install the one that wrote the profile"
-            )
-        for name, value, allowed in (
-            ("kind", self.kind, KINDS),
-            ("proxy", self.proxy, tuple(PROXIES)),
-            ("reuse", self.reuse, REUSE_KINDS),
-            ("order", self.order, (0, 1)),
-        ):
-            if value not in allowed:
-                raise GalaxyDiTError(f"{name}={value!r}, allowed are {', '.join(map(str, allowed))}; calibrate again")
-        check_ascending("clock", self.clock, strictly=False)
-        if len(self.clock) != len(self.conditions.sigmas):
-            raise GalaxyDiTError(
-                f"clock has {len(self.clock)} entries, allowed are {len(self.conditions.sigmas)}, one for each of "
-                "conditions.sigmas; calibrate again"
-            )
-        if not 0 <= self.reused_cost < 1:
-            raise GalaxyDiTError(f"reused_cost={self.reused_cost!r}, allowed is 0 to less than 1; calibrate again")
-        if not self.targets:
-            raise GalaxyDiTError("targets is empty, allowed is at least one; calibrate again")
-        for name, targets in (("targets", self.targets), ("unverified", self.unverified)):
-            check_ascending(f"{name}' speedup", tuple(target.speedup for target in targets), strictly=True)
+        _check_version(self.schema_version)
+
+    @property
+    def fastest(self) -> float:
+        """The largest speedup that was asked for."""
+        asked = self.evidence.verifications or self.recipe.targets
+        return asked[-1].speedup
+
+    def target_for(self, speedup: float) -> Target:
+        """The target whose number of computed steps is nearest to a speedup's, one that was verified if there is."""
+        steps, verified = self.conditions.steps, {found.speedup for found in self.evidence.verifications}
+
+        def distance(target: Target) -> tuple[float, float, bool]:
+            count = abs(round(steps / target.speedup) - round(steps / speedup))
+            return count, abs(target.speedup - speedup), target.speedup not in verified
+
+        return min(self.recipe.targets, key=distance)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with `digest`, ready for JSON."""
@@ -217,47 +264,30 @@ class Profile:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of everything but `seconds`: equal for two runs of the same calibration."""
-        return _digest({name: value for name, value in asdict(self).items() if name != "seconds"})
+        """SHA-256 of everything but the seconds: equal for two runs of the same calibration."""
+        data = asdict(self)
+        del data["evidence"]["seconds"]
+        return _digest(data)
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON file, at once or not at all."""
-        path = Path(path)
+        """Write the JSON file, at once or not at all. Raises GalaxyDiTError for values that could not be read back."""
+        path, data = Path(path), self.to_dict()
+        parse_profile(data)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         partial.replace(path)
 
-    def target_for(self, speedup: float) -> Target:
-        """The target whose number of full steps is nearest to a speedup's, one that was asked for if there is."""
-        steps = self.conditions.steps
 
-        def far(target: Target) -> float:
-            return abs(round(steps / target.speedup) - round(steps / speedup))
+def read_profile(path: str | Path) -> Profile:
+    """Read and check a profile file.
 
-        return min((*self.targets, *self.unverified), key=lambda target: (far(target), abs(target.speedup - speedup)))
-
-    def config_for(self, config: Config, target: Target) -> Config:
-        """`config` with the proxy and settings of this profile for one target."""
-        return replace(
-            config,
-            proxy=self.proxy,
-            order=self.order,
-            reuse=self.reuse,
-            warmup=target.warmup,
-            max_consecutive=target.max_consecutive,
-        )
-
-
-def load_profile(path: str | Path) -> Profile:
-    """Read and check a profile.
-
-    Raises GalaxyDiTError, naming the place, the value, what is allowed and the cure, for anything that this version did
-    not write: another schema version, unknown or missing keys, numbers out of range, a file changed after it was saved.
+    Raises GalaxyDiTError, naming the place, the value, what is expected and the cure, for anything that this version
+    did not write: another schema version, unknown or missing keys, numbers out of range, a file changed after saving.
     """
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise GalaxyDiTError(
             f"profile={str(path)!r} cannot be read ({error.strerror}); pass an existing file"
@@ -271,17 +301,12 @@ def load_profile(path: str | Path) -> Profile:
 
 
 def parse_profile(data: Any) -> Profile:
-    """A profile from the plain data of `Profile.to_dict`, checked as by `load_profile`."""
+    """A profile from the plain data of `Profile.to_dict`, checked as by `read_profile`."""
     if not isinstance(data, dict):
-        raise GalaxyDiTError(f"the file holds {type(data).__name__}, allowed is an object; calibrate again")
-    version = data.get("schema_version")
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise GalaxyDiTError(
-            f"schema_version={version!r}, allowed is {SCHEMA_VERSION}; calibrate again with this version of galaxydit, "
-            "or install the one that wrote the profile"
-        )
+        raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
+    _check_version(data.get("schema_version"))
     content = {name: value for name, value in data.items() if name != "digest"}
-    profile: Profile = decode(Profile, content)
+    profile: Profile = parse(Profile, content)
     if data.get("digest") != _digest(content):
         raise GalaxyDiTError(
             f"digest={data.get('digest')!r} does not belong to the content: the file was changed after it was saved; "
@@ -290,15 +315,12 @@ def parse_profile(data: Any) -> Profile:
     return profile
 
 
+def _check_version(version: Any) -> None:
+    if type(version) is not int or version != SCHEMA_VERSION:
+        cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
+        raise refusal("schema_version", version, str(SCHEMA_VERSION), cure)
+
+
 def _digest(data: Mapping[str, Any]) -> str:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a finite number")
-
-
-def _check_range(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and (not low <= value <= high or value == math.inf):
-        raise GalaxyDiTError(f"{name}={value!r}, allowed is {low:g} to {high:g}; calibrate again")

@@ -1,8 +1,8 @@
-"""One transformer under acceleration: reads the proxy, asks the controller, computes or reuses."""
+"""The engine of one transformer: for each call it reads the proxy, asks the policy, and computes or reuses."""
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,17 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
-from galaxydit.budget import decide_with_plan
-from galaxydit.compilation import around_the_model, beside_the_model
-from galaxydit.config import FEW_STEPS, Config
-from galaxydit.controller import ControllerState, Decision, Observation, decide, reads_proxy, reuses
-from galaxydit.families import CONCATENATED, Family
-from galaxydit.proxies import PROXIES, filter_latent, relative_l1, relative_l2
-from galaxydit.ranks import token_group
+from galaxydit.context_parallel import token_group
+from galaxydit.extrapolation import ORDERS, predict, remember
+from galaxydit.families import CONCATENATED, Family, blocks_of
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.policies.policy import FEW_STEPS, Decision
+from galaxydit.proxies import PROXIES, Place, Proxy, relative_l1, relative_l2
 from galaxydit.report import CallRecord
-from galaxydit.reuse import ORDERS, predict, remember
-from galaxydit.session import Generation, Session, TransformerState
-from galaxydit.trajectory import StepInfo, locate, signature_of
+from galaxydit.runtime.generation import Generation, Session, TransformerState
+from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.step import StepInfo, locate, signature_of
+from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class ReuseStep(Exception):  # noqa: N818  (it is no error)
@@ -30,12 +30,26 @@ class ReuseStep(Exception):  # noqa: N818  (it is no error)
 
 @dataclass
 class Call:
-    """The transformer call under way."""
+    """The transformer call under way.
+
+    Attributes:
+        generation, state: the generation it belongs to, and what this transformer remembers of it.
+        branch: guidance branch, "cond" or "uncond", or "call 0", "call 1" where the pipeline names none.
+        info: step, number of steps and sigma.
+        latent: the transformer's `hidden_states`.
+        conditional_half: whether only the second half of the batch, the conditional one, counts in distances.
+        decision: None until the step is decided.
+        distance: relative L1 distance of the proxy; None where it was not read.
+        blocks_run: block evaluations done.
+        skips_stack: whether the block stack is reused.
+        stack_input, stack_output: hidden states `(batch, tokens, dim)` around the stack, where they are read.
+    """
 
     generation: Generation
     state: TransformerState
     branch: str
     info: StepInfo
+    latent: Tensor
     conditional_half: bool = False
     decision: Decision | None = None
     distance: float | None = None
@@ -46,35 +60,52 @@ class Call:
 
 
 class Engine:
-    """Runs one transformer's calls. Between calls all it remembers lies in the session's current generation."""
+    """Runs the calls of one transformer. All that it remembers between calls is in the session's generation."""
 
-    def __init__(self, transformer: nn.Module, component: str, family: Family, blocks: int, session: Session) -> None:
+    def __init__(
+        self,
+        transformer: nn.Module,
+        component: str,
+        family: Family,
+        session: Session,
+        observer: Observer | None = None,
+    ) -> None:
         self.transformer = transformer
         self.component = component
         self.family = family
-        self.blocks = blocks
         self.session = session
+        self.config: GalaxyDiTConfig = session.config
+        self.observer = observer or Observer()
+        self._blocks = len(blocks_of(transformer, family))
+        self._reads_proxy = self.config.policy.reads_proxy and not self.observer.decides
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
         self._thread = threading.local()
+
+    def watched_proxies(self) -> Iterator[Proxy]:
+        """The proxies that are read: that of the configuration, if the policy needs it, and those of the observer."""
+        for name, proxy in PROXIES.items():
+            if name in self.observer.proxies or (name == self.config.proxy and self._reads_proxy):
+                yield proxy
+
+    @property
+    def watches_stack(self) -> bool:
+        return self.config.reuse == "residual" or self.observer.watches_stack
 
     @property
     @beside_the_model
     def call(self) -> Call | None:
-        """The call that this thread is in: servers share a transformer among pipelines in several threads."""
+        """The call of this thread, because servers share a transformer among pipelines in several threads."""
         return getattr(self._thread, "call", None)
 
     @call.setter
     def call(self, call: Call | None) -> None:
         self._thread.call = call
 
-    @property
-    def config(self) -> Config:
-        return self.session.config
-
-    def forget(self) -> None:
-        """The pipeline says that its generation has ended: let go of the tensors, keep the records."""
+    def end_generation(self) -> None:
+        """The pipeline reports the end of its generation: drop the tensors, keep the records."""
         if self.session.current is not None:
             self.session.current.release()
+        self.observer.on_end()
 
     @around_the_model
     def run_transformer(
@@ -82,28 +113,28 @@ class Engine:
     ) -> Any:
         """The transformer's forward pass, computed or predicted, in the form the caller asked for."""
         inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
-        latent = inputs.get("hidden_states")
-        call = self._begin(context, latent, inputs.get("timestep"), inputs.get("encoder_hidden_states"))
-        if call is None or latent is None:
+        call = self._begin(context, inputs)
+        if call is None:
             return forward(*args, **kwargs)
         self.call = call
         try:
-            output = self._compute_or_reuse(call, latent, forward, args, kwargs)
+            output = self._compute_or_reuse(call, forward, args, kwargs)
         finally:
             self.call = None
         if output is None:
             sample = self._predict(call)
             output = (sample,) if inputs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
-        self._book(call, latent)
+        self._record(call)
         return output
 
     @beside_the_model
-    def _begin(self, context: CacheContext | None, latent: Any, timestep: Any, text: Any) -> Call | None:
-        """Place the call in its generation; None, with a note, where that cannot be done."""
+    def _begin(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
+        """Find the generation and step of a call; None, with a note, where that cannot be done."""
+        latent, text = inputs.get("hidden_states"), inputs.get("encoder_hidden_states")
         if not isinstance(latent, Tensor):
             self.session.note("the transformer was called without hidden_states, so it is computed in full")
             return None
-        info = locate(context, self.session.scheduler(), timestep)
+        info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
         if info is None:
             self.session.note(
                 "the step of this call is unknown, so it is computed in full; accelerate the pipeline, pass "
@@ -115,26 +146,27 @@ class Engine:
         signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
         generation, branch = self.session.enter(self.component, name, info, signature, text, latent)
         state = generation.states[self.component]
-        call = Call(generation, state, branch, info)
-        if self.family.branches == CONCATENATED and len(latent) % 2 == 0 and reads_proxy(self.config):
-            # Guidance doubles the batch with the same latents: so the input itself tells whether there is guidance.
+        call = Call(generation, state, branch, info, latent)
+        if self.family.branches == CONCATENATED and len(latent) % 2 == 0 and self._reads_proxy:
+            # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
             call.conditional_half = torch.equal(*latent.chunk(2))
-        call.decision = state.decisions.get(self._decider(branch))
+        call.decision = state.decisions.get(self._scope(branch))
         return call
 
-    def _decider(self, branch: str) -> str:
-        return "all branches" if self.config.guidance_alignment else branch
+    def _scope(self, branch: str) -> str:
+        return "all branches" if self.config.guidance_alignment and not self.observer.decides else branch
 
     @around_the_model
     def _compute_or_reuse(
-        self, call: Call, latent: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, call: Call, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any | None:
         """The output of the forward pass; None where that was left, and the output is to be predicted."""
-        if call.decision is None and not reads_proxy(self.config):
+        if self.observer.decides:
+            self._ask_observer(call)
+        elif call.decision is None and not self._reads_proxy:
             self._decide(call, None)
         try:
-            self.read("noisy_latent", latent.clone)
-            self.read("filtered_latent", lambda: filter_latent(latent, call.info.sigma))
+            self.read(Place.LATENT, call.latent, call.info.sigma)
             call.skips_stack = self._reuses(call)
         except ReuseStep:
             call.skips_stack = True
@@ -146,63 +178,77 @@ class Engine:
             call.skips_stack = True
             return None
         if not call.skips_stack:
-            call.blocks_run = self.blocks
-            self._keep(call, output)
+            call.blocks_run = self._blocks
+            self._keep(call, output[0] if isinstance(output, tuple) else output.sample)
         return output
 
     def _predict(self, call: Call) -> Tensor:
-        """What reuse gives for this call's branch."""
-        weights = call.decision.weights if call.decision else None
-        return predict(call.state.history[call.branch], call.info.sigma, weights or ORDERS[self.config.order])
+        """What reuse gives for the branch of this call."""
+        predicted = self.observer.predict(call)
+        if predicted is not None:
+            return predicted
+        coefficients = call.decision.coefficients if call.decision else None
+        return predict(call.state.history[call.branch], call.info.sigma, coefficients or ORDERS[self.config.order])
 
     def _reuses(self, call: Call) -> bool:
         """Whether this branch is reused now: decided, and there is something to reuse."""
         return call.decision is not None and call.decision.reuse and bool(call.state.history.get(call.branch))
 
     @beside_the_model
-    def _keep(self, call: Call, output: Any) -> None:
-        """Remember a full step; the last one is never reused, so it frees the memory instead."""
-        history = call.state.history
-        nothing_to_come = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-        if nothing_to_come or not reuses(self.config):
+    def _keep(self, call: Call, output: Tensor) -> None:
+        """Remember a computed step. The last step is never reused, so it frees the memory instead."""
+        self.observer.on_output(call, output)
+        history, length = call.state.history, self.config.history_length
+        is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
+        if is_last or length == 0:
             history.pop(call.branch, None)
             return
-        if self.config.reuse == "residual":
+        kept = output.detach().clone() if self.config.reuse == "output" else None
+        if kept is None:
             if call.stack_input is None or call.stack_output is None:
                 self.session.note("the block stack did not run as expected, so nothing of it is reused")
                 return
             kept = (call.stack_output - call.stack_input).detach()
-        else:
-            kept = (output[0] if isinstance(output, tuple) else output.sample).detach().clone()
-        if self.config.plan is not None and self.config.plan.error_map is None and history.get(call.branch):
-            guess = self._predict(call)
-            call.state.errors[call.branch] = float(relative_l2(kept, guess, token_group(self.transformer)))
-        anchor = (call.info.sigma, kept)
-        weighed = self.config.plan is not None and self.config.plan.weighs
-        history[call.branch] = remember(history.get(call.branch, ()), anchor, 3 if weighed else self.config.order + 1)
+        if self.config.policy.learns_errors and history.get(call.branch):
+            error = relative_l2(kept, self._predict(call), token_group(self.transformer))
+            call.state.errors[call.branch] = float(error)
+        history[call.branch] = remember(history.get(call.branch, ()), (call.info.sigma, kept), length)
+
+    def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
+        """Read the proxies of a place from the tensors at hand there.
+
+        The engine reads its proxy once in each step, in the branch that decides. Raises ReuseStep where that decides
+        the step for reuse.
+        """
+        if self.call is not None:
+            for proxy in self.watched_proxies():
+                if proxy.place is place and proxy.part == part:
+                    self._read(self.call, proxy, tensors)
 
     @beside_the_model
-    def read(self, proxy: str, tensor: Callable[[], Tensor]) -> None:
-        """Offer a proxy's tensor. Raises ReuseStep when it decides the step for reuse.
-
-        Every full and every reused step reads the proxy once, in the branch that decides.
-        """
-        call = self.call
-        if call is None or call.decision is not None or proxy != self.config.proxy or not reads_proxy(self.config):
+    def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
+        drives = call.decision is None and self._reads_proxy and proxy.name == self.config.proxy
+        watched = proxy.name in self.observer.proxies
+        if not drives and not watched:
             return
-        current = tensor().detach()
-        decider = self._decider(call.branch)
-        previous = call.state.proxies.get(decider)
-        if previous is not None and previous.shape == current.shape:
-            call.distance = self._distance(call, current, previous)
-        call.state.proxies[decider] = current
-        self._decide(call, call.distance)
-        if self._reuses(call):
-            call.blocks_run = PROXIES[proxy].cost
+        current = proxy.tensor(*tensors).detach()
+        if watched:
+            self.observer.on_proxy(call, proxy.name, current)
+            if self.observer.decides and call.decision is None:
+                self._ask_observer(call)
+        if drives:
+            scope = self._scope(call.branch)
+            previous = call.state.proxies.get(scope)
+            if previous is not None and previous.shape == current.shape:
+                call.distance = self._distance(call, current, previous)
+            call.state.proxies[scope] = current
+            self._decide(call, call.distance)
+        if self._reuses(call) and not call.skips_stack:
+            call.blocks_run = proxy.cost
             raise ReuseStep
 
     def _distance(self, call: Call, current: Tensor, previous: Tensor) -> float:
-        """The largest distance of any sample: an easy sample must not hide a hard one."""
+        """The largest distance of any sample, so that an easy sample does not hide a hard one."""
         distances = relative_l1(current, previous, token_group(self.transformer))
         if call.conditional_half:
             distances = distances[len(distances) // 2 :]
@@ -210,22 +256,23 @@ class Engine:
 
     @beside_the_model
     def _decide(self, call: Call, distance: float | None) -> None:
-        decider = self._decider(call.branch)
-        histories = call.state.history
-        branches = [call.branch] if decider == call.branch else list(histories) or [call.branch]
-        observation = Observation(
+        state, scope = call.state, self._scope(call.branch)
+        branches = [call.branch] if scope == call.branch else list(state.history) or [call.branch]
+        controller = state.controllers.setdefault(scope, Controller(self.config))
+        call.decision = state.decisions[scope] = controller.decide(
             call.info.step,
             call.info.steps,
             distance,
-            all(histories.get(branch) for branch in branches),
+            all(state.history.get(branch) for branch in branches),
             call.generation.sigmas,
-            max(call.state.errors.values(), default=None),
+            max(state.errors.values(), default=None),
         )
-        call.state.errors.clear()
-        before = call.state.controllers.get(decider, ControllerState())
-        choose = decide if self.config.plan is None else decide_with_plan
-        call.decision, call.state.controllers[decider] = choose(observation, before, self.config)
-        call.state.decisions[decider] = call.decision
+        state.errors.clear()
+
+    def _ask_observer(self, call: Call) -> None:
+        chosen = self.observer.decide(call)
+        if chosen is not None:
+            call.decision = Decision(chosen, "decided by the observer")
 
     @around_the_model
     def run_first_block(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -234,20 +281,14 @@ class Engine:
         if call is None:
             return forward(*args, **kwargs)
         hidden = args[0] if args else kwargs["hidden_states"]
-        if self.config.reuse == "residual":
+        if self.watches_stack:
             call.stack_input = hidden
         if call.skips_stack:
             return hidden
         try:
-            # Tensors of the model are copied: CUDA graphs write the next step's over them.
-            self.read("block_input", hidden.clone)
-            if self.family.time_embedding is not None:
-                name, position = self.family.time_embedding
-                self.read("time_embedding", lambda: (args[position] if len(args) > position else kwargs[name]).clone())
+            self.read(Place.BLOCK_INPUT, hidden, self._time_embedding(args, kwargs))
             output = forward(*args, **kwargs)
-            after = output if isinstance(output, Tensor) else output[0]
-            self.read("block_residual", lambda: after - hidden)
-            self.read("block_output", after.clone)
+            self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
         except ReuseStep:
             if self.config.reuse == "output":
                 raise
@@ -255,11 +296,18 @@ class Engine:
             return hidden
         return output
 
+    def _time_embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        if self.family.time_embedding is None:
+            return None
+        name, position = self.family.time_embedding
+        embedding: Tensor = args[position] if len(args) > position else kwargs[name]
+        return embedding
+
     @around_the_model
     def run_later_block(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], is_last: bool
     ) -> Any:
-        """Any other block of a stack whose residual is reused."""
+        """Any later block of a stack whose input and output are watched."""
         call = self.call
         if call is None or not call.skips_stack:
             output = forward(*args, **kwargs)
@@ -272,12 +320,12 @@ class Engine:
         return hidden
 
     @beside_the_model
-    def _book(self, call: Call, latent: Tensor) -> None:
+    def _record(self, call: Call) -> None:
         decision = call.decision
         reason = decision.reason if decision else "the proxy was not read"
         if decision and decision.reuse and not call.skips_stack:
             reason = "this branch had nothing to reuse"
-        if decision is None:
+        if decision is None and not self.observer.decides:
             self.session.note(f"proxy {self.config.proxy!r} was not read in a call, so it was computed in full")
         record = CallRecord(
             step=call.info.step,
@@ -289,7 +337,7 @@ class Engine:
             distance=call.distance,
             accumulated=decision.accumulated if decision and call.distance is not None else None,
             blocks_run=call.blocks_run,
-            blocks=self.blocks,
+            blocks=self._blocks,
             expected_error=decision.expected_error if decision else None,
         )
-        self.session.leave(call.generation, record, latent.device)
+        self.session.leave(call.generation, record, call.latent.device)

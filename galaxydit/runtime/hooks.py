@@ -1,4 +1,4 @@
-"""The diffusers hooks that let a session act on one transformer."""
+"""The diffusers hooks through which the engine acts on one transformer."""
 
 import time
 from collections.abc import Callable
@@ -8,17 +8,18 @@ from diffusers.hooks import HookRegistry, ModelHook
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import Tensor, nn
 
-from galaxydit.compilation import around_the_model, hook_around_compiled
-from galaxydit.engine import Engine
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.hook_chain import insert_innermost, is_hooked
-from galaxydit.session import Session, synchronize
+from galaxydit.proxies import Place
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import Session, synchronize
+from galaxydit.runtime.innermost import insert_innermost, is_hooked
+from galaxydit.torch_compile import around_the_model, hook_around_compiled
 
 HOOK_NAME = "galaxydit"
 
 
 class PluginHook(ModelHook):
-    """What all hooks of the plugin have in common."""
+    """Base class of the hooks of the plugin."""
 
     name = HOOK_NAME
 
@@ -30,17 +31,22 @@ class PluginHook(ModelHook):
 
 
 class RootHook(PluginHook):
-    """On the transformer: opens and closes a call. Its StateManager receives diffusers' cache context."""
+    """On the transformer: runs a call. Its StateManager receives diffusers' cache context.
+
+    `hooks` are all hooks of the same acceleration, so that it can be removed without its handle.
+    """
 
     _is_stateful = True
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, hooks: "HookSet") -> None:
         super().__init__()
         self.engine = engine
+        self.hooks = hooks
         self.contexts = StateManager(BaseState)
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        refuse_other_caches(self.engine.component, module)
         return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
 
     def _context(self) -> CacheContext | None:
@@ -52,7 +58,7 @@ class RootHook(PluginHook):
     def reset_state(self, module: nn.Module) -> nn.Module:
         """Called by pipelines when a generation has ended well."""
         self.contexts.reset()
-        self.engine.forget()
+        self.engine.end_generation()
         return module
 
 
@@ -69,7 +75,7 @@ class FirstBlockHook(PluginHook):
 
 
 class StackBlockHook(PluginHook):
-    """On every later block, where the residual is reused: hands the hidden states on while the stack is skipped."""
+    """On every later block, where the stack is watched: passes the hidden states through while the stack is skipped."""
 
     def __init__(self, engine: Engine, is_last: bool) -> None:
         super().__init__()
@@ -84,29 +90,27 @@ class StackBlockHook(PluginHook):
 class PartHook(PluginHook):
     """On a part of the first block: reads the proxies at its input and output."""
 
-    def __init__(self, engine: Engine, input_proxy: str | None, output_proxy: str) -> None:
+    def __init__(self, engine: Engine, part: str) -> None:
         super().__init__()
         self.engine = engine
-        self.input_proxy = input_proxy
-        self.output_proxy = output_proxy
+        self.part = part
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.input_proxy is not None:
-            self.engine.read(self.input_proxy, (args[0] if args else kwargs["hidden_states"]).clone)
+        self.engine.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=self.part)
         output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read(self.output_proxy, (output if isinstance(output, Tensor) else output[0]).clone)
+        self.engine.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=self.part)
         return output
 
 
-class ClockHook(PluginHook):
-    """On the text encoder and the VAE's decoder: how long text takes, and when a video is decoded."""
+class TimerHook(PluginHook):
+    """On a text encoder or the VAE's decoder: measures the seconds of the text, and the time of the decoding."""
 
     def __init__(self, session: Session, *, encodes_text: bool) -> None:
         super().__init__()
         self.session = session
         self.encodes_text = encodes_text
-        self.name = f"{HOOK_NAME} clock {id(session):x}"  # pipelines share text encoders and VAEs
+        self.name = f"{HOOK_NAME} timer {id(session):x}"  # pipelines share text encoders and VAEs
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -125,8 +129,26 @@ class ClockHook(PluginHook):
         return output
 
 
+def refuse_other_caches(component: str, transformer: nn.Module) -> None:
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however it was enabled."""
+    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
+    registry = getattr(transformer, "_diffusers_hook", None)
+    for each in [registry, *registry._get_child_registries()] if registry is not None and not kind else ():
+        kind = next((type(hook).__name__ for hook in each.hooks.values() if _is_cache(hook)), kind)
+    if kind:
+        raise GalaxyDiTError(
+            f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
+            f"{component}.disable_cache(), or remove galaxydit first"
+        )
+
+
+def _is_cache(hook: ModelHook) -> bool:
+    module = type(hook).__module__
+    return module.startswith("diffusers.") and module.endswith(("_cache", "pyramid_attention_broadcast"))
+
+
 class HookSet:
-    """Hooks registered together and removed together, leaving every module as it was."""
+    """Hooks that are registered together and removed together, which leaves every module as it was."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -135,8 +157,8 @@ class HookSet:
     def add(self, module: nn.Module, hook: PluginHook) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
 
-        The hook of a transformer is always registered: that is how diffusers' cache context finds it. So is one on a
-        module that has hooks of others: what they prepare lies inside the compiled call.
+        The hook of a transformer is always registered, because diffusers' cache context finds it there. So is a hook on
+        a module with other hooks, because what those prepare lies inside the compiled call.
         """
         compiled = getattr(module, "_compiled_call_impl", None) is not None
         if compiled and not isinstance(hook, RootHook) and not is_hooked(module):
@@ -145,7 +167,7 @@ class HookSet:
             self._undo.append(insert_innermost(module, hook, hook.name))
 
     def refresh(self, root: nn.Module) -> None:
-        """Tell diffusers that the hooks below `root` have changed: it keeps a list of them."""
+        """Tell diffusers, which caches a list of the hooks below `root`, that they have changed."""
         if root not in self._roots:
             self._roots.append(root)
         if hasattr(root, "_diffusers_hook"):

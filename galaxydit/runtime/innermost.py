@@ -1,8 +1,8 @@
-"""Puts a hook innermost into its module, and takes it out again whatever has come around it since.
+"""Registers a hook innermost on its module, and removes it again whatever was registered around it since.
 
-Innermost, because the hooks of others prepare what ours read (context parallelism splits a block's input), because
-accelerate drops every wrapper around its own when it offloads anew after each generation, and because diffusers 0.42
-cuts off a hook that has a `new_forward` when the one beneath it is removed.
+Three reasons ask for the innermost place: hooks of others prepare what ours read (context parallelism splits a block's
+input), accelerate drops every wrapper around its own when it offloads anew after each generation, and diffusers 0.42
+disconnects a hook that has a `new_forward` when the one beneath it is removed.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 def insert_innermost(module: nn.Module, hook: Any, hook_name: str) -> Callable[[], None]:
-    """Register a hook with a `new_forward` in the module's diffusers registry; returns what takes it out again."""
+    """Register a hook with a `new_forward` in the module's diffusers registry; returns the function that removes it."""
     had_registry, had_forward = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
     holder, attribute = _innermost_slot(module, registry)

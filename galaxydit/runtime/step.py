@@ -1,6 +1,4 @@
-"""Where a transformer call stands in its generation, recognised from the call itself and never from a count of
-calls.
-"""
+"""Which step of which generation a transformer call belongs to, from the call itself and never from a count of calls."""
 
 import weakref
 from dataclasses import dataclass
@@ -16,9 +14,7 @@ ROUNDING = 1e-5  # of noise levels in float32
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step of a generation: index from 0, number of steps, and noise level (sigma, or timestep / 1000 without
-    sigmas).
-    """
+    """A step: its index from 0, the number of steps, and its noise level (sigma, or timestep / 1000 without sigmas)."""
 
     step: int
     steps: int
@@ -27,7 +23,7 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """What stays the same for all calls of one transformer in one generation."""
+    """What is the same in all calls of one transformer in one generation."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -39,7 +35,7 @@ def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
     """The signature of a call with this latent input."""
     adapters: tuple[Any, ...] = ()
     if getattr(transformer, "_hf_peft_config_loaded", False):
-        # Each layer has its own: LoRA weights may differ from block to block, and be switched off or merged.
+        # Per layer, because LoRA weights may differ from block to block, and be switched off or merged.
         layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
         adapters = tuple(
             (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
@@ -48,9 +44,17 @@ def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
     return Signature(tuple(latent.shape), latent.dtype, latent.device, adapters)
 
 
+def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
+    """Names of the active adapters, sorted."""
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return ()
+    return tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
+
+
 class KnownInput:
-    """A tensor that a generation has been called with, to tell it from another generation that takes turns with it on
-    the same transformer: the text of a branch, which lasts for all steps, and the latent, which lasts for a step.
+    """An input of a generation, by which it is told from another one that alternates on the same transformer.
+
+    It is the text of a branch, the same at all steps, or the latent, the same in all calls of a step.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -66,19 +70,17 @@ class KnownInput:
         return same_kind and torch.equal(tensor, values)
 
     def goes_on_as(self, tensor: Tensor | None) -> bool:
-        """Whether this is the tensor again, or one that has taken its place.
+        """Whether this is the same tensor, or its successor.
 
-        Pipelines pass one and the same tensor. Loops that make it anew for each call have dropped the one before by
-        then: so a different tensor while that one lives is another generation's, be their values equal or not.
+        Pipelines pass one and the same tensor. Loops that create it anew for each call have dropped the previous one by
+        then, so a different tensor while the previous one lives belongs to another generation, whatever its values.
         """
         known = self._tensor()
         return tensor is known if known is not None else self.equals(tensor)
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
-    """The step that a call belongs to, from the pipeline's cache context or else from its scheduler; None where
-    neither tells.
-    """
+    """The step of a call, from the pipeline's cache context or else from its scheduler; None if both lack it."""
     timesteps = getattr(scheduler, "timesteps", None)
     steps = context.num_inference_steps if context else None
     if steps is None and timesteps is not None:
@@ -101,7 +103,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
 
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
-    """The noise level of every step, or None where the scheduler does not tell or they do not fall."""
+    """The noise level of every step; None if the scheduler gives none, or if they do not fall."""
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is None or len(sigmas) < steps:
         return None
@@ -112,8 +114,8 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 
 def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:
-    """The scheduler's own step counter. Before its first step, and where it has none, the timestep is looked up:
-    editing a given video begins in the middle.
+    """The scheduler's own step counter. Before its first step, and without a counter, the timestep is looked up,
+    because video-to-video generations begin in the middle of the schedule.
     """
     if scheduler is None or timesteps is None:
         return None
@@ -130,5 +132,5 @@ def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: T
 
 
 def _largest(timestep: Tensor | float) -> Tensor:
-    """The timestep of what is denoised; tokens that are given, such as a first frame, have a smaller one."""
+    """The timestep of the denoised tokens; given tokens, such as a first frame, have a smaller one."""
     return torch.as_tensor(timestep).max()
