@@ -236,7 +236,7 @@ class Acceleration:
 
 def block_hooks(engine: Engine) -> Iterator[tuple[str, FirstBlockHook | StackBlockHook | PartHook]]:
     """Paths below the transformer and the hooks that the engine needs there."""
-    family, proxies = engine.family, list(engine.watched_proxies())
+    family, proxies = engine.family, engine.watched_proxies
     paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
     if engine.watches_stack or any(proxy.place is not Place.LATENT for proxy in proxies):
         yield paths[0], FirstBlockHook(engine)

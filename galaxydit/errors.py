@@ -1,6 +1,7 @@
 """Errors and warnings of the plugin, and the checks that raise them in one form."""
 
 import math
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -34,7 +35,7 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
 def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf) -> None:
     """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum]."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not minimum <= value <= maximum or value == math.inf:
+    if not is_number or not minimum <= value <= min(maximum, sys.float_info.max):
         allowed = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
 
@@ -60,6 +61,4 @@ def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> N
     for before, after in pairwise(values):
         if after < before or (strictly and after == before):
             kind = "rising" if strictly else "never falling"
-            raise GalaxyDiTError(
-                f"{field} goes from {before!r} to {after!r}: expected {kind} numbers; calibrate again"
-            )
+            raise GalaxyDiTError(f"{field} goes from {before!r} to {after!r}: expected {kind} numbers; calibrate again")

@@ -75,6 +75,7 @@ def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
     weight = signal / (signal + sigma**2 + torch.finfo(torch.float32).tiny)
     return torch.fft.irfftn(spectrum * weight, s=(frames, height, width), dim=axes)
 
+
 GALAXYDIT, TEACACHE = "GalaxyDiT, arXiv 2512.03451", "TeaCache, arXiv 2411.19108"
 _ENTRIES = (
     Proxy(
@@ -106,9 +107,7 @@ _ENTRIES = (
         "First Block Cache (ParaAttention); DiCache, arXiv 2508.17356",
         lambda hidden, output: output - hidden,
     ),
-    Proxy(
-        "block_output", Place.BLOCK_OUTPUT, 1.0, "DiCache, arXiv 2508.17356", lambda hidden, output: output.clone()
-    ),
+    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, "DiCache, arXiv 2508.17356", lambda hidden, output: output.clone()),
 )
 PROXIES: dict[str, Proxy] = {proxy.name: proxy for proxy in _ENTRIES}
 """All proxies by name; assign a new entry to add one."""

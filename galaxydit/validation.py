@@ -2,12 +2,15 @@
 
 import json
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from galaxydit.errors import GalaxyDiTError, refusal
 
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+
 CURE = "calibrate again, or restore the file"
-_SETTINGS: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+_SETTINGS: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 
 def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
@@ -43,7 +46,8 @@ def _translate(found: Any, path: str, cure: str) -> GalaxyDiTError:
         return GalaxyDiTError(f"{path} cannot be read ({message}); {cure}")
     own = found.get("ctx", {}).get("error")
     if isinstance(own, GalaxyDiTError):
-        return GalaxyDiTError(f"{path}: {own}")
+        # What mends a setting, such as another choice, does not mend a file.
+        return GalaxyDiTError(f"{path}: {str(own).rpartition('; ')[0] or own}; {cure}")
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         return GalaxyDiTError(f"{path} is not known; remove it, or {cure}")
     return refusal(path, found["input"], message.removeprefix("Input should be "), cure)

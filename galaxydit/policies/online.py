@@ -174,9 +174,7 @@ def place_full_steps(steps: int, count: int, warmup_steps: int, decay: float = 0
 
 def _compute(state: OnlineState, step: int, reason: str, accumulated: float, expected: float | None) -> Any:
     tested = accumulated if math.isfinite(accumulated) else 0.0
-    after = replace(
-        state, accumulated=0.0, computed=state.computed + 1, last_computed=step, tested_distance=tested
-    )
+    after = replace(state, accumulated=0.0, computed=state.computed + 1, last_computed=step, tested_distance=tested)
     return Decision(False, reason, accumulated, expected), after
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import SEPARATE, blocks_of, family_of
-from galaxydit.policies.budget import full_share
+from galaxydit.policies.budget import check_budget, full_share
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.online import Online
 from galaxydit.policies.schedule import Schedule
@@ -72,6 +72,8 @@ def find_settings(
         raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
     if speedup is None and max_error is None and threshold is None:
         speedup = DEFAULT_SPEEDUP
+    if threshold is None:
+        check_budget(speedup, max_error, reused_cost=0.0)
     if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
         found, missing = None, "no profile covers pipelines with two denoising transformers"
     else:
@@ -81,17 +83,14 @@ def find_settings(
         found = None
     if found is None:
         policy = Online(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy))
-        note = f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
+        note = (
+            f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
+        )
         return replace(_relax_limits(config, speedup), policy=policy), None, (note,)
     target = found.target_for(_effective_speedup(found, speedup, max_error))
     settings = config_for(found, target, config)
-    if threshold is not None:
-        return replace(settings, policy=Threshold(threshold)), found, _static_notes(found, speedup)
-    return (
-        replace(settings, policy=policy_for(found, target, speedup, max_error)),
-        found,
-        _static_notes(found, speedup),
-    )
+    policy = Threshold(threshold) if threshold is not None else policy_for(found, target, speedup, max_error)
+    return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 
 def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:

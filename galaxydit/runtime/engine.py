@@ -78,11 +78,12 @@ class Engine:
         self.observer = observer or Observer()
         self._blocks = len(blocks_of(transformer, family))
         self._reads_proxy = self.config.policy.reads_proxy and not self.observer.decides
+        self.watched_proxies = tuple(self._find_watched_proxies())
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
         self._thread = threading.local()
 
-    def watched_proxies(self) -> Iterator[Proxy]:
-        """The proxies that are read: that of the configuration, if the policy needs it, and those of the observer."""
+    def _find_watched_proxies(self) -> Iterator[Proxy]:
+        """The proxy of the configuration, if the policy needs it, and those of the observer."""
         for name, proxy in PROXIES.items():
             if name in self.observer.proxies or (name == self.config.proxy and self._reads_proxy):
                 yield proxy
@@ -221,7 +222,7 @@ class Engine:
         the step for reuse.
         """
         if self.call is not None:
-            for proxy in self.watched_proxies():
+            for proxy in self.watched_proxies:
                 if proxy.place is place and proxy.part == part:
                     self._read(self.call, proxy, tensors)
 

@@ -180,9 +180,7 @@ class Session:
                 surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
                 generation = self._open(info, branch)
                 if surprising:
-                    self.note(
-                        f"a generation begins at step {info.step}, as {difference}; nothing before can be reused"
-                    )
+                    self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
         name = branch or generation.next_call(component, info.step)
         if info.step != generation.step:
             generation.begin_step(info, latent)

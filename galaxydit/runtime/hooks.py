@@ -132,14 +132,21 @@ class TimerHook(PluginHook):
 def refuse_other_caches(component: str, transformer: nn.Module) -> None:
     """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however it was enabled."""
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
-    registry = getattr(transformer, "_diffusers_hook", None)
-    for each in [registry, *registry._get_child_registries()] if registry is not None and not kind else ():
-        kind = next((type(hook).__name__ for hook in each.hooks.values() if _is_cache(hook)), kind)
+    for registry in _registries(transformer):
+        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
     if kind:
         raise GalaxyDiTError(
             f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
             f"{component}.disable_cache(), or remove galaxydit first"
         )
+
+
+def _registries(transformer: nn.Module) -> list[HookRegistry]:
+    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
+    own = getattr(transformer, "_diffusers_hook", None)
+    if own is None:
+        return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
+    return [own, *own._get_child_registries()]
 
 
 def _is_cache(hook: ModelHook) -> bool:

@@ -13,11 +13,11 @@ from diffusers import ContextParallelConfig, FlowMatchEulerDiscreteScheduler, Wa
 from torch import Tensor, distributed, nn
 
 import galaxydit
-from galaxydit import Config
-from galaxydit.ranks import token_group
+from galaxydit import GalaxyDiTConfig, Threshold
+from galaxydit.context_parallel import token_group
 
 RANKS = 2
-OFTEN = Config(threshold=0.5, max_consecutive=2)
+OFTEN = GalaxyDiTConfig(Threshold(0.5), max_consecutive=2)
 SETTINGS: dict[str, dict[str, Any]] = {
     "noisy latent": {"config": replace(OFTEN, proxy="noisy_latent")},
     "block input": {"config": replace(OFTEN, proxy="block_input")},

@@ -10,10 +10,10 @@ from diffusers import WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import GalaxyDiTConfig, Threshold
 
 STEPS = 12
-REUSING = {"threshold": 1e-3, "warmup": 0.2, "max_consecutive": 1}
+REUSING = {"policy": Threshold(1e-3), "warmup": 0.2, "max_consecutive": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_only_the_block_is_compiled_and_the_result_is_the_same(
     tiny_transformer: Callable[[int], WanTransformer3DModel], proxy: str, reuse: str, compile_first: bool
 ) -> None:
     transformer = tiny_transformer(3)
-    config = Config(proxy=proxy, reuse=reuse, **REUSING)
+    config = GalaxyDiTConfig(proxy=proxy, reuse=reuse, **REUSING)
     with galaxydit.accelerate(transformer, config=config) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
@@ -84,7 +84,7 @@ def test_compiled_first_the_block_stays_a_full_graph_and_is_left_as_it_was(
     graphs = Graphs()
     transformer.compile_repeated_blocks(backend=graphs, fullgraph=True)
     before = [block._compiled_call_impl for block in transformer.blocks]
-    with galaxydit.accelerate(transformer, config=Config(reuse=reuse, **REUSING)) as acceleration:
+    with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(reuse=reuse, **REUSING)) as acceleration:
         trajectory(transformer)
     assert acceleration.report.reused_steps == 4
     assert len(graphs.found) == 1
@@ -97,7 +97,7 @@ def test_blocks_compiled_anew_while_attached_are_left_alone_on_removal(
 ) -> None:
     transformer = tiny_transformer(3)
     transformer.compile_repeated_blocks(backend=Graphs())
-    acceleration = galaxydit.accelerate(transformer, config=Config(**REUSING))
+    acceleration = galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING))
     transformer.compile_repeated_blocks(backend=Graphs())
     anew = [block._compiled_call_impl for block in transformer.blocks]
     acceleration.remove()
@@ -108,7 +108,7 @@ def test_a_wholly_compiled_transformer_keeps_its_decisions(
     tiny_transformer: Callable[[int], WanTransformer3DModel],
 ) -> None:
     transformer = tiny_transformer(3)
-    config = Config(**REUSING)
+    config = GalaxyDiTConfig(**REUSING)
     with galaxydit.accelerate(transformer, config=config) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
@@ -131,6 +131,6 @@ def test_output_reuse_does_not_keep_the_stacks_input_alive(
     transformer.blocks[2].register_forward_pre_hook(lambda _, args: alive.append(seen[-1]() is not None))
     for reuse, expected in (("output", False), ("residual", True)):
         alive.clear()
-        with galaxydit.accelerate(transformer, config=Config(threshold=0.1, reuse=reuse)):
+        with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(Threshold(0.1), reuse=reuse)):
             trajectory(transformer)
         assert set(alive) == {expected}, reuse

@@ -1,6 +1,6 @@
 from torch import nn
 
-from galaxydit.fingerprint import project_weights
+from galaxydit.profiles.fingerprint import project_weights
 
 
 def test_the_order_in_which_modules_were_registered_does_not_matter() -> None:

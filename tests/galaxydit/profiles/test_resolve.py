@@ -6,15 +6,15 @@ import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
 
 import galaxydit
-from galaxydit.config import Config
-from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
-from galaxydit.fingerprint import model_of, project_weights, why_other_model
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import SCHEMA_VERSION, Conditions, Profile, Target
-from galaxydit.profile_store import get_profile, shipped_profiles
-from galaxydit.propagation import Propagation
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
+from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
+from galaxydit.profiles.registry import load_profile, shipped_profiles
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Evidence, Profile, Recipe, Target
 
 PROMPT = "a red ball moves left over a plain background"
 SETTINGS = GenerationSettings(height=32, width=32, num_frames=5, steps=20, guidance_scale=3.0)
@@ -33,17 +33,16 @@ def profile_for(pipe: WanPipeline) -> Profile:
         conditions=Conditions(
             type(pipe.scheduler).__name__, 20, 8.0, 3.0, (16, 2, 4, 4), "float32", "cpu", 2, 0, "ab", {}, sigmas
         ),
-        proxy="block_residual",
-        reason="a test",
-        ranking=(),
-        error_map=ErrorMap("distances", (Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
-        fit=None,
-        clock=tuple(0.05 * step for step in range(20)),
-        propagation=Propagation(),
-        order=1,
-        reuse="output",
-        reused_cost=1 / 6,
-        targets=(Target(1.5, 0.2, 4, 0.5), Target(2.0, 0.1, 6, 0.5)),
+        recipe=Recipe(
+            proxy="block_residual",
+            reuse="output",
+            order=1,
+            reused_cost=1 / 6,
+            error_map=ErrorMap("distances", (Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
+            cumulative_distance=CumulativeDistance(sigmas, tuple(0.05 * step for step in range(20))),
+            targets=(Target(1.5, 0.2, 4, decay=0.5), Target(2.0, 0.1, 6, decay=0.5)),
+        ),
+        evidence=Evidence("a test"),
     )
 
 
@@ -51,7 +50,8 @@ def profile_for(pipe: WanPipeline) -> Profile:
 def test_a_speedup_is_met_and_nothing_is_remarked_under_the_calibrated_settings(
     tiny_wan_pipeline: WanPipeline, speedup: float, recwarn: pytest.WarningsRecorder
 ) -> None:
-    profile = replace(profile_for(tiny_wan_pipeline), targets=(Target(speedup, 0.1, 8, 0.5),))
+    profile = profile_for(tiny_wan_pipeline)
+    profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(speedup, 0.1, 8, decay=0.5),)))
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, profile=profile) as acceleration:
         generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
     assert acceleration.report.compute_fraction == pytest.approx(1 / speedup, rel=0.05)
@@ -112,12 +112,12 @@ def test_weights_are_recognised_in_half_precision_and_told_from_a_fine_tune(tiny
     transformer = tiny_transformer(3)
     model = model_of(transformer)
     assert len(project_weights(transformer)) == 8
-    assert why_other_model(model, transformer.to(torch.bfloat16)) is None
+    assert model_mismatch(model, transformer.to(torch.bfloat16)) is None
     transformer = transformer.float()
     with torch.no_grad():
         for parameter in transformer.parameters():
             parameter += 0.05 * parameter.std() * torch.randn_like(parameter) if parameter.ndim > 1 else 0
-    assert "checkpoint" in why_other_model(model, transformer)
+    assert "checkpoint" in model_mismatch(model, transformer)
 
 
 def test_without_a_profile_it_learns_online_meets_the_speedup_and_says_so(tiny_wan_pipeline: WanPipeline) -> None:
@@ -144,7 +144,7 @@ def test_without_a_profile_max_error_stops_reuse(tiny_wan_pipeline: WanPipeline)
 
 
 def test_a_starter_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: WanPipeline) -> None:
-    starter = get_profile("wan2.1-t2v-1.3b")
+    starter = load_profile("wan2.1-t2v-1.3b")
     own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=own) as acceleration:
         with pytest.warns(ProfileWarning, match="starter from published constants"):
@@ -167,8 +167,8 @@ def test_starters_are_told_apart_by_layers_and_input_channels() -> None:
     ("options", "message"),
     [
         ({"threshold": 0.1, "speedup": 2.0}, "threshold is given together with speedup"),
-        ({"profile": "no-such"}, "profile='no-such' is neither a file nor shipped"),
-        ({"speedup": 0.5}, "speedup=0.5 is not a number at least 1"),
+        ({"profile": "no-such"}, "profile='no-such' is not allowed: expected a file, or one that is shipped"),
+        ({"speedup": 0.5}, "speedup=0.5 is not allowed: expected a number at least 1"),
         ({"speedup": 9.0}, "a reused step still costs"),
     ],
 )
@@ -181,4 +181,4 @@ def test_a_threshold_on_the_profiles_proxy_needs_no_plan(tiny_wan_pipeline: WanP
     profile = profile_for(tiny_wan_pipeline)
     with galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1, profile=profile) as acceleration:
         pass
-    assert acceleration.config == Config(threshold=0.1, warmup=0.2, max_consecutive=4)
+    assert acceleration.config == GalaxyDiTConfig(Threshold(0.1), warmup=0.2, max_consecutive=4)

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from diffusers import FlowMatchEulerDiscreteScheduler
 
-from galaxydit.trajectory import sigmas_of
+from galaxydit.runtime.step import sigmas_of
 
 
 def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
