@@ -52,7 +52,7 @@ def accelerate(
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. The default is 2.0.
+        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. Default 2.0.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one

@@ -119,7 +119,7 @@ def proxies_of(family: Family) -> tuple[str, ...]:
     return tuple(p.name for p in entries if (p.part is None or p.part in family.parts) and p.offered(family))
 
 
-# Elements of a sample per piece: on a CPU so many that a piece stays in the cache, else enough to outweigh the launches.
+# Elements of a sample per piece: on a CPU few enough to stay in its cache, else enough to outweigh kernel launches.
 PIECE_ON_CPU = 2**20
 PIECE = 2**24
 LARGEST_DISTANCE = 2.0

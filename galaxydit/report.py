@@ -24,7 +24,7 @@ class CallRecord:
         accumulated: that distance summed since the last computed step; None likewise.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
-        expected_error: expected relative error of the prediction; None where neither a profile nor the warm-up gives it.
+        expected_error: expected relative error of the prediction; None where it is unknown.
     """
 
     step: int

@@ -12,7 +12,7 @@ COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 
 def plot_decisions(report: "Report", path: Path) -> None:
-    """One row of cells for each branch, dark where the stack ran and light where it was reused, and the distance below."""
+    """One row of cells per branch, dark where the stack ran, light where it was reused; below, the distance."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

@@ -1,9 +1,9 @@
 """What torch.compile traces: the model's blocks and nothing of the plugin.
 
-Decisions are Python code on numbers. If they were traced, torch.compile would guard graphs by values that change at every
-step and compile them again and again. So compiled regions begin below the plugin, at the model's own forward functions.
-A hook inside a compiled block would break its graph, which costs 0.4 ms for each call of a block on one CPU, so where a
-block is compiled already, the hook goes around the compiled call.
+Decisions are Python code on numbers. If they were traced, torch.compile would guard graphs by values that change at
+every step and compile them again and again. So compiled regions begin below the plugin, at the model's own forward
+functions. A hook inside a compiled block would break its graph, which costs 0.4 ms for each call of a block on one CPU,
+so where a block is compiled already, the hook goes around the compiled call.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The configuration: what is reused, which proxy is read, the limits, and one policy."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
@@ -32,7 +32,7 @@ class GalaxyDiTConfig:
     Raises GalaxyDiTError for a value that is not allowed.
     """
 
-    policy: Policy = Threshold()
+    policy: Policy = field(default_factory=Threshold)
     proxy: str = "block_residual"
     warmup: float = 0.2
     keep_last: int = 1

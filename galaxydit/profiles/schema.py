@@ -139,7 +139,7 @@ class RankedProxy:
 
 @dataclass(frozen=True)
 class Fit:
-    """Share of the error's variance that the map explains on held-out samples: one curve for all sigmas, and by sigma."""
+    """Share of the error's variance explained on held-out samples, by one curve for all sigmas and by one per sigma."""
 
     r2_one_curve: float
     r2_by_sigma: float
@@ -166,7 +166,7 @@ class ErrorPropagation:
             raise refusal("propagation's sensitivities", self.sensitivities, expected, "calibrate again")
 
     def sensitivity(self, sigma: float) -> float:
-        """The sensitivity at a noise level, linear in its logarithm, and extrapolated so at both ends; 1 if unmeasured."""
+        """The sensitivity at a noise level, log-linear between and beyond the measured ones; 1 if unmeasured."""
         if len(self.sigmas) < 2:
             return self.sensitivities[0] if self.sensitivities else 1.0
         right = min(max(1, bisect_left(self.sigmas, -sigma, key=lambda value: -value)), len(self.sigmas) - 1)

@@ -1,4 +1,4 @@
-"""Which step of which generation a transformer call belongs to, from the call itself and never from a count of calls."""
+"""Which step of which generation a transformer call belongs to, from the call itself, never from a count of calls."""
 
 import weakref
 from dataclasses import dataclass

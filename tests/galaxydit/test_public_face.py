@@ -32,9 +32,8 @@ def test_a_lost_handle_can_be_removed(tiny_wan: Any) -> None:
     galaxydit.remove(tiny_wan.pipe)
     assert torch.equal(tiny_wan.run(), plain)
     modules = (tiny_wan.pipe.transformer, tiny_wan.pipe.text_encoder, tiny_wan.pipe.vae.decoder)
-    assert not [
-        module for module in modules if getattr(module, "_diffusers_hook", None) and module._diffusers_hook.hooks
-    ]
+    registries = [module._diffusers_hook for module in modules if hasattr(module, "_diffusers_hook")]
+    assert not [name for registry in registries for name in registry.hooks]
     galaxydit.remove(tiny_wan.pipe)
 
 
