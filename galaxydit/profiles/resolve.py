@@ -12,6 +12,7 @@ from galaxydit.families import SEPARATE, blocks_of, family_of
 from galaxydit.policies.budget import check_budget, full_share
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.online import Online
+from galaxydit.policies.policy import Policy
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import model_mismatch
@@ -82,14 +83,16 @@ def find_settings(
         missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
         found = None
     if found is None:
-        policy = Online(speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy))
+        policy: Policy = Online(
+            speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy)
+        )
         note = (
             f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
         )
         return replace(_relax_limits(config, speedup), policy=policy), None, (note,)
     target = found.target_for(_effective_speedup(found, speedup, max_error))
     settings = config_for(found, target, config)
-    policy = Threshold(threshold) if threshold is not None else policy_for(found, target, speedup, max_error)
+    policy = policy_for(found, target, speedup, max_error) if threshold is None else Threshold(threshold)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 
