@@ -1,54 +1,54 @@
-"""What the line and the parabola through the last full steps weigh in a prediction, fitted for a whole schedule."""
+"""Extrapolation coefficients of a schedule, by ridge regression on recordings."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from galaxydit.calibration.drift import Drift, Weights
-from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.schedule_error import Coefficients, ScheduleError
 from galaxydit.propagation import Propagation
 
-PULLS = (0.1, 1.0, 10.0)  # towards order 1, in shares of each term's own square
+RIDGES = (0.1, 1.0, 10.0)  # ridge strengths towards order 1, relative to each term's own square
 FOLDS = 4
 
 
-def fit_weights(
-    drift: Drift, full: Sequence[int], propagation: Propagation, pull: float = PULLS[0]
-) -> tuple[Weights, float]:
-    """The weights with the least error at the end, in the mean over the recordings, and that error.
+def fit_coefficients(
+    model: ScheduleError, full: Sequence[int], propagation: Propagation, ridge: float = RIDGES[0]
+) -> tuple[Coefficients, float]:
+    """Fit the coefficients with the least final error, averaged over the recordings of `model`.
 
-    `Drift.at_the_end` is a quadratic form in all weights of a schedule at once, so that they follow from one system of
-    linear equations: what one gap does wrong, the next ones may undo. Full steps that no reused one follows get the
-    weights of a neighbour, so that they can be interpolated for other numbers of full steps. `pull` keeps weights near
-    order 1 that the recordings say little about.
+    `ScheduleError.final_error` is a quadratic form in all coefficients of a schedule, so one linear system gives them
+    jointly. The ridge penalty of strength `ridge` pulls poorly determined coefficients towards order 1, (1, 0).
+
+    Returns coefficients for each step of `full`, and their final error (mean square). Full steps that start no reuse
+    interval take the coefficients of a neighbour, because schedules of other lengths interpolate them.
     """
-    where, terms = drift.gaps(full, propagation)
+    where, terms = model.interval_terms(full, propagation)
     if not where:
         return ((1.0, 0.0),) * len(full), 0.0
     rows = terms.reshape(-1, terms.shape[2])
-    gap, is_free = np.repeat(np.arange(len(where)), 3), np.tile([False, True, True], len(where))
-    share = np.where(gap[:, None] == gap[None, :], 1.0, drift.lasting(terms))
-    products = share * (rows @ drift.mean_products @ rows.T)
+    interval, is_free = np.repeat(np.arange(len(where)), 3), np.tile([False, True, True], len(where))
+    share = np.where(interval[:, None] == interval[None, :], 1.0, model.coherence(terms))
+    products = share * (rows @ model.mean_products @ rows.T)
     square, against = products[is_free][:, is_free], products[is_free][:, ~is_free].sum(axis=1)
-    usual = np.tile([1.0, 0.0], len(where))
-    # A term without anchors is 0: its weight is left as usual.
-    pulls = np.where(np.diag(square) > 0, pull * np.diag(square), 1.0)
-    found = np.linalg.solve(square + np.diag(pulls), pulls * usual - against).reshape(-1, 2)
-    fitted = [(float(f"{line:.6g}"), float(f"{parabola:.6g}")) for line, parabola in found]
+    order_1 = np.tile([1.0, 0.0], len(where))
+    # A term without enough cached steps is 0; its coefficient stays at order 1.
+    penalty = np.where(np.diag(square) > 0, ridge * np.diag(square), 1.0)
+    solution = np.linalg.solve(square + np.diag(penalty), penalty * order_1 - against).reshape(-1, 2)
+    fitted = [(round_digits(first, 6), round_digits(second, 6)) for first, second in solution]
     nearest = np.maximum(0, np.searchsorted(where, np.arange(len(full)), side="right") - 1)
-    weights = tuple(fitted[gap] for gap in nearest)
-    shares = np.array([(1.0, *pair) for pair in fitted]).ravel()
-    return weights, max(0.0, float(shares @ products @ shares))
+    factors = np.array([(1.0, *pair) for pair in fitted]).ravel()
+    return tuple(fitted[index] for index in nearest), max(0.0, float(factors @ products @ factors))
 
 
-def choose_pull(recordings: Sequence[Recording], full: Sequence[int], propagation: Propagation) -> float | None:
-    """The pull whose weights serve best those recordings that they were not fitted to; None where order 1 does."""
-    errors: dict[float | None, float] = dict.fromkeys((None, *reversed(PULLS)), 0.0)
+def choose_ridge(recordings: Sequence[Recording], full: Sequence[int], propagation: Propagation) -> float | None:
+    """The ridge strength with the least final error in fourfold cross-validation; None where order 1 is better."""
+    errors: dict[float | None, float] = dict.fromkeys((None, *reversed(RIDGES)), 0.0)
     folds = min(FOLDS, len(recordings))
     for fold in range(folds):
-        seen = Drift([recording for index, recording in enumerate(recordings) if index % folds != fold])
-        unseen = Drift(recordings[fold::folds])
-        for pull in errors:
-            weights = None if pull is None else fit_weights(seen, full, propagation, pull)[0]
-            errors[pull] += float(unseen.at_the_end(full, propagation, weights).sum())
-    return min(errors, key=lambda pull: errors[pull])
+        training = ScheduleError([recording for index, recording in enumerate(recordings) if index % folds != fold])
+        held_out = ScheduleError(recordings[fold::folds])
+        for ridge in errors:
+            coefficients = None if ridge is None else fit_coefficients(training, full, propagation, ridge)[0]
+            errors[ridge] += float(held_out.final_error(full, propagation, coefficients).sum())
+    return min(errors, key=lambda ridge: errors[ridge])

@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import captions, draw_all
-from galaxydit.calibration.procedure import Calibration
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:56rem;margin:2rem auto;padding:0 1rem}
@@ -30,8 +30,9 @@ def write_report(calibration: Calibration, folder: Path) -> Path:
 
 
 def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
-    """The page. Everything that comes from outside, prompts first of all, is escaped."""
+    """The page. All text from outside, such as prompts, is escaped."""
     profile = calibration.profile
+    verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
     figures = "".join(
         f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{_encode(picture)}">'
         f"<figcaption>{escape(text)}</figcaption></figure>"
@@ -45,13 +46,13 @@ def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
         f"<p>Proxy: <b>{escape(profile.proxy)}</b>. {escape(profile.reason)}.</p>"
         f"{_off_target(calibration)}"
         "<h2>What a speedup costs</h2>"
-        "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain video "
-        f"from the same noise, the mean over unseen prompts ({_unseen(calibration)}).</p>"
+        "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
+        f"video of the same seed, the mean over {len(verified)} held-out prompts.</p>"
         f"{_targets(calibration)}<h2>Figures</h2>{figures}"
         f"<h2>Ranking</h2>{_ranking(calibration)}"
         f"<h2>Settings</h2>{_settings(calibration)}"
         f"<h2>Prompts</h2><p>Recorded:</p>{_prompts((r.prompt, r.seed) for r in calibration.recordings)}"
-        f"<p>Verified on:</p>{_prompts(dict.fromkeys((row.prompt, row.seed) for row in calibration.verified))}"
+        f"<p>Verified on:</p>{_prompts(verified)}"
         "</body></html>"
     )
 
@@ -74,7 +75,7 @@ def _targets(calibration: Calibration) -> str:
                 target.max_consecutive,
             ]
         )
-    heads = ["asked for", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "at order 1, dB"]
+    heads = ["requested", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "at order 1, dB"]
     return _table([*heads, "largest expected error", "warm-up", "cap"], rows)
 
 
@@ -101,8 +102,8 @@ def _settings(calibration: Calibration) -> str:
         rows.append([name.replace("_", " "), getattr(conditions, name)])
     propagation = calibration.profile.propagation
     levels = zip(propagation.gains, propagation.sigmas, strict=True)
-    grown = ", ".join(f"x {gain:.3g} from sigma {sigma:.2f}" for gain, sigma in levels)
-    rows.append(["errors until the end", grown or "not measured"])
+    sensitivities = ", ".join(f"{value:.3g} at sigma {sigma:.2f}" for value, sigma in levels)
+    rows.append(["error propagation", sensitivities or "not measured"])
     rows += [["first seed", conditions.seed], ["prompts, SHA-256", conditions.prompts_sha256]]
     rows += [[name, value] for name, value in conditions.versions.items()]
     return _table(["setting", "value"], rows)
@@ -116,10 +117,6 @@ def _off_target(calibration: Calibration) -> str:
         if target.compute_fraction and abs(target.compute_fraction * target.speedup - 1) > 0.05
     ]
     return f'<p class="note">Missed by more than 5 %: {escape("; ".join(missed))}.</p>' if missed else ""
-
-
-def _unseen(calibration: Calibration) -> int:
-    return len({(row.prompt, row.seed) for row in calibration.verified})
 
 
 def _prompts(samples: Iterable[tuple[str, int]]) -> str:

@@ -1,4 +1,4 @@
-"""Measure how errors propagate: reuse a few steps of a recorded generation, and see how far its end has moved."""
+"""Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves."""
 
 import math
 from collections.abc import Sequence
@@ -6,48 +6,52 @@ from statistics import fmean
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.acceleration import Acceleration
-from galaxydit.calibration.drift import Drift
-from galaxydit.calibration.recording import Recording
+import galaxydit
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.config import Config
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.propagation import Propagation
 
-ZONES = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; about 2.7 generations' time in all
-GAINS = (1e-4, 1e4)  # an error that vanishes or explodes beyond these is as good as one that ends there
+INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; about 2.7 generations in all
+SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video
 
-Disturbance = tuple[int, float, float]
-"""Zone, noise level in its middle, gain measured there."""
+Perturbation = tuple[int, float, float]
+"""Index of the interval, mean noise level of its reused steps, and the sensitivity measured there."""
 
 
-def disturbed_schedule(steps: int, zone: tuple[float, float]) -> tuple[int, ...]:
-    """The full steps when every other step of a zone is reused. The last stays, and the first two, for order 1."""
-    first = min(max(2, round(zone[0] * steps)), steps - 2)
-    reused = range(first, min(max(first + 1, round(zone[1] * steps)), steps - 1), 2)
+def perturbed_schedule(steps: int, interval: tuple[float, float]) -> tuple[int, ...]:
+    """Full steps if every other step of an interval is reused; the last step is full, and the first two for order 1."""
+    first = min(max(2, round(interval[0] * steps)), steps - 2)
+    reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
     return tuple(step for step in range(steps) if step not in reused)
 
 
-def disturb(pipe: DiffusionPipeline, recording: Recording, plain: Generation, zone: int, reuse: str) -> Disturbance:
-    """Generate what was recorded once more with a disturbed zone; `plain` is the recorded generation itself."""
-    schedule = disturbed_schedule(recording.steps, ZONES[zone])
-    with Acceleration(pipe, Config(schedule=schedule, order=1, reuse=reuse)):
-        changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
-    ended = float((changed.latents - plain.latents).square().mean())
-    made = float(Drift([recording]).at_the_end(schedule, Propagation())[0])
-    gain = math.sqrt(ended / made) if made > 0 else 1.0
-    reused = sorted(set(range(recording.steps)) - set(schedule))
-    return zone, fmean(recording.sigmas[step] for step in reused), min(max(gain, GAINS[0]), GAINS[1])
+def perturb(
+    pipe: DiffusionPipeline, recording: Recording, plain: Generation, interval: int, reuse: str
+) -> Perturbation:
+    """Repeat the recorded generation `plain` with reuse in `INTERVALS[interval]`.
 
-
-def propagation_of(disturbances: Sequence[Disturbance]) -> Propagation:
-    """The propagation that follows: for each zone the geometric mean of the gains found in it, and 1 at the end, where
-    nothing can grow or fade any more.
+    The sensitivity is the rms change of the final latent / the error that the reuse introduced.
     """
+    schedule = perturbed_schedule(recording.steps, INTERVALS[interval])
+    with galaxydit.accelerate(pipe, config=Config(schedule=schedule, order=1, reuse=reuse)):
+        changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
+    final = float((changed.latents - plain.latents).square().mean())
+    introduced = float(ScheduleError([recording]).final_error(schedule, Propagation())[0])
+    sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
+    reused = sorted(set(range(recording.steps)) - set(schedule))
+    sigma = fmean(recording.sigmas[step] for step in reused)
+    return interval, sigma, min(max(sensitivity, SENSITIVITIES[0]), SENSITIVITIES[1])
+
+
+def average_perturbations(perturbations: Sequence[Perturbation]) -> Propagation:
+    """Geometric mean of the sensitivities of each interval, and 1 at sigma 0, where no step is left."""
     levels = {0.0: 1.0}
-    for zone in {zone for zone, _, _ in disturbances}:
-        found = [(sigma, math.log(gain)) for number, sigma, gain in disturbances if number == zone]
+    for interval in {interval for interval, _, _ in perturbations}:
+        found = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
         levels[fmean(sigma for sigma, _ in found)] = math.exp(fmean(log for _, log in found))
     sigmas = sorted(levels, reverse=True)
     return Propagation(
-        tuple(float(f"{sigma:.7g}") for sigma in sigmas), tuple(float(f"{levels[sigma]:.5g}") for sigma in sigmas)
+        tuple(round_digits(sigma) for sigma in sigmas), tuple(round_digits(levels[sigma], 5) for sigma in sigmas)
     )

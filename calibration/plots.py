@@ -1,4 +1,4 @@
-"""The figures of a calibration report, each drawn from the calibration alone and written as one PNG."""
+"""The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
-from galaxydit.calibration.procedure import Calibration
 from galaxydit.calibration.recording import LAGS
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 
 
 def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
-    """Write every figure to `folder`; returns their paths in the order of the report."""
+    """Write every figure to `folder`; returns their paths in the order of `FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, draw in FIGURES.items():
@@ -28,7 +28,7 @@ def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
-    """Spearman's rho of each proxy with its interval, the best on top."""
+    """Spearman's rho of each proxy with its interval, best on top."""
     axes = _axes(figure)
     rows = list(reversed(calibration.profile.ranking))
     for place, row in enumerate(rows):
@@ -58,11 +58,10 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
-    """The monotone map over the errors it was fitted to."""
+    """The error map and the errors it was fitted to."""
     axes, profile = _axes(figure), calibration.profile
-    for recording in calibration.recordings:
-        points = points_of(recording, profile.proxy, profile.order)
-        axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
+    points = points_of(calibration.recordings, profile.proxy, profile.order)
+    axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
     curves = profile.error_map.curves
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
@@ -81,7 +80,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
-    """How much each step changes: mean and band from the 10th to the 90th percentile over the samples."""
+    """Change of the guided prediction at each step: mean, and 10th to 90th percentile over the samples."""
     axes = _axes(figure)
     for lag, colour in ((1, BLUE), (4, ORANGE)):
         rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
@@ -97,17 +96,17 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on unseen prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
+    """PSNR on held-out prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
     targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
     axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
     fixed = [target.fixed_psnr_db or 0.0 for target in targets]
-    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one schedule, order 1")
-    for row in calibration.verified:
+    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="same schedule, order 1")
+    for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
     axes.set_xlabel("speedup (block evaluations)")
-    axes.set_ylabel("PSNR against the plain video, dB")
+    axes.set_ylabel("PSNR against the uncached video, dB")
     axes.legend(frameon=False)
     second = _axes(figure, 2, 2)
     second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
@@ -119,8 +118,8 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
         second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
         if len(seconds.measured_speedup) == len(all_speedups):
             second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
-    second.set_xlabel("speedup asked for")
-    second.set_ylabel("speedup got, denoising")
+    second.set_xlabel("requested speedup")
+    second.set_ylabel("denoise speedup measured")
     second.legend(frameon=False)
 
 
@@ -136,7 +135,7 @@ FIGURES: Mapping[str, Callable[[Calibration, Figure], None]] = MappingProxyType(
 
 
 def _ramp(share: float) -> tuple[float, float, float]:
-    """From blue at 0 to orange at 1."""
+    """Colour from blue at 0 to orange at 1, RGB in [0, 1]."""
     return 0.85 * share + 0.1, 0.35, 0.85 - 0.75 * share
 
 
@@ -148,5 +147,5 @@ def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:
 
 
 def captions() -> Sequence[str]:
-    """What each figure shows, in the order of `draw_all`."""
+    """The caption of each figure, in the order of `draw_all`."""
     return tuple(str(draw.__doc__).strip() for draw in FIGURES.values())

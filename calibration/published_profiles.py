@@ -1,8 +1,8 @@
-"""Starter profiles for Wan2.1 from TeaCache's published constants, to begin with until a model is calibrated.
+"""Profiles for Wan2.1 from TeaCache's published constants, for use until a model is calibrated.
 
-TeaCache (arXiv 2411.19108) maps the distance of the time embedding at each step through a polynomial and reuses while
-the sum stays below a threshold. The constants are those for the projected time embedding, which is the tensor that the
-proxy `time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps").
+TeaCache (arXiv 2411.19108) maps the distance of the time embedding at each step through a polynomial, and reuses steps
+while the sum stays below a threshold. The constants are those for the projected time embedding, which the proxy
+`time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps").
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from galaxydit.calibration.recording import round_digits
 from galaxydit.error_map import Curve, ErrorMap
 from galaxydit.profile import SCHEMA_VERSION, Conditions, Model, Profile, Setting, Target
 from galaxydit.profile_store import FOLDER
@@ -37,7 +38,7 @@ _POLYNOMIALS: Mapping[str, tuple[float, ...]] = MappingProxyType(
         "i2v-14b-720p": (8.10705460e3, 2.13393892e3, -3.72934672e2, 1.66203073e1, -4.17769401e-2),
     }
 )
-# Warm-up and cap leave each budget reachable; TeaCache itself keeps the first 5 of 50 steps.
+# Warm-up and cap leave each speedup reachable; TeaCache itself computes the first 5 of 50 steps.
 _TARGETS = (
     Target(1.25, 0.2, 4, 0.5),
     Target(1.5, 0.2, 4, 0.5),
@@ -48,8 +49,8 @@ _TARGETS = (
 )
 
 
-def starter_profile(name: str) -> Profile:
-    """The starter of one model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
+def published_profile(name: str) -> Profile:
+    """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=f"wan2.1-{name}",
@@ -85,29 +86,25 @@ def starter_profile(name: str) -> Profile:
 
 
 def curve_of(polynomial: tuple[float, ...]) -> Curve:
-    """A polynomial (highest degree first) as a monotone curve over distances up to 0.1.
+    """Convert a polynomial, highest degree first, to a monotone curve over distances up to 0.1.
 
-    It was fitted to distances of some hundredths: where it falls to the right of its highest value it says nothing and
-    is cut off, and where it dips or goes below 0 in between, isotonic regression levels it.
+    The polynomials were fitted to distances of a few hundredths. The curve ends at the maximum, because the fall after
+    it is an artefact of the fit; isotonic regression makes the rest monotone and non-negative.
     """
     distances = np.linspace(0, LARGEST_DISTANCE, 401)[1:]
     values = np.clip(np.polyval(polynomial, distances), 0, None)
     end = int(np.argmax(values)) + 1
-    levelled = isotonic_regression(values[:end]).x
+    monotone = isotonic_regression(values[:end]).x
     chosen = np.unique(np.linspace(0, end - 1, KNOTS).round().astype(int))
     return Curve(
         sigma=0.5,
-        distances=tuple(float(f"{distances[i]:.6g}") for i in chosen),
-        errors=tuple(float(f"{levelled[i]:.6g}") for i in chosen),
+        distances=tuple(round_digits(distances[i], 6) for i in chosen),
+        errors=tuple(round_digits(monotone[i], 6) for i in chosen),
         spread=(0.0,) * len(chosen),
     )
 
 
-def write_starters(folder: Path = FOLDER) -> list[Path]:
-    """Write all starters; returns their paths."""
-    paths = []
+def write_published_profiles(folder: Path = FOLDER) -> None:
+    """Write all of them to `folder`, as `wan2.1-NAME.json`."""
     for name in _POLYNOMIALS:
-        path = folder / f"wan2.1-{name}.json"
-        starter_profile(name).save(path)
-        paths.append(path)
-    return paths
+        published_profile(name).save(folder / f"wan2.1-{name}.json")

@@ -13,11 +13,12 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit import Config
-from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.build_profile import plan_target
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.sampler import euler_weights
-from galaxydit.calibration.search import Planner
-from galaxydit.eval.arena.attach import accelerated, planner_identity, spread
+from galaxydit.calibration.scheduler_response import euler_response
+from galaxydit.calibration.search import PLANNER_VERSION, Planner
+from galaxydit.eval.arena.attach import accelerated, spread
 from galaxydit.eval.arena.counter import only_transformer
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.own import SPEEDUPS, profile_identity
@@ -131,7 +132,7 @@ def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile
 
 def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
     """Predictions weigh what Euler's scheduler would make of them."""
-    return profile, replace(recording, step_weights=euler_weights(recording.sigmas))
+    return profile, replace(recording, scheduler_response=euler_response(recording.sigmas))
 
 
 def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
@@ -143,8 +144,8 @@ def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, 
             change(profile, record_sample(pipe, prompt, settings, seed + index)[0])
             for index, prompt in enumerate(prompts)
         ]
-        planner = Planner(changed[0][0], [recording for _, recording in changed])
-        targets = {speedup: planner.fixed(speedup) for speedup in SPEEDUPS}
+        planner = Planner([recording for _, recording in changed], changed[0][0].propagation)
+        targets = {speedup: plan_target(planner, speedup, profile.error_map, profile.clock) for speedup in SPEEDUPS}
         return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
@@ -153,7 +154,7 @@ def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, 
         return accelerated(pipe, config=config)
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return f"{profile_identity(pipe)} {planner_identity()}"
+        return f"{profile_identity(pipe)} planner {PLANNER_VERSION}"
 
     return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=identity)
 

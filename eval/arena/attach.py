@@ -13,7 +13,6 @@ from torch import nn
 
 import galaxydit
 from galaxydit import reuse
-from galaxydit.calibration import drift, record, sampler, search, weights
 from galaxydit.eval.arena.method import Attached
 
 REGISTRY = "_diffusers_hook"  # diffusers makes one wherever it looks; an empty one does nothing
@@ -85,11 +84,6 @@ def core_identity(pipe: DiffusionPipeline) -> str:
 def prediction_identity(pipe: DiffusionPipeline) -> str:
     """SHA-256 of the plugin's predictions: with a fixed schedule, nothing else of it has a say in the video."""
     return code_identity([Path(reuse.__file__)])
-
-
-def planner_identity() -> str:
-    """SHA-256 of what plans schedules from recordings."""
-    return code_identity([Path(str(module.__file__)) for module in (drift, record, sampler, search, weights)])
 
 
 def code_identity(paths: Sequence[Path]) -> str:

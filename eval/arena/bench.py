@@ -17,7 +17,6 @@ from torch import nn
 
 from galaxydit.calibration.provenance import device_name
 from galaxydit.calibration.store import Store, hash_of
-from galaxydit.calibration.verify import HIGHEST_PSNR
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.arena.counter import ComputeCounter, measure_parts, only_transformer
 from galaxydit.eval.arena.method import Method, Setting
@@ -25,6 +24,7 @@ from galaxydit.eval.files import replacing
 from galaxydit.eval.metrics import psnr, ssim
 from galaxydit.fingerprint import model_of, project_weights
 from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import to_uint8
 

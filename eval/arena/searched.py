@@ -15,18 +15,18 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.drift import Drift
-from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.search import best_schedules
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import PLANNER_VERSION, best_schedules
 from galaxydit.calibration.store import Store, hash_of
-from galaxydit.calibration.verify import HIGHEST_PSNR
-from galaxydit.eval.arena.attach import planner_identity, prediction_identity
+from galaxydit.eval.arena.attach import prediction_identity
 from galaxydit.eval.arena.bench import conditions
 from galaxydit.eval.arena.method import Attached, Method, Setting
 from galaxydit.eval.arena.plain_methods import counts_around, even_schedule, following, full_step_counts
 from galaxydit.eval.metrics import psnr
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.propagation import Propagation
 
@@ -101,7 +101,7 @@ def _record(
 
 def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
     """Schedules by number of full steps; JSON has no other keys than texts. Even ones where gaps would be too wide."""
-    steps, found = recordings[0].steps, best_schedules(Drift(recordings), max(counts), Propagation())
+    steps, found = recordings[0].steps, best_schedules(ScheduleError(recordings), max(counts), Propagation())
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
@@ -154,7 +154,7 @@ def searched_methods(
         return lambda steps: [{"full_steps": count} for count in counts(steps)]
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return json.dumps([prediction_identity(pipe), planner_identity(), list(speedups), generations])
+        return json.dumps([prediction_identity(pipe), PLANNER_VERSION, list(speedups), generations])
 
     source = "control"
     return (

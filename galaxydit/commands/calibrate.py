@@ -42,7 +42,8 @@ def calibrate(
     import transformers
     from accelerate import PartialState
 
-    from galaxydit.calibration.procedure import read_prompts, run_calibration
+    from galaxydit.calibration import calibrate as run_calibration
+    from galaxydit.calibration import read_prompts
     from galaxydit.commands.progress import StageProgress
     from galaxydit.pipelines.loading import load_pipeline
 
@@ -86,7 +87,7 @@ def calibrate(
         console.print(build_stability_table(stability))
     console.print(str(out), highlight=False, markup=False, soft_wrap=True)
     if report is not None:
-        from galaxydit.calibration.report import write_report
+        from galaxydit.calibration.html_report import write_report
 
         console.print(str(write_report(calibration, report)), highlight=False, markup=False, soft_wrap=True)
 
@@ -115,14 +116,14 @@ def build_stability_table(rows: Sequence["Stability"]) -> Table:
     """How far the profile carries over, one row for each change of settings."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("change")
-    for heading in ("pattern\nrho", "pattern\napart", "true error /\nexpected", "proxy's\nrho"):
+    for heading in ("pattern\nrho", "pattern\ndifference", "true error /\nexpected", "proxy's\nrho"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("best proxy")
     for row in rows:
         table.add_row(
             row.change,
             f"{row.pattern_rho:.2f}",
-            f"{row.pattern_apart:.0%}",
+            f"{row.pattern_difference:.0%}",
             f"{row.error_ratio:.2f}",
             f"{row.proxy_rho:.2f}",
             row.best_proxy,

@@ -16,7 +16,7 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
-from galaxydit.calibration.record import guidance_of
+from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.arena.method import Attached
 from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformer

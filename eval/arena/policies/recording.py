@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 
-from galaxydit.calibration.record import guidance_of
+from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.arena.policies.hooks import Forward, ModuleHook, TransformerHook, wan_transformer
 from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
