@@ -4,7 +4,7 @@ import torch
 from diffusers import WanPipeline
 
 import galaxydit
-from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.config import Config
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings

@@ -34,7 +34,7 @@ def test_the_sensitivity_turns_the_introduced_error_into_the_final_error(
     assert torch.isfinite(plain.latents).all()
 
 
-def test_perturbations_of_one_interval_are_averaged_and_sorted_from_noise_to_video_where_the_sensitivity_is_1() -> None:
+def test_perturbations_of_one_interval_are_averaged_and_the_sensitivity_at_the_end_is_1() -> None:
     found = average_perturbations([(2, 0.2, 1.0), (0, 0.9, 4.0), (0, 0.8, 1.0)])
     assert found.sigmas == pytest.approx((0.85, 0.2, 0.0))
     assert found.gains == pytest.approx((2.0, 1.0, 1.0))

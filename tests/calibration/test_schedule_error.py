@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.calibration.drift import Drift
 from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.propagation import Propagation
 from galaxydit.reuse import predict
 
@@ -23,62 +23,66 @@ def outputs(outputs_of: Callable) -> np.ndarray:
     return outputs_of(np.random.default_rng([7, 3]), 20)
 
 
-@pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, 0.0), (0.7, -0.4)])
-@pytest.mark.parametrize(("anchors", "following"), [((0,), 3), ((2, 5), 7), ((1, 4, 5), 12), ((0, 2, 8), 12)])
-def test_it_is_the_length_of_the_summed_errors_of_the_predictions_in_use(
-    recording: Recording, outputs: np.ndarray, weights: tuple[float, float], anchors: tuple[int, ...], following: int
+@pytest.mark.parametrize("coefficients", [(0.0, 0.0), (1.0, 0.0), (0.7, -0.4)])
+@pytest.mark.parametrize(("cached_steps", "following"), [((0,), 3), ((2, 5), 7), ((1, 4, 5), 12), ((0, 2, 8), 12)])
+def test_it_is_the_norm_of_the_summed_errors_of_the_predictions_in_use(
+    recording: Recording,
+    outputs: np.ndarray,
+    coefficients: tuple[float, float],
+    cached_steps: tuple[int, ...],
+    following: int,
 ) -> None:
-    sigmas, moved = recording.sigmas, np.zeros(outputs.shape[1])
-    history = tuple((sigmas[step], torch.from_numpy(outputs[step])) for step in anchors)
-    for step in range(anchors[-1] + 1, following):
-        predicted = predict(history, sigmas[step], weights).numpy()
-        moved += recording.step_weights[step] * (predicted - outputs[step])
-    drift = Drift([recording])
-    row = np.array([1.0, *weights]) @ drift.terms(anchors, following)
-    assert row @ drift.mean_products @ row == pytest.approx(np.mean(moved**2))
+    sigmas, latent_error = recording.sigmas, np.zeros(outputs.shape[1])
+    history = tuple((sigmas[step], torch.from_numpy(outputs[step])) for step in cached_steps)
+    for step in range(cached_steps[-1] + 1, following):
+        predicted = predict(history, sigmas[step], coefficients).numpy()
+        latent_error += recording.scheduler_response[step] * (predicted - outputs[step])
+    model = ScheduleError([recording])
+    row = np.array([1.0, *coefficients]) @ model.terms(cached_steps, following)
+    assert row @ model.mean_products @ row == pytest.approx(np.mean(latent_error**2))
 
 
-def test_drifts_of_different_gaps_count_apart_or_as_one(recording: Recording) -> None:
-    drift, full = Drift([recording]), [*range(8), 11, 12, 15, 16, 17, 18, 19]
-    apart = drift.at_the_end(full, NEUTRAL, lasting=0.0)
-    as_one = drift.at_the_end(full, NEUTRAL, lasting=1.0)
-    assert apart != pytest.approx(as_one)
-    assert drift.at_the_end(full, NEUTRAL, lasting=0.5) == pytest.approx((apart + as_one) / 2)
-    rows = [drift.terms((6, 7), 11)[:2].sum(0), drift.terms((11, 12), 15)[:2].sum(0)]
-    assert apart == pytest.approx(sum(row @ drift.mean_products @ row for row in rows))
-    assert as_one == pytest.approx(sum(rows) @ drift.mean_products @ sum(rows))
+def test_errors_of_different_intervals_add_incoherently_or_coherently(recording: Recording) -> None:
+    model, full = ScheduleError([recording]), [*range(8), 11, 12, 15, 16, 17, 18, 19]
+    incoherent = model.final_error(full, NEUTRAL, coherence=0.0)
+    coherent = model.final_error(full, NEUTRAL, coherence=1.0)
+    assert incoherent != pytest.approx(coherent)
+    assert model.final_error(full, NEUTRAL, coherence=0.5) == pytest.approx((incoherent + coherent) / 2)
+    rows = [model.terms((6, 7), 11)[:2].sum(0), model.terms((11, 12), 15)[:2].sum(0)]
+    assert incoherent == pytest.approx(sum(row @ model.mean_products @ row for row in rows))
+    assert coherent == pytest.approx(sum(rows) @ model.mean_products @ sum(rows))
 
 
-def test_the_larger_the_errors_the_less_lasts_and_half_of_it_at_a_twentieth_of_the_noise(recording: Recording) -> None:
+def test_coherence_falls_with_the_error_and_is_one_half_at_a_twentieth_of_the_noise(recording: Recording) -> None:
     full = [*range(8), 11, 12, 15, 16, 17, 18, 19]
-    apart = Drift([recording]).at_the_end(full, NEUTRAL, lasting=0.0)[0]
+    incoherent = ScheduleError([recording]).final_error(full, NEUTRAL, coherence=0.0)[0]
 
-    def lasting(error: float) -> float:
-        products = recording.products * (error**2 / apart)
-        drift = Drift([replace(recording, guided_products=tuple(map(tuple, products.tolist())))])
-        return drift.lasting(drift.gaps(full, NEUTRAL)[1])
+    def coherence(error: float) -> float:
+        products = recording.products * (error**2 / incoherent)
+        model = ScheduleError([replace(recording, guided_products=tuple(map(tuple, products.tolist())))])
+        return model.coherence(model.interval_terms(full, NEUTRAL)[1])
 
-    assert [lasting(error) for error in (1e-6, 0.05, 0.5)] == pytest.approx([1.0, 0.5, 1 / 101])
-    drift = Drift([recording])
-    own = drift.lasting(drift.gaps(full, NEUTRAL)[1])
-    assert drift.at_the_end(full, NEUTRAL) == pytest.approx(drift.at_the_end(full, NEUTRAL, lasting=own))
+    assert [coherence(error) for error in (1e-6, 0.05, 0.5)] == pytest.approx([1.0, 0.5, 1 / 101])
+    model = ScheduleError([recording])
+    own = model.coherence(model.interval_terms(full, NEUTRAL)[1])
+    assert model.final_error(full, NEUTRAL) == pytest.approx(model.final_error(full, NEUTRAL, coherence=own))
 
 
-def test_a_path_that_is_straight_in_sigma_is_predicted_without_drift(recording: Recording) -> None:
+def test_a_path_that_is_straight_in_sigma_is_predicted_without_error(recording: Recording) -> None:
     changes = np.diff(np.outer(recording.sigmas, np.arange(1.0, 5.0)), axis=0)
     straight = replace(recording, guided_products=tuple(tuple(row) for row in (changes @ changes.T / 4).tolist()))
     full = [0, 1, 2, 3, 5, 9, *range(10, 20)]
-    assert Drift([straight]).at_the_end(full, NEUTRAL) == pytest.approx([0.0], abs=1e-12)
-    assert Drift([straight]).at_the_end(full, NEUTRAL, ((0.0, 0.0),) * len(full))[0] > 1e-3
+    assert ScheduleError([straight]).final_error(full, NEUTRAL) == pytest.approx([0.0], abs=1e-12)
+    assert ScheduleError([straight]).final_error(full, NEUTRAL, ((0.0, 0.0),) * len(full))[0] > 1e-3
 
 
 def test_computing_every_step_costs_nothing_and_reuse_costs_more_the_more_there_is(recording: Recording) -> None:
-    drift = Drift([recording])
-    errors = [drift.at_the_end([*range(0, 19, n), 19], NEUTRAL)[0] for n in (1, 2, 4, 8)]
+    model = ScheduleError([recording])
+    errors = [model.final_error([*range(0, 19, n), 19], NEUTRAL)[0] for n in (1, 2, 4, 8)]
     assert errors[0] == 0.0
     assert errors == sorted(errors)
 
 
-def test_the_gain_at_a_gaps_noise_level_scales_its_share(recording: Recording) -> None:
-    drift, full = Drift([recording]), [step for step in range(20) if step != 10]
-    assert drift.at_the_end(full, Propagation((0.5,), (3.0,))) == pytest.approx(9 * drift.at_the_end(full, NEUTRAL))
+def test_the_sensitivity_at_the_start_of_an_interval_scales_its_error(recording: Recording) -> None:
+    model, full = ScheduleError([recording]), [step for step in range(20) if step != 10]
+    assert model.final_error(full, Propagation((0.5,), (3.0,))) == pytest.approx(9 * model.final_error(full, NEUTRAL))
