@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, Recording
+from galaxydit.calibration.recording import LAGS, Recording
 from galaxydit.profile import RankedProxy
 from galaxydit.proxies import PROXIES
 
@@ -89,7 +89,7 @@ def spearman_z(first: Array, second: Array) -> float:
 
 def _z_by_lag(recording: Recording, proxy: str, warmup: float) -> list[float]:
     start = math.ceil(recording.steps * warmup)
-    if np.median(recording.distances[CONDITIONAL][proxy]) < ROUNDING_ERROR:
+    if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
         return [0.0] * len(LAGS)
     return [spearman_z(recording.accumulated(proxy, lag)[start:], recording.guided_change(lag)[start:]) for lag in LAGS]
 

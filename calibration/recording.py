@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 LAGS = (1, 2, 3, 4)
-CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 
 Array = NDArray[np.float64]
 
@@ -19,7 +18,7 @@ Array = NDArray[np.float64]
 class Recording:
     """One generation, computed in full and observed.
 
-    Let y[i] be the guided prediction of step i. Relative changes divide by the norm of the newer tensor.
+    y[i] is the guided prediction of step i.
 
     Attributes:
         prompt, seed: text and seed of the generation.
@@ -27,10 +26,8 @@ class Recording:
         scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
         guidance_scale: as used by the pipeline; 1 without guidance.
         latent_shape: of the transformer's input, without the batch.
-        distances: by branch and proxy, the relative L1 distance to the step before, `(steps,)`; 0 for the first step.
-        residual_changes: by branch, `(steps, 4)`: relative L2 change of the block stack's residual over 1 to 4 steps; 0
-            for steps with fewer predecessors. Empty for families whose blocks pass on several tensors.
-        output_changes: the same for each branch's output.
+        distances: by proxy, its relative L1 distance to the step before in the conditional branch, `(steps,)`; 0 for
+            the first step.
         guided_norms: root mean square of y[i], `(steps,)`.
         guided_products: mean products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`.
             They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
@@ -43,9 +40,7 @@ class Recording:
     scheduler_response: tuple[float, ...]
     guidance_scale: float
     latent_shape: tuple[int, ...]
-    distances: Mapping[str, Mapping[str, tuple[float, ...]]]
-    residual_changes: Mapping[str, tuple[tuple[float, ...], ...]]
-    output_changes: Mapping[str, tuple[tuple[float, ...], ...]]
+    distances: Mapping[str, tuple[float, ...]]
     guided_norms: tuple[float, ...]
     guided_products: tuple[tuple[float, ...], ...]
 
@@ -55,11 +50,11 @@ class Recording:
 
     @property
     def proxies(self) -> tuple[str, ...]:
-        return tuple(self.distances[CONDITIONAL])
+        return tuple(self.distances)
 
-    def accumulated(self, proxy: str, lag: int, branch: str = CONDITIONAL) -> Array:
+    def accumulated(self, proxy: str, lag: int) -> Array:
         """Distance summed over the last `lag` steps, `(steps,)`, as a policy sums it; NaN for the first `lag` steps."""
-        total = np.concatenate([[0.0], np.cumsum(self.distances[branch][proxy])])
+        total = np.concatenate([[0.0], np.cumsum(self.distances[proxy])])
         summed = np.full(self.steps, np.nan)
         summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
         return summed
@@ -112,8 +107,8 @@ class Recording:
 
 
 def mean_distances(recordings: Sequence[Recording], proxy: str) -> Array:
-    """Mean distance of a proxy in the conditional branch at each step, `(steps,)`."""
-    return np.mean([recording.distances[CONDITIONAL][proxy] for recording in recordings], axis=0)
+    """Mean distance of a proxy at each step, `(steps,)`."""
+    return np.mean([recording.distances[proxy] for recording in recordings], axis=0)
 
 
 def as_differences(coefficients: Array) -> Array:

@@ -10,7 +10,7 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration import Calibration, calibrate
 from galaxydit.calibration.build_profile import build_profile
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, Recording
+from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profile import Profile
 from galaxydit.propagation import Propagation
@@ -46,9 +46,7 @@ def make_recording(
         scheduler_response=(*(0.9 / (steps - 1),) * (steps - 1), 0.1),
         guidance_scale=6.0,
         latent_shape=(16, 5, 8, 8),
-        distances={CONDITIONAL: {name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()}},
-        residual_changes={},
-        output_changes={CONDITIONAL: tuple((0.0,) * len(LAGS) for _ in range(steps))},
+        distances={name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()},
         guided_norms=tuple(float(np.sqrt(np.mean(row**2))) for row in outputs),
         guided_products=tuple(tuple(row) for row in products.tolist()),
     )

@@ -55,7 +55,7 @@ def test_each_changes_what_it_is_named_after():
 
 def test_what_is_planned_anew_differs_in_what_it_is_named_after():
     sigmas, empty = (1.0, 0.75, 0.25), {}
-    recording = Recording("", 0, sigmas, (0.5, 0.2, 0.3), 6.0, (), empty, empty, empty, (1.0,) * 3, ((1.0, 0.0),) * 2)
+    recording = Recording("", 0, sigmas, (0.5, 0.2, 0.3), 6.0, (), empty, (1.0,) * 3, ((1.0, 0.0),) * 2)
     assert as_for_euler(PROFILE, recording) == (PROFILE, replace(recording, scheduler_response=(0.25, 0.5, 0.25)))
     profile, same = without_propagation(PROFILE, recording)
     assert same == recording
