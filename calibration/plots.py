@@ -1,8 +1,7 @@
 """The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -123,15 +122,13 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     second.legend(frameon=False)
 
 
-FIGURES: Mapping[str, Callable[[Calibration, Figure], None]] = MappingProxyType(
-    {
-        "ranking": draw_ranking,
-        "scatter": draw_scatter,
-        "fit": draw_fit,
-        "redundancy": draw_redundancy,
-        "budget": draw_budget,
-    }
-)
+FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
+    "ranking": draw_ranking,
+    "scatter": draw_scatter,
+    "fit": draw_fit,
+    "redundancy": draw_redundancy,
+    "budget": draw_budget,
+}
 
 
 def _ramp(share: float) -> tuple[float, float, float]:

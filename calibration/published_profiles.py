@@ -22,22 +22,30 @@ LARGEST_DISTANCE = 0.1
 KNOTS = 16
 SOURCE = "TeaCache, arXiv 2411.19108, constants of github.com/ali-vilab/TeaCache for Wan2.1"
 
-_LAYERS: Mapping[str, Mapping[str, Setting]] = MappingProxyType(
+_SMALL = {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128}
+_LARGE = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128}
+_MODELS: Mapping[str, tuple[Mapping[str, Setting], tuple[float, ...]]] = MappingProxyType(
     {
-        "t2v-1.3b": {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128, "in_channels": 16},
-        "t2v-14b": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 16},
-        "i2v-14b-480p": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 36},
-        "i2v-14b-720p": {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 36},
+        "t2v-1.3b": (
+            {**_SMALL, "in_channels": 16},
+            (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
+        ),
+        "t2v-14b": (
+            {**_LARGE, "in_channels": 16},
+            (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
+        ),
+        "i2v-14b-480p": (
+            {**_LARGE, "in_channels": 36},
+            (2.57151496e5, -3.54229917e4, 1.40286849e3, -1.35890334e1, 1.32517977e-1),
+        ),
+        "i2v-14b-720p": (
+            {**_LARGE, "in_channels": 36},
+            (8.10705460e3, 2.13393892e3, -3.72934672e2, 1.66203073e1, -4.17769401e-2),
+        ),
     }
 )
-_POLYNOMIALS: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "t2v-1.3b": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
-        "t2v-14b": (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
-        "i2v-14b-480p": (2.57151496e5, -3.54229917e4, 1.40286849e3, -1.35890334e1, 1.32517977e-1),
-        "i2v-14b-720p": (8.10705460e3, 2.13393892e3, -3.72934672e2, 1.66203073e1, -4.17769401e-2),
-    }
-)
+"""Configuration of the transformer, and TeaCache's polynomial, highest degree first."""
+
 # Warm-up and cap leave each speedup reachable; TeaCache itself computes the first 5 of 50 steps.
 _TARGETS = (
     Target(1.25, 0.2, 4, 0.5),
@@ -51,12 +59,13 @@ _TARGETS = (
 
 def published_profile(name: str) -> Profile:
     """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
+    config, polynomial = _MODELS[name]
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=f"wan2.1-{name}",
         kind="starter",
         source=SOURCE,
-        model=Model("WanTransformer3DModel", dict(_LAYERS[name])),
+        model=Model("WanTransformer3DModel", config),
         conditions=Conditions(
             scheduler="",
             steps=50,
@@ -74,7 +83,7 @@ def published_profile(name: str) -> Profile:
         proxy="time_embedding",
         reason="published constants exist for the time embedding alone; nothing was ranked on this model",
         ranking=(),
-        error_map=ErrorMap("errors", (curve_of(_POLYNOMIALS[name]),)),
+        error_map=ErrorMap("errors", (curve_of(polynomial),)),
         fit=None,
         clock=(),
         propagation=Propagation(),
@@ -106,5 +115,5 @@ def curve_of(polynomial: tuple[float, ...]) -> Curve:
 
 def write_published_profiles(folder: Path = FOLDER) -> None:
     """Write all of them to `folder`, as `wan2.1-NAME.json`."""
-    for name in _POLYNOMIALS:
+    for name in _MODELS:
         published_profile(name).save(folder / f"wan2.1-{name}.json")

@@ -1,12 +1,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from galaxydit.calibration import plots
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.verify import Verification
 from galaxydit.profile import Profile
 
+README = Path(plots.__file__).parent / "README.md"
 NASTY = "<script>alert('x')</script> & \"a ball\""
 
 
@@ -32,3 +36,14 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
         "redundancy.png",
         "budget.png",
     }
+
+
+def test_a_figure_is_added_as_the_readme_shows(
+    drafted: Profile, recordings: list[Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "FIGURES", dict(plots.FIGURES))
+    example = README.read_text().split("## Adding a figure")[1].split("```python\n")[1].split("```")[0]
+    exec(example, {"FIGURES": plots.FIGURES})
+    page = write_report(Calibration(drafted, tuple(recordings), ()), tmp_path / "report").read_text()
+    assert "Root mean square of the guided prediction at each step" in page
+    assert (tmp_path / "report" / "norms.png").is_file()
