@@ -2,6 +2,6 @@
 
 from galaxydit.calibration.calibration import Calibration, calibrate, read_prompts
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.verify import Verification
+from galaxydit.calibration.verify import VerifiedPrompt
 
-__all__ = ["Calibration", "Recording", "Verification", "calibrate", "read_prompts"]
+__all__ = ["Calibration", "Recording", "VerifiedPrompt", "calibrate", "read_prompts"]

@@ -16,7 +16,7 @@ from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, mean_distances, round_digits
 from galaxydit.calibration.search import Planner
 from galaxydit.calibration.store import Progress, hash_of
-from galaxydit.calibration.verify import Verification
+from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.config import Config
 from galaxydit.error_map import ErrorMap
 from galaxydit.errors import GalaxyDiTError
@@ -148,7 +148,7 @@ def conditions_of(
     )
 
 
-def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[Verification]) -> Profile:
+def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[VerifiedPrompt]) -> Profile:
     """The profile with what was measured for each target: means over the prompts, and the median speedup in seconds."""
     steps, targets, predicted, measured = profile.conditions.steps, [], [], []
     for target in profile.targets:

@@ -16,7 +16,7 @@ from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.store import Progress, Store, work_through
-from galaxydit.calibration.verify import Verification, verify_prompt
+from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
 from galaxydit.config import FEW_STEPS
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.fingerprint import model_of
@@ -40,7 +40,7 @@ class Calibration:
 
     profile: Profile
     recordings: tuple[Recording, ...]
-    verifications: tuple[Verification, ...]
+    verifications: tuple[VerifiedPrompt, ...]
 
 
 def calibrate(
@@ -122,7 +122,7 @@ def calibrate(
     names = [f"verify-{index:04d}" for index in range(len(held_out))]
     verified = Store(resume_dir, {"profile": profile.identity, "seed": seed})
     rows = work_through(verified, names, verify, state, report("verifying"))
-    verifications = tuple(Verification(**row) for part in rows for row in part)
+    verifications = tuple(VerifiedPrompt(**row) for part in rows for row in part)
     costs = Costs(**store.get("costs"))  # type: ignore[arg-type]
     return Calibration(add_measurements(profile, costs, verifications), recordings, verifications)
 

@@ -14,8 +14,8 @@ from galaxydit.profile import Profile
 
 
 @dataclass(frozen=True)
-class Verification:
-    """One target of a profile on one held-out prompt.
+class VerifiedPrompt:
+    """One target of a profile on one held-out prompt, measured.
 
     Attributes:
         speedup: of the target.
@@ -41,7 +41,7 @@ def verify_prompt(
 ) -> list[dict[str, Any]]:
     """Verify all targets on one prompt: one uncached generation, then up to two for each target.
 
-    Returns the fields of one `Verification` for each target, as plain data.
+    Returns the fields of one `VerifiedPrompt` for each target, as plain data.
     """
     plain = generate(pipe, prompt, settings, seed)
     rows = []

@@ -7,7 +7,7 @@ from galaxydit.calibration import plots
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.verify import Verification
+from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.profile import Profile
 
 README = Path(plots.__file__).parent / "README.md"
@@ -17,7 +17,7 @@ NASTY = "<script>alert('x')</script> & \"a ball\""
 def test_the_page_is_self_contained_and_prompts_are_escaped(
     drafted: Profile, recordings: list[Recording], tmp_path: Path
 ) -> None:
-    verified = tuple(Verification(t.speedup, NASTY, 1, 1 / t.speedup, 30.0, 29.0, 1.0, 2.0) for t in drafted.targets)
+    verified = tuple(VerifiedPrompt(t.speedup, NASTY, 1, 1 / t.speedup, 30.0, 29.0, 1.0, 2.0) for t in drafted.targets)
     targets = tuple(
         replace(t, compute_fraction=1 / t.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for t in drafted.targets
     )
