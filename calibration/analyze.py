@@ -19,7 +19,7 @@ from galaxydit.calibration.provenance import scheduler_shift
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import Profile
+from galaxydit.profiles.schema import Profile
 
 GRID = 64
 
@@ -88,8 +88,8 @@ def compare(change: str, profile: Profile, here: Sequence[Recording], there: Seq
     high = min(max(r.sigmas[1:]) for r in (*here, *there))
     grid = np.linspace(low, high, GRID)
     own, known = _pattern(here, grid), _pattern(there, grid)
-    points = points_of(here, profile.proxy, profile.order)
-    expected = apply_map(profile.error_map, points)
+    points = points_of(here, profile.recipe.proxy, profile.recipe.order)
+    expected = apply_map(profile.recipe.error_map, points)
     ranking = rank_proxies(here)
     return Stability(
         change=change,
@@ -97,7 +97,7 @@ def compare(change: str, profile: Profile, here: Sequence[Recording], there: Seq
         pattern_rho=float(spearmanr(own, known).statistic),
         pattern_difference=float(np.mean(np.abs(own - known)) / np.mean(known)),
         error_ratio=float(np.mean(points.error) / np.mean(expected)),
-        proxy_rho=next(row.rho for row in ranking if row.proxy == profile.proxy),
+        proxy_rho=next(row.rho for row in ranking if row.proxy == profile.recipe.proxy),
         best_proxy=ranking[0].proxy,
     )
 

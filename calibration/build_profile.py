@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
+from typing import Literal
 
 import numpy as np
 from diffusers import DiffusionPipeline
@@ -17,16 +18,26 @@ from galaxydit.calibration.recording import Recording, mean_distances, round_dig
 from galaxydit.calibration.search import Planner
 from galaxydit.calibration.store import Progress, hash_of
 from galaxydit.calibration.verify import VerifiedPrompt
-from galaxydit.config import Config
-from galaxydit.error_map import ErrorMap
-from galaxydit.errors import GalaxyDiTError
-from galaxydit.fingerprint import model_of
+from galaxydit.errors import refusal
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.planning import reused_cost
-from galaxydit.profile import SCHEMA_VERSION, Conditions, Profile, Seconds, Target
-from galaxydit.propagation import Propagation
+from galaxydit.policies.budget import full_step_count
+from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
+from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.resolve import reused_cost
+from galaxydit.profiles.schema import (
+    SCHEMA_VERSION,
+    Conditions,
+    ErrorPropagation,
+    Evidence,
+    Profile,
+    Recipe,
+    Seconds,
+    Target,
+    Verification,
+)
 
-ORDER, REUSE = 1, "output"
+ORDER: Literal[1] = 1
+REUSE: Literal["output"] = "output"
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 
 
@@ -37,7 +48,7 @@ def build_profile(
     *,
     seed: int,
     speedups: Sequence[float],
-    propagation: Propagation,
+    propagation: ErrorPropagation,
     name: str = "profile",
     proxy: str | None = None,
     progress: Progress = lambda stage, done, total: None,
@@ -51,71 +62,67 @@ def build_profile(
     if proxy is not None:
         chosen, reason = proxy, f"{proxy} was asked for; {reason}"
     error_map, fit = fit_error_map(recordings, chosen, ORDER)
-    cumulative = tuple(map(round_digits, np.cumsum(mean_distances(recordings, chosen))))
+    sigmas, transformer = recordings[0].sigmas, transformers_of(pipe)["transformer"]
+    cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(mean_distances(recordings, chosen)))))
     planner = Planner(recordings, propagation)
-    asked, between = sorted(set(speedups)), speedups_between(recordings[0].steps, speedups)
+    asked, between = sorted(set(speedups)), speedups_between(len(sigmas), speedups)
     targets: dict[float, Target] = {}
     for index, speedup in enumerate((*asked, *between)):
-        target = plan_target(planner, speedup, error_map, cumulative)
+        target = plan_target(planner, speedup)
         if target is not None:
             targets[speedup] = target
         progress("planning", index + 1, len(asked) + len(between))
-    if targets.keys().isdisjoint(asked):
-        raise GalaxyDiTError(
-            f"speedups={tuple(speedups)} is not allowed: expected speedups of which one can be planned with "
-            f"{recordings[0].steps} steps; pass smaller ones or more steps"
-        )
+    planned = [targets[speedup] for speedup in asked if speedup in targets]
+    if not planned:
+        expected = f"speedups of which one can be planned with {len(sigmas)} steps"
+        raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
+    verifications = [
+        Verification(target.speedup, largest_expected_error(target, error_map, cumulative)) for target in planned
+    ]
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
         kind="measured",
         source=f"galaxydit calibrate, {len(recordings)} samples",
-        model=model_of(transformers_of(pipe)["transformer"]),
+        model=model_of(transformer),
         conditions=conditions_of(pipe, recordings, settings, seed),
-        proxy=chosen,
-        reason=reason,
-        ranking=ranking,
-        error_map=error_map,
-        fit=fit,
-        clock=cumulative,
-        propagation=propagation,
-        order=ORDER,
-        reuse=REUSE,
-        reused_cost=round(reused_cost(transformers_of(pipe)["transformer"], Config(proxy=chosen)), 6),
-        targets=tuple(targets[speedup] for speedup in asked if speedup in targets),
-        unverified=tuple(targets[speedup] for speedup in between if speedup in targets),
+        recipe=Recipe(
+            proxy=chosen,
+            reuse=REUSE,
+            order=ORDER,
+            reused_cost=round(reused_cost(transformer, chosen), 6),
+            error_map=error_map,
+            cumulative_distance=cumulative,
+            targets=tuple(targets[speedup] for speedup in sorted(targets)),
+        ),
+        evidence=Evidence(reason, ranking, fit, propagation, tuple(verifications)),
     )
 
 
-def plan_target(
-    planner: Planner, speedup: float, error_map: ErrorMap, cumulative_distance: Sequence[float]
-) -> Target | None:
-    """The target of a profile for one speedup; None where no schedule reaches it.
-
-    Args:
-        planner: with the recordings.
-        speedup: in block evaluations, at least 1.
-        error_map, cumulative_distance: expected error by proxy distance and sigma, and the mean distance from the first
-            step to each step, `(steps,)`. They give the target's largest expected error.
-    """
+def plan_target(planner: Planner, speedup: float) -> Target | None:
+    """The target of a profile for one speedup in block evaluations, at least 1; None where no schedule reaches it."""
     sigmas = planner.error.sigmas
-    planned = planner.plan(max(2, min(len(sigmas), round(len(sigmas) * (1 / speedup)))))
+    planned = planner.plan(full_step_count(len(sigmas), speedup, 0.0))
     if planned is None:
         return None
-    expected = [
-        error_map(cumulative_distance[step] - cumulative_distance[full], sigmas[step])
-        for full, following in pairwise(planned.full)
-        for step in range(full + 1, following)
-    ]
     return Target(
         speedup,
         warmup=0.0,  # a longer one costs full steps that serve better later
         max_consecutive=max(b - a for a, b in pairwise(planned.full)) - 1 + SPARE_REUSE,
-        follow=0.0,
-        schedule=tuple(sigmas[step] for step in planned.full),
-        weights=planned.coefficients,
-        expected_error=round_digits(max(expected, default=0.0), 6),
+        sigmas=tuple(sigmas[step] for step in planned.full),
+        coefficients=planned.coefficients,
     )
+
+
+def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
+    """The largest expected relative error of a reused step of a target, on the mean trajectory of the recordings."""
+    full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
+    expected = [
+        error_map(cumulative.distances[step] - cumulative.distances[before], cumulative.sigmas[step])
+        for before, after in pairwise(full)
+        for step in range(before + 1, after)
+    ]
+    return round_digits(max(expected, default=0.0), 6)
 
 
 def speedups_between(steps: int, speedups: Sequence[float]) -> tuple[float, ...]:
@@ -150,19 +157,19 @@ def conditions_of(
 
 def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[VerifiedPrompt]) -> Profile:
     """The profile with what was measured for each target: means over the prompts, and the median speedup in seconds."""
-    steps, targets, predicted, measured = profile.conditions.steps, [], [], []
-    for target in profile.targets:
-        predicted.append(round(costs.predicted_speedup(steps, len(target.schedule)), 4))
-        rows = [row for row in verifications if row.speedup == target.speedup]
+    steps, verified, predicted, measured = profile.conditions.steps, [], [], []
+    for asked in profile.evidence.verifications:
+        predicted.append(round(costs.predicted_speedup(steps, len(profile.target_for(asked.speedup).sigmas)), 4))
+        rows = [row for row in verifications if row.speedup == asked.speedup]
         if rows:
             measured.append(round(median(row.plain_seconds / row.denoise_seconds for row in rows), 4))
-            target = replace(
-                target,
+            asked = replace(
+                asked,
                 compute_fraction=round(fmean(row.compute_fraction for row in rows), 6),
                 psnr_db=round(fmean(row.psnr_db for row in rows), 4),
                 fixed_psnr_db=round(fmean(row.first_order_psnr_db for row in rows), 4),
             )
-        targets.append(target)
+        verified.append(asked)
     seconds = Seconds(
         step=costs.step,
         block=costs.block,
@@ -171,4 +178,4 @@ def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[Ver
         predicted_speedup=tuple(predicted),
         measured_speedup=tuple(measured),
     )
-    return replace(profile, targets=tuple(targets), seconds=seconds)
+    return replace(profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds))

@@ -17,11 +17,11 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations,
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.store import Progress, Store, work_through
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
-from galaxydit.config import FEW_STEPS
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.fingerprint import model_of
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
-from galaxydit.profile import SCHEMA_VERSION, Profile
+from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 VERIFIED_PROMPTS = 4

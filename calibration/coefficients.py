@@ -6,14 +6,14 @@ import numpy as np
 
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import Coefficients, ScheduleError
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
 RIDGES = (0.1, 1.0, 10.0)  # ridge strengths towards order 1, relative to each term's own square
 FOLDS = 4
 
 
 def fit_coefficients(
-    model: ScheduleError, full: Sequence[int], propagation: Propagation, ridge: float = RIDGES[0]
+    model: ScheduleError, full: Sequence[int], propagation: ErrorPropagation, ridge: float = RIDGES[0]
 ) -> tuple[Coefficients, float]:
     """Fit the coefficients with the least final error, averaged over the recordings of `model`.
 
@@ -41,7 +41,7 @@ def fit_coefficients(
     return tuple(fitted[index] for index in nearest), max(0.0, float(factors @ products @ factors))
 
 
-def choose_ridge(recordings: Sequence[Recording], full: Sequence[int], propagation: Propagation) -> float | None:
+def choose_ridge(recordings: Sequence[Recording], full: Sequence[int], propagation: ErrorPropagation) -> float | None:
     """The ridge strength with the least final error in fourfold cross-validation; None where order 1 is better."""
     errors: dict[float | None, float] = dict.fromkeys((None, *reversed(RIDGES)), 0.0)
     folds = min(FOLDS, len(recordings))

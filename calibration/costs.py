@@ -12,7 +12,7 @@ from galaxydit.acceleration import transformers_of
 from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.session import synchronize
+from galaxydit.runtime.generation import synchronize
 
 STEPS = 10
 

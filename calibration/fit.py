@@ -9,8 +9,8 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.recording import Recording, round_digits
-from galaxydit.error_map import Curve, ErrorMap
-from galaxydit.profile import Fit
+from galaxydit.policies.error_map import Curve, ErrorMap
+from galaxydit.profiles.schema import Fit
 
 GAPS = (1, 2, 3, 4, 5, 6)
 GAPS_BEFORE = (1, 2, 3, 4)

@@ -43,7 +43,7 @@ def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Calibration of {escape(profile.name)}</title><style>{STYLE}</style></head><body>"
         f"<h1>Calibration of {escape(profile.name)}</h1>"
-        f"<p>Proxy: <b>{escape(profile.proxy)}</b>. {escape(profile.reason)}.</p>"
+        f"<p>Proxy: <b>{escape(profile.recipe.proxy)}</b>. {escape(profile.evidence.reason)}.</p>"
         f"{_off_target(calibration)}"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
@@ -61,7 +61,7 @@ def _off_target(calibration: Calibration) -> str:
     """A warning where a speedup was missed by more than 5 %."""
     missed = [
         f"{target.speedup:g}x came out as {1 / target.compute_fraction:.2f}x"
-        for target in calibration.profile.targets
+        for target in calibration.profile.evidence.verifications
         if target.compute_fraction and abs(target.compute_fraction * target.speedup - 1) > 0.05
     ]
     return f'<p class="note">Missed by more than 5 %: {escape("; ".join(missed))}.</p>' if missed else ""

@@ -29,19 +29,19 @@ def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
     """Spearman's rho of each proxy with its interval, best on top."""
     axes = _axes(figure)
-    rows = list(reversed(calibration.profile.ranking))
+    rows = list(reversed(calibration.profile.evidence.ranking))
     for place, row in enumerate(rows):
-        colour = ORANGE if row.proxy == calibration.profile.proxy else BLUE
+        colour = ORANGE if row.proxy == calibration.profile.recipe.proxy else BLUE
         axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
         axes.plot(row.rho, place, "o", color=colour)
     axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
     axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
-    axes.set_title(f"Chosen: {calibration.profile.proxy.replace('_', ' ')}")
+    axes.set_title(f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}")
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
     """Proxy distance against true change, for the best and the worst proxy."""
-    ranking = calibration.profile.ranking
+    ranking = calibration.profile.evidence.ranking
     for place, row in enumerate((ranking[0], ranking[-1])):
         axes = _axes(figure, place + 1, 2)
         for lag in LAGS:
@@ -59,22 +59,22 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
     """The error map and the errors it was fitted to."""
     axes, profile = _axes(figure), calibration.profile
-    points = points_of(calibration.recordings, profile.proxy, profile.order)
+    points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
-    curves = profile.error_map.curves
+    curves = profile.recipe.error_map.curves
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
         colour = _ramp(place / max(1, len(curves) - 1))
         axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
         axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
-    axes.set_xlabel(f"{profile.proxy.replace('_', ' ')}: distance since the last full step")
+    axes.set_xlabel(f"{profile.recipe.proxy.replace('_', ' ')}: distance since the last full step")
     axes.set_ylabel("relative error of the prediction")
     top = max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves)
     axes.set_ylim(0, 1.15 * top)
     axes.legend(frameon=False)
-    if profile.fit is not None:
+    if profile.evidence.fit is not None:
         used = "by noise level" if len(curves) > 1 else "one for all noise levels"
-        one, many = profile.fit.r2_one_curve, profile.fit.r2_by_sigma
+        one, many = profile.evidence.fit.r2_one_curve, profile.evidence.fit.r2_by_sigma
         axes.set_title(f"Held-out R²: one curve {one:.2f}, by noise level {many:.2f}; used: {used}")
 
 
@@ -96,7 +96,7 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
     """PSNR on held-out prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
-    targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
+    targets = [target for target in calibration.profile.evidence.verifications if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
     axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
@@ -111,9 +111,9 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
     measured = [1 / target.compute_fraction for target in targets if target.compute_fraction]
     second.plot(speedups, measured, "o", color=BLUE, label="block evaluations")
-    seconds = calibration.profile.seconds
+    seconds = calibration.profile.evidence.seconds
     if seconds is not None:
-        all_speedups = [target.speedup for target in calibration.profile.targets]
+        all_speedups = [target.speedup for target in calibration.profile.evidence.verifications]
         second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
         if len(seconds.measured_speedup) == len(all_speedups):
             second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")

@@ -13,10 +13,9 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from galaxydit.calibration.recording import round_digits
-from galaxydit.error_map import Curve, ErrorMap
-from galaxydit.profile import SCHEMA_VERSION, Conditions, Model, Profile, Setting, Target
-from galaxydit.profile_store import FOLDER
-from galaxydit.propagation import Propagation
+from galaxydit.policies.error_map import Curve, ErrorMap
+from galaxydit.profiles.registry import FOLDER
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Evidence, Model, Profile, Recipe, Setting, Target
 
 LARGEST_DISTANCE = 0.1
 KNOTS = 16
@@ -48,12 +47,12 @@ _MODELS: Mapping[str, tuple[Mapping[str, Setting], tuple[float, ...]]] = Mapping
 
 # Warm-up and cap leave each speedup reachable; TeaCache itself computes the first 5 of 50 steps.
 _TARGETS = (
-    Target(1.25, 0.2, 4, 0.5),
-    Target(1.5, 0.2, 4, 0.5),
-    Target(2.0, 0.2, 4, 0.5),
-    Target(2.5, 0.1, 6, 0.5),
-    Target(3.0, 0.1, 8, 0.5),
-    Target(4.0, 0.1, None, 0.5),
+    Target(1.25, 0.2, 4, decay=0.5),
+    Target(1.5, 0.2, 4, decay=0.5),
+    Target(2.0, 0.2, 4, decay=0.5),
+    Target(2.5, 0.1, 6, decay=0.5),
+    Target(3.0, 0.1, 8, decay=0.5),
+    Target(4.0, 0.1, None, decay=0.5),
 )
 
 
@@ -80,17 +79,16 @@ def published_profile(name: str) -> Profile:
             versions={},
             sigmas=(),
         ),
-        proxy="time_embedding",
-        reason="published constants exist for the time embedding alone; nothing was ranked on this model",
-        ranking=(),
-        error_map=ErrorMap("errors", (curve_of(polynomial),)),
-        fit=None,
-        clock=(),
-        propagation=Propagation(),
-        order=0,
-        reuse="residual",
-        reused_cost=0.0,
-        targets=_TARGETS,
+        recipe=Recipe(
+            proxy="time_embedding",
+            reuse="residual",
+            order=0,
+            reused_cost=0.0,
+            error_map=ErrorMap("errors", (curve_of(polynomial),)),
+            cumulative_distance=None,
+            targets=_TARGETS,
+        ),
+        evidence=Evidence("published constants exist for the time embedding alone; nothing was ranked on this model"),
     )
 
 

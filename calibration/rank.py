@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.recording import LAGS, Recording
-from galaxydit.profile import RankedProxy
+from galaxydit.profiles.schema import RankedProxy
 from galaxydit.proxies import PROXIES
 
 WARMUP = 0.2

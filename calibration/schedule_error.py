@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.calibration.recording import Recording, as_differences
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
 
 Array = NDArray[np.float64]
-Coefficients = tuple[tuple[float, ...], ...]
+Coefficients = tuple[tuple[float, float], ...]
 """For each full step the first- and second-order extrapolation coefficients of the predictions that follow it."""
 
 
@@ -58,7 +58,7 @@ class ScheduleError:
                 terms[2] += response * ahead * (sigmas[step] - sigmas[earlier[0]]) * bend
         return np.array([as_differences(row) for row in terms])
 
-    def interval_terms(self, full: Sequence[int], propagation: Propagation) -> tuple[list[int], Array]:
+    def interval_terms(self, full: Sequence[int], propagation: ErrorPropagation) -> tuple[list[int], Array]:
         """The reuse intervals of the schedule `full`.
 
         Returns the indices into `full` of the full steps that start an interval, and the terms of each interval times
@@ -66,7 +66,7 @@ class ScheduleError:
         """
         where = [index for index in range(len(full) - 1) if full[index + 1] > full[index] + 1]
         rows = [
-            propagation.gain(self.sigmas[full[i]]) * self.terms(tuple(full[max(0, i - 2) : i + 1]), full[i + 1])
+            propagation.sensitivity(self.sigmas[full[i]]) * self.terms(tuple(full[max(0, i - 2) : i + 1]), full[i + 1])
             for i in where
         ]
         return where, np.array(rows).reshape(len(rows), 3, len(self.sigmas) - 1)
@@ -84,7 +84,7 @@ class ScheduleError:
     def final_error(
         self,
         full: Sequence[int],
-        propagation: Propagation,
+        propagation: ErrorPropagation,
         coefficients: Coefficients | None = None,
         *,
         coherence: float | None = None,

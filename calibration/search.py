@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from galaxydit.calibration.coefficients import choose_ridge, fit_coefficients
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import Coefficients, ScheduleError
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
 PLANNER_VERSION = 1
 """Raise it with every change to recording, schedule error, coefficients or search that can change a schedule.
@@ -35,7 +35,7 @@ class PlannedSchedule:
 class Planner:
     """Plans schedules from recordings that share their sigmas; `propagation` weights errors by noise level."""
 
-    def __init__(self, recordings: Sequence[Recording], propagation: Propagation) -> None:
+    def __init__(self, recordings: Sequence[Recording], propagation: ErrorPropagation) -> None:
         self.recordings = recordings
         self.propagation = propagation
         self.error = ScheduleError(recordings)
@@ -61,7 +61,7 @@ class Planner:
 
 
 def best_schedules(
-    model: ScheduleError, most: int, propagation: Propagation, *, warmup: int = 1
+    model: ScheduleError, most: int, propagation: ErrorPropagation, *, warmup: int = 1
 ) -> dict[int, tuple[Schedule, float]]:
     """The best schedule for each number of full steps up to `most`, and its final error.
 
@@ -93,7 +93,7 @@ def best_schedules(
     return found
 
 
-def interval_errors(model: ScheduleError, propagation: Propagation) -> Array:
+def interval_errors(model: ScheduleError, propagation: ErrorPropagation) -> Array:
     """Final error at order 1 of each possible reuse interval, `(step, gap before, gap)`.
 
     The interval lies between the full step `step` and the one `gap` steps later; the full step before it lies
@@ -102,7 +102,7 @@ def interval_errors(model: ScheduleError, propagation: Propagation) -> Array:
     steps = len(model.sigmas)
     errors = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     for at in range(steps):
-        sensitivity = propagation.gain(model.sigmas[at])
+        sensitivity = propagation.sensitivity(model.sigmas[at])
         for before in range(0, min(LONGEST_GAP, at) + 1):
             cached_steps = (at - before, at) if before else (at,)
             for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
@@ -112,7 +112,7 @@ def interval_errors(model: ScheduleError, propagation: Propagation) -> Array:
 
 
 def refine(
-    model: ScheduleError, schedule: Schedule, propagation: Propagation, ridge: float, *, warmup: int = 1
+    model: ScheduleError, schedule: Schedule, propagation: ErrorPropagation, ridge: float, *, warmup: int = 1
 ) -> Schedule:
     """Local search: move single full steps by one or two places, refit the coefficients, and keep improvements."""
     best, least = schedule, fit_coefficients(model, schedule, propagation, ridge)[1]

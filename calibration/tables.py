@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from galaxydit.calibration.analyze import Stability
-from galaxydit.profile import Profile
+from galaxydit.profiles.schema import Profile
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class TextTable:
 
 def target_table(profile: Profile) -> TextTable:
     """One row for each target: what was requested, what was measured, and what it costs."""
-    seconds = profile.seconds
+    seconds = profile.evidence.seconds
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
     rows = tuple(
         (
@@ -30,7 +30,7 @@ def target_table(profile: Profile) -> TextTable:
             _text(target.fixed_psnr_db, "{:.2f}"),
             _text(target.expected_error, "{:.3f}"),
         )
-        for target, in_theory, in_practice in zip_longest(profile.targets, predicted, measured)
+        for target, in_theory, in_practice in zip_longest(profile.evidence.verifications, predicted, measured)
     )
     headings = ("speedup", "blocks", "seconds, predicted", "seconds, measured", "PSNR, dB", "PSNR at order 1, dB")
     return TextTable((*headings, "largest expected error"), rows)
@@ -47,17 +47,17 @@ def ranking_table(profile: Profile) -> TextTable:
             *(f"{value:.3f}" for value in row.by_lag),
             f"{row.cost:g}",
         )
-        for row in profile.ranking
+        for row in profile.evidence.ranking
     )
-    lags = [f"lag {index + 1}" for index in range(len(profile.ranking[0].by_lag))]
+    lags = [f"lag {index + 1}" for index in range(len(profile.evidence.ranking[0].by_lag))]
     return TextTable(("proxy", "rho", "95 % interval", "whole run", *lags, "cost, blocks"), rows)
 
 
 def settings_table(profile: Profile) -> TextTable:
     """What the profile was measured under."""
-    conditions, model, propagation = profile.conditions, profile.model, profile.propagation
+    conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
-    levels = zip(propagation.gains, propagation.sigmas, strict=True)
+    levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)
     rows = {
         "model": model.class_name,
         "adapters": ", ".join(model.adapters) or "none",

@@ -6,11 +6,12 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 import galaxydit
-from galaxydit.config import Config
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import HIGHEST_PSNR, psnr
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import Profile
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.schedule import FixedSteps
+from galaxydit.profiles.schema import Profile
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,19 @@ def verify_prompt(
     """
     plain = generate(pipe, prompt, settings, seed)
     rows = []
-    for target in profile.targets:
-        with galaxydit.accelerate(pipe, speedup=target.speedup, profile=profile) as acceleration:
+    for speedup in [asked.speedup for asked in profile.evidence.verifications]:
+        target = profile.target_for(speedup)
+        with galaxydit.accelerate(pipe, speedup=speedup, profile=profile) as acceleration:
             fast = generate(pipe, prompt, settings, seed)
         control = fast
-        if target.weights:  # without coefficients the target itself is of order 1
-            full = tuple(profile.conditions.sigmas.index(sigma) for sigma in target.schedule)
-            fixed = Config(reuse=profile.reuse, order=profile.order, schedule=full)
+        if target.coefficients:  # without coefficients the target itself is of order 1
+            full = tuple(profile.conditions.sigmas.index(sigma) for sigma in target.sigmas)
+            fixed = GalaxyDiTConfig(FixedSteps(full), reuse=profile.recipe.reuse, order=profile.recipe.order)
             with galaxydit.accelerate(pipe, config=fixed):
                 control = generate(pipe, prompt, settings, seed)
         rows.append(
             {
-                "speedup": target.speedup,
+                "speedup": speedup,
                 "prompt": prompt,
                 "seed": seed,
                 "compute_fraction": acceleration.report.compute_fraction,

@@ -84,7 +84,7 @@ def calibrate(
             )
     calibration.profile.save(out)
     console = Console()
-    console.print(calibration.profile.reason, highlight=False, markup=False)
+    console.print(calibration.profile.evidence.reason, highlight=False, markup=False)
     console.print(_rich(target_table(calibration.profile)))
     if stability:
         console.print(_rich(stability_table(stability)))

@@ -28,7 +28,7 @@ from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profile import load_profile
+from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from galaxydit.calibration import Calibration, calibrate
 from galaxydit.calibration.build_profile import build_profile
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import Profile
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation, Profile
 
 STEPS = 40
 PROMPTS = [
@@ -97,7 +96,7 @@ def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], setting
         replace(settings, steps=STEPS),
         seed=0,
         speedups=(1.5, 2.0, 2.5),
-        propagation=Propagation(),
+        propagation=ErrorPropagation(),
         name="tiny",
     )
 

@@ -16,7 +16,7 @@ from galaxydit.calibration.store import Store, work_through
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import load_profile
+from galaxydit.profiles.registry import load_profile
 
 SCRIPT = """
     import sys
@@ -37,17 +37,18 @@ SCRIPT = """
 
 def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibration) -> None:
     profile = calibration.profile
-    assert [target.speedup for target in profile.targets] == [1.5, 2.0]
-    for target in profile.targets:
+    assert [target.speedup for target in profile.evidence.verifications] == [1.5, 2.0]
+    for target in profile.evidence.verifications:
         assert target.compute_fraction is not None
         assert abs(target.compute_fraction * target.speedup - 1) < 0.06  # 12 steps: one step is 8 %
         assert target.psnr_db > 20
     assert profile.conditions.steps == 12
     assert profile.conditions.samples == 3
-    assert len(profile.ranking) == 10
+    assert len(profile.evidence.ranking) == 10
     assert {row.prompt for row in calibration.verifications}.isdisjoint(r.prompt for r in calibration.recordings)
-    assert profile.seconds is not None
-    assert len(profile.seconds.predicted_speedup) == len(profile.seconds.measured_speedup) == 2
+    seconds = profile.evidence.seconds
+    assert seconds is not None
+    assert len(seconds.predicted_speedup) == len(seconds.measured_speedup) == 2
 
 
 def test_accelerate_follows_a_measured_profile(
@@ -59,9 +60,9 @@ def test_accelerate_follows_a_measured_profile(
     assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.06)
     computed = sorted({call.step for call in acceleration.report.calls if not call.reused})
     sigmas = calibration.profile.conditions.sigmas
-    assert tuple(sigmas[step] for step in computed) == calibration.profile.target_for(2.0).schedule
+    assert tuple(sigmas[step] for step in computed) == calibration.profile.target_for(2.0).sigmas
     assert acceleration.report.notes == ()
-    assert acceleration.report.config.proxy == calibration.profile.proxy
+    assert acceleration.report.config.proxy == calibration.profile.recipe.proxy
 
 
 def test_twice_the_same_gives_the_same_profile(

@@ -6,9 +6,9 @@ import pytest
 from galaxydit.calibration.coefficients import RIDGES, choose_ridge, fit_coefficients
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
-FADING = Propagation((0.9, 0.2), (5.0, 0.5))
+FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
 FULL = (0, 1, 2, 3, 6, 7, 12, 15, 20, 26, 33, 38, 39)
 
 

@@ -5,9 +5,9 @@ from diffusers import WanPipeline
 
 import galaxydit
 from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.config import Config
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.config import GalaxyDiTConfig
 
 PROMPT = "a red ball moves left over a plain background"
 
@@ -46,7 +46,7 @@ def test_distances_are_those_that_acceleration_sees(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, proxy: str
 ) -> None:
     recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(proxy=proxy, warmup=1.0)) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(proxy=proxy, warmup=1.0)) as acceleration:
         generate(tiny_wan_pipeline, PROMPT, settings, 0)
     seen = [call.distance for call in acceleration.report.calls if call.branch == "cond"]
     assert recording.distances[proxy][1:] == pytest.approx(seen[1:], rel=1e-6)

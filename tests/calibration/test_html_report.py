@@ -8,7 +8,7 @@ from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.verify import VerifiedPrompt
-from galaxydit.profile import Profile
+from galaxydit.profiles.schema import Profile
 
 README = Path(plots.__file__).parent / "README.md"
 NASTY = "<script>alert('x')</script> & \"a ball\""
@@ -17,12 +17,12 @@ NASTY = "<script>alert('x')</script> & \"a ball\""
 def test_the_page_is_self_contained_and_prompts_are_escaped(
     drafted: Profile, recordings: list[Recording], tmp_path: Path
 ) -> None:
-    verified = tuple(VerifiedPrompt(t.speedup, NASTY, 1, 1 / t.speedup, 30.0, 29.0, 1.0, 2.0) for t in drafted.targets)
-    targets = tuple(
-        replace(t, compute_fraction=1 / t.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for t in drafted.targets
-    )
+    asked = drafted.evidence.verifications
+    verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 29.0, 1.0, 2.0) for v in asked)
+    means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for v in asked)
+    profile = replace(drafted, evidence=replace(drafted.evidence, verifications=means))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
-    page = write_report(Calibration(replace(drafted, targets=targets), nasty, verified), tmp_path / "report")
+    page = write_report(Calibration(profile, nasty, verified), tmp_path / "report")
     text = page.read_text()
     assert NASTY not in text
     assert "&lt;script&gt;" in text

@@ -7,7 +7,7 @@ from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb, perturbed_schedule
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
 
 @pytest.mark.parametrize("steps", [10, 12, 50])
@@ -28,7 +28,7 @@ def test_the_sensitivity_turns_the_introduced_error_into_the_final_error(
     assert (interval, sigma, sensitivity) == again
     assert recording.sigmas[-1] < sigma < recording.sigmas[0]
     full = perturbed_schedule(recording.steps, INTERVALS[1])
-    introduced = ScheduleError([recording]).final_error(full, Propagation())[0]
+    introduced = ScheduleError([recording]).final_error(full, ErrorPropagation())[0]
     assert introduced > 0
     assert 0.01 < sensitivity < 100
     assert torch.isfinite(plain.latents).all()
@@ -37,4 +37,4 @@ def test_the_sensitivity_turns_the_introduced_error_into_the_final_error(
 def test_perturbations_of_one_interval_are_averaged_and_the_sensitivity_at_the_end_is_1() -> None:
     found = average_perturbations([(2, 0.2, 1.0), (0, 0.9, 4.0), (0, 0.8, 1.0)])
     assert found.sigmas == pytest.approx((0.85, 0.2, 0.0))
-    assert found.gains == pytest.approx((2.0, 1.0, 1.0))
+    assert found.sensitivities == pytest.approx((2.0, 1.0, 1.0))

@@ -7,10 +7,10 @@ import torch
 
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.propagation import Propagation
-from galaxydit.reuse import predict
+from galaxydit.extrapolation import predict
+from galaxydit.profiles.schema import ErrorPropagation
 
-NEUTRAL = Propagation()
+NEUTRAL = ErrorPropagation()
 
 
 @pytest.fixture
@@ -85,4 +85,5 @@ def test_computing_every_step_costs_nothing_and_reuse_costs_more_the_more_there_
 
 def test_the_sensitivity_at_the_start_of_an_interval_scales_its_error(recording: Recording) -> None:
     model, full = ScheduleError([recording]), [step for step in range(20) if step != 10]
-    assert model.final_error(full, Propagation((0.5,), (3.0,))) == pytest.approx(9 * model.final_error(full, NEUTRAL))
+    tripled = model.final_error(full, ErrorPropagation((0.5,), (3.0,)))
+    assert tripled == pytest.approx(9 * model.final_error(full, NEUTRAL))

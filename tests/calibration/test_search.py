@@ -8,10 +8,9 @@ from galaxydit.calibration.coefficients import fit_coefficients
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import LONGEST_GAP, best_schedules, refine
-from galaxydit.profile import Profile
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation, Profile
 
-FADING = Propagation((0.9, 0.2), (5.0, 0.5))
+FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
 RIDGE = 1.0
 
 
@@ -41,8 +40,8 @@ def test_the_warm_up_is_kept(recordings: list[Recording]) -> None:
 
 
 def test_full_steps_lie_where_errors_grow(recordings: list[Recording]) -> None:
-    early, _ = best_schedules(ScheduleError(recordings), 16, Propagation((0.9, 0.2), (100.0, 0.01)))[16]
-    late, _ = best_schedules(ScheduleError(recordings), 16, Propagation((0.9, 0.2), (0.01, 100.0)))[16]
+    early, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (100.0, 0.01)))[16]
+    late, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (0.01, 100.0)))[16]
     assert np.mean(early) < np.mean(late) - 3
 
 
@@ -73,7 +72,7 @@ def test_one_search_finds_the_best_schedules_of_all_numbers_of_full_steps(record
 
 def test_every_number_of_full_steps_between_has_its_own_plan(drafted: Profile) -> None:
     steps = drafted.conditions.steps
-    counts = [round(steps / target.speedup) for target in (*drafted.targets, *drafted.unverified)]
+    counts = [round(steps / target.speedup) for target in drafted.recipe.targets]
     assert sorted(counts) == [*range(min(counts), max(counts) + 1)]
-    assert [len(target.schedule) for target in drafted.unverified] == counts[len(drafted.targets) :]
-    assert all(target.psnr_db is None for target in drafted.unverified)
+    assert [len(target.sigmas) for target in drafted.recipe.targets] == counts
+    assert [verified.speedup for verified in drafted.evidence.verifications] == [1.5, 2.0, 2.5]
