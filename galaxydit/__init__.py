@@ -13,8 +13,7 @@ if TYPE_CHECKING:
         remove,
         remove_galaxydit,
     )
-    from galaxydit.calibration.procedure import Calibration
-    from galaxydit.calibration.procedure import run_calibration as calibrate
+    from galaxydit.calibration import Calibration, calibrate
     from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, ProfileWarning
     from galaxydit.policies.config import GalaxyDiTConfig
     from galaxydit.policies.online import Online
@@ -38,7 +37,7 @@ _HOMES = {
         "remove",
         "remove_galaxydit",
     ),
-    "calibration.procedure": ("Calibration",),
+    "calibration": ("Calibration", "calibrate"),
     "errors": ("FullComputeWarning", "GalaxyDiTError", "NoEffectWarning", "ProfileWarning"),
     "policies.config": ("GalaxyDiTConfig",),
     "policies.online": ("Online",),
@@ -50,8 +49,7 @@ _HOMES = {
     "report": ("CallRecord", "Report"),
     "runtime.observer": ("Observer",),
 }
-_MODULES = {name: (module, name) for module, names in _HOMES.items() for name in names}
-_MODULES["calibrate"] = ("calibration.procedure", "run_calibration")
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PROXIES",
@@ -86,5 +84,4 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `galaxydit --help` does not wait for diffusers."""
     if name not in _MODULES:
         raise AttributeError(f"module 'galaxydit' has no attribute {name!r}")
-    module, attribute = _MODULES[name]
-    return getattr(importlib.import_module(f"galaxydit.{module}"), attribute)
+    return getattr(importlib.import_module(f"galaxydit.{_MODULES[name]}"), name)

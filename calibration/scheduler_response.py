@@ -1,4 +1,4 @@
-"""What the scheduler makes of the predictions: how much each of them weighs in the final latent."""
+"""The linear response of the final latent to the predictions of each step, for any scheduler."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,30 +7,32 @@ from typing import Any
 
 import torch
 
-TOLERANCE = 1e-3  # of the largest response; a scheduler in float32 stays far below
+from galaxydit.calibration.recording import round_digits
+
+TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far below
 
 
-def step_weights(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, ...]:
-    """What the prediction of each step weighs in the final latent, `(steps,)`, if later ones do not answer to it.
+def scheduler_response(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, ...]:
+    """Linear response of the final latent to each step's prediction, `(steps,)`, with all later predictions held fixed.
 
-    Multistep schedulers (UniPC, DPM++) use a prediction more than once, and weigh the last few quite unlike Euler's:
-    so a fresh scheduler is run on impulses, one for each step.
+    Multistep schedulers (UniPC, DPM++) use a prediction in several steps, so their response differs from Euler's, most
+    of all in the last steps. It is measured by running a fresh scheduler on one impulse per step.
 
     Args:
-        scheduler: as it stands in a generation, its timesteps set. It is not touched.
+        scheduler: as it stands in a generation, with its timesteps set. It is not changed.
         sigmas: noise level of each step.
 
-    A scheduler that adds noise, clips, wants to know more than a pipeline's arguments, or does not arrive at the same
-    timesteps is taken for Euler's.
+    Returns Euler's response for schedulers that are stochastic, clip, need more arguments than a pipeline passes, or do
+    not arrive at the same timesteps.
     """
     responses = _impulse_responses(scheduler, len(sigmas))
     if responses is None:
-        return euler_weights(sigmas)
-    return tuple(float(f"{value:.7g}") for value in responses)
+        return euler_response(sigmas)
+    return tuple(map(round_digits, responses))
 
 
-def euler_weights(sigmas: Sequence[float]) -> tuple[float, ...]:
-    """The same by Euler's rule: `sigmas[i] - sigmas[i + 1]`, down to 0."""
+def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
+    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`, with 0 after the last."""
     return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))
 
 
@@ -40,7 +42,7 @@ def _impulse_responses(scheduler: Any, steps: int) -> list[float] | None:
     if len(timesteps) != steps:
         return None
     fresh = type(scheduler).from_config(scheduler.config)
-    # Rows of a batch: a prediction of 1 at one step each, at all steps, and at none.
+    # Rows of the batch: a prediction of 1 at one step each, at all steps, and at no step. The last two test linearity.
     impulses = torch.cat([torch.eye(steps), torch.ones(1, steps), torch.zeros(1, steps)]).double()
     latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64)
     with suppress(TypeError, ValueError):

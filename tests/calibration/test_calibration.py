@@ -11,24 +11,24 @@ from accelerate import PartialState
 from diffusers import WanPipeline
 
 import galaxydit
-from galaxydit.calibration.procedure import Calibration, run_calibration
+from galaxydit.calibration import Calibration, calibrate
 from galaxydit.calibration.store import Store, work_through
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import load_profile
+from galaxydit.profiles.registry import load_profile
 
 SCRIPT = """
     import sys
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
-    from galaxydit.calibration.procedure import run_calibration
+    from galaxydit.calibration import calibrate
     from galaxydit.pipelines.loading import load_pipeline
     from galaxydit.pipelines.settings import GenerationSettings
     pipe = load_pipeline(sys.argv[1], device="cpu", dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
-    result = run_calibration(pipe, sys.argv[4:], resume_dir=Path(sys.argv[2]), samples=3, verified_prompts=1,
+    result = calibrate(pipe, sys.argv[4:], resume_dir=Path(sys.argv[2]), samples=3, verified_prompts=1,
         settings=GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0), speedups=(1.5, 2.0), name="tiny",
         progress=lambda *stage: print(*stage, flush=True))
     result.profile.save(sys.argv[3])
@@ -37,17 +37,18 @@ SCRIPT = """
 
 def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibration) -> None:
     profile = calibration.profile
-    assert [target.speedup for target in profile.targets] == [1.5, 2.0]
-    for target in profile.targets:
+    assert [target.speedup for target in profile.evidence.verifications] == [1.5, 2.0]
+    for target in profile.evidence.verifications:
         assert target.compute_fraction is not None
         assert abs(target.compute_fraction * target.speedup - 1) < 0.06  # 12 steps: one step is 8 %
         assert target.psnr_db > 20
     assert profile.conditions.steps == 12
     assert profile.conditions.samples == 3
-    assert len(profile.ranking) == 10
-    assert {row.prompt for row in calibration.verified}.isdisjoint(r.prompt for r in calibration.recordings)
-    assert profile.seconds is not None
-    assert len(profile.seconds.predicted_speedup) == len(profile.seconds.measured_speedup) == 2
+    assert len(profile.evidence.ranking) == 10
+    assert {row.prompt for row in calibration.verifications}.isdisjoint(r.prompt for r in calibration.recordings)
+    seconds = profile.evidence.seconds
+    assert seconds is not None
+    assert len(seconds.predicted_speedup) == len(seconds.measured_speedup) == 2
 
 
 def test_accelerate_follows_a_measured_profile(
@@ -57,8 +58,11 @@ def test_accelerate_follows_a_measured_profile(
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=tmp_path / "tiny.json") as acceleration:
         generate(tiny_wan_pipeline, "a cyan triangle grows over a dotted background", settings, 77)
     assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.06)
+    computed = sorted({call.step for call in acceleration.report.calls if not call.reused})
+    sigmas = calibration.profile.conditions.sigmas
+    assert tuple(sigmas[step] for step in computed) == calibration.profile.target_for(2.0).sigmas
     assert acceleration.report.notes == ()
-    assert acceleration.report.config.proxy == calibration.profile.proxy
+    assert acceleration.report.config.proxy == calibration.profile.recipe.proxy
 
 
 def test_twice_the_same_gives_the_same_profile(
@@ -68,7 +72,7 @@ def test_twice_the_same_gives_the_same_profile(
     settings: GenerationSettings,
     tmp_path: Path,
 ) -> None:
-    again = run_calibration(
+    again = calibrate(
         tiny_wan_pipeline,
         prompts,
         resume_dir=tmp_path / "again",
@@ -163,4 +167,4 @@ def test_what_cannot_be_calibrated_is_refused_at_once(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], tmp_path: Path, options: dict, message: str
 ) -> None:
     with pytest.raises(GalaxyDiTError, match=message):
-        run_calibration(tiny_wan_pipeline, prompts, resume_dir=tmp_path, **options)
+        calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, **options)

@@ -1,9 +1,9 @@
-"""Measure what a calibration promises, on wan-tiny or any other model: `python -m galaxydit.calibration.acceptance`.
+"""Measure a calibration end to end, on wan-tiny or another model: `python tests/calibration/acceptance.py`.
 
-1. The time of recording against that of as many plain generations.
-2. A calibration that is killed with SIGKILL again and again against one that is left alone: the same profile.
+1. Its seconds, in units of uncached generations.
+2. Whether a calibration that is killed with SIGKILL gives the same profile as one that is not.
 3. The proxy that each half of the samples chooses.
-4. Every speedup, on prompts and noise that the calibration has not seen: the compute fraction of each generation.
+4. Compute fraction, PSNR and denoise speedup of every target on held-out prompts and seeds.
 """
 
 import argparse
@@ -20,21 +20,21 @@ from statistics import median
 from typing import Any
 
 import galaxydit
-from galaxydit.calibration.procedure import read_prompts, run_calibration
+from galaxydit.calibration import Recording, calibrate, read_prompts
+from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
-from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.report import write_report
-from galaxydit.calibration.verify import psnr
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profile import load_profile
+from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
 
 SPEEDUPS = (1.5, 2.0, 2.5, 3.0)
-UNSEEN_SEED = 777  # draws prompts and noise of part 4
+PROMPTS = Path(__file__).parents[2] / "calibration" / "prompts" / "wan-tiny.txt"
+HELD_OUT_SEED = 777  # of the prompts and generations of part 4
 
 
 def calibrate_command(arguments: argparse.Namespace, out: Path) -> list[str]:
@@ -44,13 +44,13 @@ def calibrate_command(arguments: argparse.Namespace, out: Path) -> list[str]:
 
 
 def calibrate_and_time(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """One calibration in this process; its time before and during verification, in seconds and plain generations."""
+    """Calibrate in this process; returns seconds of its stages, and those before verification in plain generations."""
     pipe = load_pipeline(arguments.model)
     pipe.set_progress_bar_config(disable=True)
     prompts = read_prompts(arguments.prompts)
     settings = recommended_settings(pipe)
     generate(pipe, prompts[0], settings, 0)
-    # Before and after, as machines do not keep their pace.
+    # Timed before and after, because the machine's speed drifts.
     plain = [generate(pipe, prompt, settings, 0).end_to_end_seconds for prompt in prompts[:3]]
     stamps: dict[str, float] = {}
 
@@ -58,7 +58,7 @@ def calibrate_and_time(arguments: argparse.Namespace, out: Path) -> dict[str, An
         stamps.setdefault(stage, time.perf_counter())
 
     start = time.perf_counter()
-    calibration = run_calibration(
+    calibration = calibrate(
         pipe,
         prompts,
         resume_dir=out.with_suffix(".parts"),
@@ -81,7 +81,7 @@ def calibrate_and_time(arguments: argparse.Namespace, out: Path) -> dict[str, An
 
 
 def run_with_kills(command: list[str], out: Path, kills: int, longest: float) -> list[float]:
-    """Start a command, kill it after a random time, as often as asked for, then let it finish; seconds before kills."""
+    """Kill a command after random times, `kills` times, then let it finish; returns the times in seconds."""
     rng, times = random.Random(0), []
     for _ in range(kills):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -98,7 +98,7 @@ def run_with_kills(command: list[str], out: Path, kills: int, longest: float) ->
 
 
 def choices_of_halves(parts: Path) -> dict[str, str]:
-    """The proxy that all samples choose, and each half."""
+    """The proxies that all samples, and halves of them, choose."""
     files = sorted(parts.glob("sample-*.json"))
     recordings = [Recording.from_dict(json.loads(file.read_text())["data"]["recording"]) for file in files]
     sets = {
@@ -112,12 +112,12 @@ def choices_of_halves(parts: Path) -> dict[str, str]:
 
 
 def measure_speedups(model: str, profile: Path, count: int) -> list[dict[str, Any]]:
-    """Compute fraction, PSNR and denoise speedup on unseen prompts, of the plan and of plainly fewer steps."""
+    """Compute fraction, PSNR and denoise speedup of the profile on held-out prompts; PSNR of fewer uncached steps."""
     pipe = load_pipeline(model)
     pipe.set_progress_bar_config(disable=True)
     settings, rows = recommended_settings(pipe), []
-    for index, prompt in enumerate(draw_prompts(count, UNSEEN_SEED, held_out=True)):
-        seed = UNSEEN_SEED + index
+    for index, prompt in enumerate(draw_prompts(count, HELD_OUT_SEED, held_out=True)):
+        seed = HELD_OUT_SEED + index
         plain = generate(pipe, prompt, settings, seed)
         for speedup in SPEEDUPS:
             with galaxydit.accelerate(pipe, speedup=speedup, profile=profile) as acceleration:
@@ -139,9 +139,9 @@ def measure_speedups(model: str, profile: Path, count: int) -> list[dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="wan-tiny")
-    parser.add_argument("--prompts", type=Path, default=Path(__file__).parent / "prompts" / "wan-tiny.txt")
+    parser.add_argument("--prompts", type=Path, default=PROMPTS)
     parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--unseen", type=int, default=8, help="prompts of part 4")
+    parser.add_argument("--held-out", type=int, default=8, help="held-out prompts of part 4")
     parser.add_argument("--kills", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/calibration-acceptance"))
     arguments = parser.parse_args()
@@ -156,7 +156,7 @@ def main() -> None:
     result["killed_after_seconds"] = times
     result["killed_gives_the_same_profile"] = load_profile(whole).identity == load_profile(killed).identity
     result["proxies"] = choices_of_halves(whole.with_suffix(".parts"))
-    rows = measure_speedups(arguments.model, whole, arguments.unseen)
+    rows = measure_speedups(arguments.model, whole, arguments.held_out)
     for speedup in SPEEDUPS:
         own = [row for row in rows if row["speedup"] == speedup]
         result[f"speedup {speedup:g}"] = {
