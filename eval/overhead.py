@@ -18,7 +18,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 
-NEVER_REUSED = galaxydit.Config(threshold=1e-12)
+NEVER_REUSED = galaxydit.GalaxyDiTConfig(galaxydit.Threshold(1e-12))
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.files import replacing
 from galaxydit.eval.metrics import ssim
-from galaxydit.fingerprint import model_of, project_weights
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import to_uint8
+from galaxydit.profiles.fingerprint import model_of, project_weights
 
 logger = logging.getLogger(__name__)
 

@@ -8,25 +8,21 @@ from pathlib import Path
 from diffusers import DiffusionPipeline
 
 import galaxydit
-from galaxydit import reuse
-from galaxydit.calibration import drift, record, sampler, search, weights
+from galaxydit import extrapolation
 
+CORE = ("", "policies", "profiles", "runtime")
 RULES = Path(__file__).parent / "rules"
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
     """SHA-256 of the plugin's code."""
-    return code_identity(sorted(Path(galaxydit.__file__).parent.glob("*.py")))
+    folder = Path(galaxydit.__file__).parent
+    return code_identity([path for part in CORE for path in sorted((folder / part).glob("*.py"))])
 
 
 def prediction_identity(pipe: DiffusionPipeline) -> str:
     """SHA-256 of the plugin's extrapolation, the only part of it that a fixed schedule depends on."""
-    return code_identity([Path(reuse.__file__)])
-
-
-def planner_identity() -> str:
-    """SHA-256 of the code that plans schedules from recordings."""
-    return code_identity([Path(str(module.__file__)) for module in (drift, record, sampler, search, weights)])
+    return code_identity([Path(extrapolation.__file__)])
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods import db_cache, fewer_steps, first_block_cache, sea_cache
 from galaxydit.eval.latency.forced_steps import ForcedSteps
@@ -46,7 +46,7 @@ class TimedMethod:
 
 @contextmanager
 def _galaxydit(pipe: Any, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with galaxydit.accelerate(pipe.transformer, config=Config(**setting)) as acceleration:
+    with galaxydit.accelerate(pipe.transformer, config=GalaxyDiTConfig(**setting)) as acceleration:
         yield Attached(lambda: acceleration.report.bytes_held)
 
 
@@ -69,8 +69,8 @@ def _own(reuse: str, *, reads_proxy: bool) -> TimedMethod:
 
     def setting(forced: ForcedSteps, proxy: str) -> Setting:
         if reads_proxy:
-            return {"threshold": NO_CHANGE, "proxy": proxy, "reuse": reuse, **always}
-        return {"schedule": forced.full, "reuse": reuse}
+            return {"policy": Threshold(NO_CHANGE), "proxy": proxy, "reuse": reuse, **always}
+        return {"policy": FixedSteps(forced.full), "reuse": reuse}
 
     method = Method(name if reads_proxy else bare, "this project", lambda steps: [], _galaxydit)
     return TimedMethod(method, setting, essential=reads_proxy, without_proxy=bare if reads_proxy else None)

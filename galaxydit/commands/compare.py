@@ -50,7 +50,7 @@ def compare(
     import diffusers
     import transformers
 
-    from galaxydit.calibration.procedure import read_prompts
+    from galaxydit.calibration import read_prompts
     from galaxydit.commands.progress import StageProgress
     from galaxydit.eval.compare.bench import Bench
     from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
@@ -112,7 +112,7 @@ def _own_prompts() -> Path:
 
 
 def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    from galaxydit.calibration.procedure import read_prompts
+    from galaxydit.calibration import read_prompts
 
     if given.isdigit() and int(given) > 0:
         if model != WITH_CAPTIONS:

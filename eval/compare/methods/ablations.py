@@ -11,24 +11,23 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit import Config
-from galaxydit.calibration.record import record_sample
+from galaxydit import GalaxyDiTConfig
+from galaxydit.calibration.build_profile import plan_target
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.sampler import euler_weights
-from galaxydit.calibration.search import Planner
+from galaxydit.calibration.scheduler_response import euler_response
+from galaxydit.calibration.search import PLANNER_VERSION, Planner
 from galaxydit.eval.compare.compute_counter import only_transformer
-from galaxydit.eval.compare.identity import planner_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_engine import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.plan import place_full_steps
-from galaxydit.planning import plan_of
-from galaxydit.profile import Profile, Target
-from galaxydit.profile_store import find_profile
-from galaxydit.propagation import Propagation
-from galaxydit.strict import decode
+from galaxydit.policies.schedule import Schedule, place_full_steps
+from galaxydit.profiles.registry import find_profile
+from galaxydit.profiles.resolve import config_for, policy_for
+from galaxydit.profiles.schema import ErrorPropagation, Profile, Target
+from galaxydit.validation import parse
 
 SOURCE = "ablation"
 
@@ -36,17 +35,19 @@ Change = Callable[[Profile, Setting], dict[str, Any]]
 """From the model's profile and a setting to the arguments of `galaxydit.accelerate`."""
 
 
-def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> Config:
+def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> GalaxyDiTConfig:
     """The configuration of `accelerate(pipe, speedup=...)`; without its fitted coefficients if not `weighed`."""
     target = profile.target_for(speedup)
-    if not weighed:
-        target = replace(target, weights=())
-    return replace(profile.config_for(Config(), target), plan=plan_of(profile, target, speedup))
+    return _planned(profile, target if weighed else replace(target, coefficients=()), speedup)
+
+
+def _planned(profile: Profile, target: Target, speedup: float) -> GalaxyDiTConfig:
+    return replace(config_for(profile, target), policy=policy_for(profile, target, speedup))
 
 
 def other_proxy(profile: Profile) -> str:
     """Another proxy than the profile's, so that the profile is not used."""
-    return "block_residual" if profile.proxy != "block_residual" else "self_attention"
+    return "block_residual" if profile.recipe.proxy != "block_residual" else "self_attention"
 
 
 CHANGES: dict[str, Change] = {
@@ -98,9 +99,9 @@ def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
 def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """Both branches have equally many full steps; isolated ones come one step later in the unconditional branch."""
     profile = _profile_of(pipe)
-    plan = shipped(profile, setting["speedup"]).plan
-    assert plan is not None
-    schedule = place_full_steps(plan, profile.conditions.sigmas, 0)
+    policy, sigmas = shipped(profile, setting["speedup"]).policy, profile.conditions.sigmas
+    assert isinstance(policy, Schedule)
+    schedule = place_full_steps(policy.sigmas, policy.full_steps(len(sigmas)), sigmas)
     rule = ScheduleRule(schedule, unconditional=one_later(schedule))
     return under_rule(pipe, lambda: rule, joint=False, predict=lambda latent, cached, *_: cached.output)
 
@@ -111,12 +112,12 @@ def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recordi
 
 def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
     """Plan as if every error had the same effect on the final latent."""
-    return replace(profile, propagation=Propagation()), recording
+    return replace(profile, evidence=replace(profile.evidence, propagation=ErrorPropagation())), recording
 
 
 def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
     """Plan with the linear response of Euler's scheduler."""
-    return profile, replace(recording, step_weights=euler_weights(recording.sigmas))
+    return profile, replace(recording, scheduler_response=euler_response(recording.sigmas))
 
 
 def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
@@ -128,17 +129,17 @@ def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, 
             change(profile, record_sample(pipe, prompt, settings, seed + index)[0])
             for index, prompt in enumerate(prompts)
         ]
-        planner = Planner(changed[0][0], [recording for _, recording in changed])
-        targets = {speedup: planner.fixed(speedup) for speedup in SPEEDUPS}
+        planner = Planner([recording for _, recording in changed], changed[0][0].evidence.propagation)
+        targets = {speedup: plan_target(planner, speedup) for speedup in SPEEDUPS}
         return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        profile, target = _profile_of(pipe), decode(Target, calibration[str(setting["speedup"])])
-        config = replace(profile.config_for(Config(), target), plan=plan_of(profile, target, setting["speedup"]))
+        target: Target = parse(Target, calibration[str(setting["speedup"])])
+        config = _planned(_profile_of(pipe), target, setting["speedup"])
         return accelerated(pipe, config=config)
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return f"{profile_identity(pipe)} {planner_identity()}"
+        return f"{profile_identity(pipe)} planner {PLANNER_VERSION}"
 
     return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=identity)
 

@@ -7,12 +7,12 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.identity import core_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile_store import find_profile
+from galaxydit.profiles.registry import find_profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)
 SHIPPED = "galaxydit"
@@ -30,7 +30,7 @@ def _best_proxy(
 ) -> dict[str, str]:
     """The proxy that the model's profile ranks first; without a profile the default one."""
     profile, _ = find_profile(only_transformer(pipe))
-    return {"proxy": profile.proxy if profile is not None else Config().proxy}
+    return {"proxy": profile.recipe.proxy if profile is not None else GalaxyDiTConfig().proxy}
 
 
 def profile_identity(pipe: DiffusionPipeline) -> str:
@@ -41,8 +41,8 @@ def profile_identity(pipe: DiffusionPipeline) -> str:
 
 def _paper(name: str, *, guidance_alignment: bool) -> Method:
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        config = Config(
-            threshold=setting["threshold"],
+        config = GalaxyDiTConfig(
+            Threshold(setting["threshold"]),
             proxy=calibration["proxy"],
             warmup=0.2,
             keep_last=0,

@@ -24,9 +24,9 @@ from galaxydit.eval.compare.rules.decision import StepObservation, warm_ups
 from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, wan_transformer
 from galaxydit.eval.compare.rules.rule_engine import Segment, under_rule
 from galaxydit.families import blocks_of, family_of
-from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.hooks import HookSet
 
 BACKGROUND_SHARE = 0.7  # of the blocks: the authors' value for Wan2.1-14B
 PROBED_CALLS = 5  # attention is measured in one call of so many

@@ -15,19 +15,19 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.drift import Drift
-from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.search import best_schedules
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import PLANNER_VERSION, best_schedules
 from galaxydit.calibration.store import Store, hash_of
 from galaxydit.eval.compare.bench import conditions
-from galaxydit.eval.compare.identity import planner_identity, prediction_identity
+from galaxydit.eval.compare.identity import prediction_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.uniform_skip import counts_around, even_schedule, following, full_step_counts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.schema import ErrorPropagation
 
 ORDER = 1
 SEARCH_PROMPTS = 4
@@ -100,7 +100,7 @@ def _record(
 
 def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
     """Schedules by number of full steps, as JSON keys; evenly spaced if none keeps within the longest gap."""
-    steps, found = recordings[0].steps, best_schedules(Drift(recordings), max(counts), Propagation())
+    steps, found = recordings[0].steps, best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
@@ -152,7 +152,7 @@ def search_methods(
         return lambda steps: [{"full_steps": count} for count in counts(steps)]
 
     def identity(pipe: DiffusionPipeline) -> str:
-        return json.dumps([prediction_identity(pipe), planner_identity(), list(speedups), generations])
+        return json.dumps([prediction_identity(pipe), PLANNER_VERSION, list(speedups), generations])
 
     return (
         Method("planned schedule", "control", settings(both), _attach, plan, identity=identity),

@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit import Config
+from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.eval.compare.identity import prediction_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
@@ -33,7 +33,7 @@ def even_schedule(steps: int, count: int) -> tuple[int, ...]:
 
 def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
     """Run the plugin with these full steps, and extrapolate the output of the others at order 0 or 1."""
-    return accelerated(pipe, config=Config(schedule=tuple(schedule), order=order))
+    return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order))
 
 
 def _method(order: int) -> Method:

@@ -10,7 +10,7 @@ from torch import nn
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.families import SEPARATE, family_of
-from galaxydit.hooks import HOOK_NAME, PluginHook
+from galaxydit.runtime.hooks import HOOK_NAME, PluginHook
 
 Forward = Callable[..., Any]
 RULE_HOOK = "galaxydit_compare_rule"

@@ -9,12 +9,12 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 
-from galaxydit.calibration.record import guidance_of
+from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
 from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, TransformerHook, wan_transformer
-from galaxydit.hooks import HookSet
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.hooks import HookSet
 
 
 @dataclass

@@ -16,14 +16,14 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
-from galaxydit.calibration.record import guidance_of
+from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
 from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, TransformerHook, wan_transformer
 from galaxydit.families import blocks_of, family_of
-from galaxydit.hooks import HookSet, PluginHook
-from galaxydit.trajectory import StepInfo, locate
+from galaxydit.runtime.hooks import HookSet, PluginHook
+from galaxydit.runtime.step import StepInfo, locate
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the

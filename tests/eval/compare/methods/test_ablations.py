@@ -21,10 +21,10 @@ from galaxydit.eval.compare.registry import choose_methods, every_method
 from galaxydit.pipelines import load_pipeline
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import recommended_settings
-from galaxydit.profile_store import get_profile
-from galaxydit.propagation import Propagation
+from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.schema import ErrorPropagation
 
-PROFILE = get_profile("wan-tiny")
+PROFILE = load_profile("wan-tiny")
 
 
 @pytest.fixture(scope="module")
@@ -39,33 +39,33 @@ def test_with_nothing_changed_it_is_the_shipped_default(wan_tiny, speedup):
 
 
 def changed(name: str) -> dict[str, Any]:
-    """The fields of the configuration, and of its plan, in which an ablation differs at twice the speed."""
+    """The fields of the configuration, and of its policy, in which an ablation differs at twice the speed."""
     given = asdict(CHANGES[name](PROFILE, {"speedup": 2.0})["config"])
     usual = asdict(shipped(PROFILE, 2.0))
-    flat = [one | {f"plan.{key}": value for key, value in one.pop("plan").items()} for one in (given, usual)]
+    flat = [one | {f"policy.{key}": value for key, value in one.pop("policy").items()} for one in (given, usual)]
     return {key: value for key, value in flat[0].items() if value != flat[1][key]}
 
 
 def test_each_changes_what_it_is_named_after():
-    assert changed("predictions not weighed") == {"plan.weights": ()}
-    assert changed("last full step repeated") == {"plan.weights": (), "order": 0}
+    assert changed("predictions not weighed") == {"policy.coefficients": ()}
+    assert changed("last full step repeated") == {"policy.coefficients": (), "order": 0}
     assert changed("residual reused") == {"reuse": "residual"}
     assert changed("first fifth computed") == {"warmup": 0.2}
 
 
 def test_what_is_planned_anew_differs_in_what_it_is_named_after():
     sigmas, empty = (1.0, 0.75, 0.25), {}
-    recording = Recording("", 0, sigmas, (0.5, 0.2, 0.3), 6.0, (), empty, empty, empty, (1.0,) * 3, ((1.0, 0.0),) * 2)
-    assert as_for_euler(PROFILE, recording) == (PROFILE, replace(recording, step_weights=(0.25, 0.5, 0.25)))
+    recording = Recording("", 0, sigmas, (0.5, 0.2, 0.3), 6.0, (), empty, (1.0,) * 3, ((1.0, 0.0),) * 2)
+    assert as_for_euler(PROFILE, recording) == (PROFILE, replace(recording, scheduler_response=(0.25, 0.5, 0.25)))
     profile, same = without_propagation(PROFILE, recording)
     assert same == recording
-    assert profile == replace(PROFILE, propagation=Propagation())
-    assert PROFILE.propagation.gain(0.2) != 1.0
+    assert profile == replace(PROFILE, evidence=replace(PROFILE.evidence, propagation=ErrorPropagation()))
+    assert PROFILE.evidence.propagation.sensitivity(0.2) != 1.0
 
 
 def test_the_other_proxy_finds_no_profile(wan_tiny):
     with galaxydit.accelerate(wan_tiny, speedup=2.0, proxy=other_proxy(PROFILE)) as acceleration:
-        assert acceleration.config.plan.error_map is None
+        assert acceleration.config.policy.error_map is None
 
 
 def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
@@ -98,7 +98,7 @@ def test_plans_made_anew_have_their_number_of_full_steps(wan_tiny):
     settings = replace(recommended_settings(wan_tiny), steps=10)
     method = next(method for method in METHODS if method.name == "planned on few prompts")
     plans = method.calibrate(wan_tiny, ["a red ball", "a blue ball"], settings, 0)
-    assert len(plans["2.0"]["schedule"]) == len(plans["2.0"]["weights"]) == 5
+    assert len(plans["2.0"]["sigmas"]) == len(plans["2.0"]["coefficients"]) == 5
     with method.attach(wan_tiny, {"speedup": 2.0}, json.loads(json.dumps(plans))) as attached:
         generate(wan_tiny, "a", settings, 0, decode=False)
         assert attached.bytes_held() > 0
