@@ -22,7 +22,7 @@ BEGUN = "galaxydit-environment.begun"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EnvironmentRecipe:
     """The required Python version, and the arguments of successive `pip install` commands."""
 
     python: str
@@ -31,7 +31,7 @@ class Recipe:
 
 # vbench is installed without its dependencies, which pin transformers==4.33.2 and more for other dimensions only.
 # torchvision 0.16.2 is the newest version that imports beside a torch of another build.
-VBENCH_RECIPE = Recipe(
+VBENCH_RECIPE = EnvironmentRecipe(
     python="3.11",
     steps=(
         ("torch==2.13.0",),
@@ -106,7 +106,7 @@ def open_environment(folder: Path) -> Environment:
 
 
 def create_environment(
-    folder: Path, recipe: Recipe = VBENCH_RECIPE, on_step: Callable[[str], None] = logger.info
+    folder: Path, recipe: EnvironmentRecipe = VBENCH_RECIPE, on_step: Callable[[str], None] = logger.info
 ) -> Environment:
     """Create the environment, or open it if it exists. Takes a minute and 1.2 GB, mostly for torch.
 
@@ -118,7 +118,7 @@ def create_environment(
     return open_environment(folder)
 
 
-def _make(folder: Path, recipe: Recipe, on_step: Callable[[str], None]) -> None:
+def _make(folder: Path, recipe: EnvironmentRecipe, on_step: Callable[[str], None]) -> None:
     interpreter = _find_python(recipe.python)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).touch()
@@ -131,7 +131,7 @@ def _make(folder: Path, recipe: Recipe, on_step: Callable[[str], None]) -> None:
     (folder / BEGUN).rename(folder / MARKER)
 
 
-def _describe(recipe: Recipe) -> str:
+def _describe(recipe: EnvironmentRecipe) -> str:
     return json.dumps({"python": recipe.python, "steps": recipe.steps}, indent=2) + "\n"
 
 
