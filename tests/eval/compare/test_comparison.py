@@ -218,3 +218,11 @@ def test_controls_are_grey_and_others_have_colours_of_their_own():
 
 def test_a_plan_is_plain_data():
     assert json.loads(json.dumps(asdict(PLAN)))["speedups"] == [2.0]
+
+
+def test_published_settings_are_all_scored_and_none_is_tuned(tiny_wan_pipeline, settings, tmp_path, generations):
+    published = METHODS[1].published(METHODS[1].settings)
+    comparison = run_comparison(tiny_wan_pipeline, [published], PLAN, settings, tmp_path)
+    assert [row.setting["full_steps"] for row in comparison.rows] == [7, 5, 4]
+    assert {row.method for row in comparison.rows} == {"uniform skip order 0 published"}
+    assert not set(generations.prompts) & set(PLAN.calibration_prompts)
