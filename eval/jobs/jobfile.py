@@ -12,7 +12,7 @@ from galaxydit.eval.jobs.methods import OWN, method_keys, method_names, needs_ca
 from galaxydit.eval.jobs.record import BASELINE, VARIANT_NAME
 from galaxydit.eval.jobs.suites import SUITES, WAN_TINY, suite_prompts
 from galaxydit.eval.jobs.table import Key, check_table, choice, list_of, number, shown, suggestion, text, whole
-from galaxydit.profile_store import get_profile
+from galaxydit.profiles.registry import load_profile
 
 TABLE = Key(lambda value: isinstance(value, dict), "a table")
 SETTINGS = {
@@ -169,7 +169,7 @@ def _variant(path: Path, name: str, data: Any) -> Variant:
             options["profile"] = str(profile.resolve())
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
         try:
-            get_profile(options["profile"])
+            load_profile(options["profile"])
         except GalaxyDiTError as error:
             raise GalaxyDiTError(f"{place}{error}") from error
     return Variant(name, method, options, files)

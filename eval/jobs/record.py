@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.strict import decode
+from galaxydit.validation import parse
 
 VERSION = 1
 BASELINE = "baseline"
@@ -238,7 +238,7 @@ def read_record(path: Path) -> Record:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GalaxyDiTError(f"{path}: metrics={str(data.get('metrics'))[:80]} cannot be read; {CURE}") from error
     metrics = data.pop("metrics")
-    record: Record = decode(Record, data | {"metrics": {}}, str(path), CURE)
+    record: Record = parse(Record, data | {"metrics": {}}, str(path), CURE)
     object.__setattr__(record, "metrics", metrics)
     if record.unit != path.stem:
         raise GalaxyDiTError(f"{path}: unit={record.unit!r}, allowed is the file's own name; {CURE}")

@@ -12,7 +12,7 @@ from galaxydit.eval.jobs.claims import Claims
 from galaxydit.eval.jobs.durable import create_durably, write_durably
 from galaxydit.eval.jobs.job import Job, differences
 from galaxydit.eval.jobs.record import FAILED, RunFolder
-from galaxydit.strict import decode
+from galaxydit.validation import parse
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -44,7 +44,7 @@ def open_run(folder: RunFolder, job: Job, text: str) -> None:
 def load_job(folder: RunFolder) -> Job:
     """The job that a folder is bound to. Raises GalaxyDiTError if there is none or its file is damaged."""
     folder.check()
-    job: Job = decode(Job, _job_data(folder, _read(folder.job)), str(folder.job), CURE)
+    job: Job = parse(Job, _job_data(folder, _read(folder.job)), str(folder.job), CURE)
     return job
 
 
@@ -53,7 +53,7 @@ def bind_model(folder: RunFolder, pipe: "DiffusionPipeline", settings: "Generati
     training, with another copy on another machine, or with a version that recommends other settings.
     """
     from galaxydit.acceleration import transformers_of
-    from galaxydit.fingerprint import project_weights
+    from galaxydit.profiles.fingerprint import project_weights
 
     found = {
         "settings": asdict(settings),

@@ -1,0 +1,34 @@
+"""SeaCache (arXiv 2602.18993): reuse while the spectrally filtered latent changes little."""
+
+from dataclasses import replace
+
+from diffusers import SeaCacheConfig
+
+from galaxydit.eval.compare.diffusers_cache import cache_method
+from galaxydit.eval.compare.method import Method, Setting, geometric_grid
+
+
+def _settings(steps: int) -> list[Setting]:
+    return [
+        {"threshold": threshold, "max_consecutive_cached": most}
+        for most in (0, 3)
+        for threshold in geometric_grid(0.02, 2.0, 11)
+    ]
+
+
+def _method(order: int) -> Method:
+    return cache_method(
+        f"SeaCache order {order}",
+        "SeaCache, arXiv 2602.18993; diffusers",
+        _settings,
+        lambda pipe, setting, calibration: SeaCacheConfig(residual_order=order, **setting),
+    )
+
+
+def _published_settings(steps: int) -> list[Setting]:
+    """The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a
+    limit on consecutive reuse; diffusers' default exponent is the authors' 3."""
+    return [{"threshold": threshold, "max_consecutive_cached": 0} for threshold in (0.2, 0.28, 0.35, 0.47, 0.7)]
+
+
+METHODS = (_method(0), _method(1), replace(_method(0).published(_published_settings), name="SeaCache published"))
