@@ -39,7 +39,7 @@ TEXT_TOKENS = 24  # the longest caption of the grammar has 22 tokens
 CAPTION_DROPOUT = 0.1
 TRAINING_SHIFT = 3.0  # more noise than the sampler sees: that is where captions are learned
 EMA_DECAY = 0.998
-CHECKPOINT_STEPS = 100
+CHECKPOINT_STEPS = 50
 SHARD_CLIPS = 512
 
 
