@@ -127,13 +127,12 @@ def observed_motion(mask: Mask, others: Mask) -> str:
         return ""
     if min(taken, freed) <= MAX_STILL_CHANGE and max(taken, freed) >= MIN_SIZE_CHANGE:
         return "grows" if taken > freed else "shrinks"
-    x, y = ndimage.median_filter(track.x, 3), ndimage.median_filter(track.y, 3)
-    width, height = np.ptp(x), np.ptp(y)
+    width, height = np.ptp(track.x), np.ptp(track.y)
     if max(width, height) < MIN_TRAVEL:
         return "unclear"
     if min(width, height) >= MIN_ASPECT * max(width, height):
         return "orbits" if _turn(track) >= MIN_TURN else "unclear"
-    return "bounces" if height > width and np.abs(np.diff(y)).sum() >= MIN_RETURN * height else "unclear"
+    return "bounces" if height > width and np.abs(np.diff(track.y)).sum() >= MIN_RETURN * height else "unclear"
 
 
 def _hue(rgb: NDArray[np.floating]) -> Floats:
