@@ -19,6 +19,7 @@ from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
+from galaxydit.commands.realism import realism
 
 app = typer.Typer(
     name="galaxydit",
@@ -33,6 +34,7 @@ app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
 app.command()(latency)
+app.command()(realism)
 app.add_typer(evaluate, name="eval")
 
 

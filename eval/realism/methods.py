@@ -26,7 +26,7 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class MethodRow(Row):
-    """A method's published PSNR and ours. `compute` is block evaluations / those without the method; `setting` is ours."""
+    """A method's published PSNR and ours; `compute` is block evaluations / those of the plain generation."""
 
     compute: float
     setting: dict[str, Any]

@@ -45,9 +45,7 @@ class Published:
     @property
     def step_lists(self) -> tuple[StepList, ...]:
         return tuple(
-            StepList(
-                **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-            )
+            StepList(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
             for row in self.data["step_lists"]["rows"]
         )
 

@@ -1,4 +1,4 @@
-"""Measure everything that is published about the real weights on one model, and write it beside the published numbers."""
+"""Measure on one model everything that is published about the real weights."""
 
 import json
 import platform
@@ -14,10 +14,11 @@ from diffusers import DiffusionPipeline
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.rank import rank_proxies
-from galaxydit.calibration.record import record_sample
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.eval.compare.methods import step_list
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
+from galaxydit.eval.realism.noise_levels import chosen_noise_levels
 from galaxydit.eval.realism.published import Published
 from galaxydit.eval.realism.step_lists import (
     Cases,
@@ -28,7 +29,6 @@ from galaxydit.eval.realism.step_lists import (
     measure_row,
     rank_correlation,
 )
-from galaxydit.eval.realism.noise_levels import chosen_noise_levels
 from galaxydit.eval.realism.trajectory import generate_batch, record
 from galaxydit.pipelines.settings import GenerationSettings
 

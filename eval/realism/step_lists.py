@@ -69,9 +69,7 @@ class References:
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
-            self._known[key] = [
-                record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches
-            ]
+            self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]
         return self._known[key]
 
 
@@ -108,9 +106,7 @@ def _attached(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[
 
 
 _METHODS: dict[str | None, Callable[[DiffusionPipeline, StepList], AbstractContextManager[Attached | None]]] = {
-    None: lambda pipe, row: step_list.attach(
-        pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None
-    ),
+    None: lambda pipe, row: step_list.attach(pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None),
     "plain": lambda pipe, row: nullcontext(),
     "TaylorSeer": lambda pipe, row: taylorseer.on_published_steps(pipe, taylorseer.published_settings(50)[0]),
     "HiCache": lambda pipe, row: hicache.METHOD.attach(pipe, hicache.METHOD.settings(50)[0], None),

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.comparison import Comparison
 
 USUAL_STEPS = 50
-WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 
 
 def compare(
@@ -74,8 +74,8 @@ def compare(
         raise typer.BadParameter(
             "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
         )
-    reserved = tuple(read_prompts(calibration or _own_prompts()))
-    plan = ComparisonPlan(_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()
@@ -103,31 +103,6 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
     if not values:
         raise typer.BadParameter(f"is {text!r}, allowed are numbers with commas, such as 2 or 1,2", param_hint=option)
     return values
-
-
-def _own_prompts() -> Path:
-    import galaxydit.calibration
-
-    return Path(galaxydit.calibration.__file__).parent / "prompts" / f"{WITH_CAPTIONS}.txt"
-
-
-def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    from galaxydit.calibration import read_prompts
-
-    if given.isdigit() and int(given) > 0:
-        if model != WITH_CAPTIONS:
-            raise typer.BadParameter(
-                f"is {given}, allowed for this model is a text file, one prompt a line", param_hint="--prompts"
-            )
-        from galaxydit.pipelines.wan_tiny.world import draw_prompts
-
-        drawn = draw_prompts(int(given) + len(reserved), seed=0)
-        return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
-    if not Path(given).is_file():
-        raise typer.BadParameter(
-            f"is {given!r}, allowed are a number from 1 and an existing text file", param_hint="--prompts"
-        )
-    return tuple(read_prompts(Path(given)))
 
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:

@@ -7,9 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.options import Frames, Height, Model, Revision, Steps, Width, chosen_settings
-
-WITH_CAPTIONS = "wan-tiny"
 
 
 def realism(
@@ -34,7 +33,7 @@ def realism(
 
     Started again, it measures only what realism.json does not hold yet.
     """
-    from galaxydit.commands.compare import own_prompts, read_or_draw_prompts
+    from galaxydit.calibration import read_prompts
     from galaxydit.eval.realism import SHIFT_FACTOR
     from galaxydit.eval.realism.plot import draw
     from galaxydit.eval.realism.published import load_published
@@ -46,10 +45,8 @@ def realism(
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(Realism.parts)
     unknown = [name for name in wanted if name not in Realism.parts]
     if unknown:
-        raise typer.BadParameter(
-            f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts"
-        )
-    reserved = own_prompts() if model == WITH_CAPTIONS else ()
+        raise typer.BadParameter(f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts")
+    reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
     texts = read_or_draw_prompts(prompts, model, reserved)
     tuning = reserved or texts[:1]
     pipe = load_pipeline(model, revision=revision)

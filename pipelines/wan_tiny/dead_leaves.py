@@ -57,7 +57,9 @@ def draw_background(kind: str, frames: int, height: int, width: int, rng: np.ran
         for frame, moment in zip(video, time, strict=True):
             rows = _sample_weights(height, canvas.shape[0], speed * pan[1] * moment * height, speed * zoom * moment)
             columns = _sample_weights(width, canvas.shape[1], speed * pan[0] * moment * width, speed * zoom * moment)
-            seen = np.einsum("rh,hcx->rcx", rows, np.einsum("cw,hwx->hcx", columns, canvas, optimize=True), optimize=True)
+            seen = np.einsum(
+                "rh,hcx->rcx", rows, np.einsum("cw,hwx->hcx", columns, canvas, optimize=True), optimize=True
+            )
             frame *= 1.0 - seen[..., 3:]
             frame += seen[..., :3]
     return np.clip(video, 0.0, 1.0)

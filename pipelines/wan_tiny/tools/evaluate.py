@@ -1,4 +1,4 @@
-"""Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE.json`.
+"""Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
 
 Every prompt is a caption that training never showed, with its own seed. What was measured for a prompt is kept in a
 JSONL file beside the result, so that a killed run goes on where it was; records of other weights or settings are

@@ -322,7 +322,10 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
     parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
     parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parents[1] / "weights", help="folder of the export, or to resume from"
+        "--out",
+        type=Path,
+        default=Path(__file__).parents[1] / "weights",
+        help="folder of the export, or to resume from",
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)

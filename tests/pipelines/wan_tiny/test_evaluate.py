@@ -10,8 +10,8 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio
 
 from galaxydit.pipelines.settings import WAN_TINY
-from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation
 from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation
 from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, generate_clips, load_records, psnr, reconstruct
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, as_table, summarise
 

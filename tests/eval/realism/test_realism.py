@@ -1,0 +1,132 @@
+"""Measurements beside published numbers, on a tiny model with random weights and on made-up trajectories."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
+from galaxydit.eval.realism.noise_levels import chosen_noise_levels
+from galaxydit.eval.realism.published import load_published
+from galaxydit.eval.realism.run import Realism, goals
+from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
+from galaxydit.eval.realism.trajectory import Trajectory, generate_batch, record
+from galaxydit.pipelines.generate import generate
+
+STEPS = 12
+
+
+def trajectory(latents: torch.Tensor, velocity: torch.Tensor, sigmas: np.ndarray) -> Trajectory:
+    """A trajectory of one video without residuals and frames."""
+    empty = np.zeros((0, 0))
+    return Trajectory(sigmas, latents[:, None], velocity[:, None], empty, empty, np.zeros((1, 1, 1, 1, 3), np.float32))
+
+
+@pytest.fixture
+def settings(tiny_settings):
+    return replace(tiny_settings, steps=STEPS)
+
+
+def test_a_straight_path_has_no_curvature():
+    sigmas = np.linspace(1, 0, 11)
+    direction = torch.tensor([3.0, 4.0])
+    latents = torch.stack([sigma * direction for sigma in sigmas])
+    straight = trajectory(latents, direction.expand(10, 2), sigmas[:-1])
+    np.testing.assert_allclose(curvature(straight), 0, atol=1e-6)
+
+
+def test_a_circle_has_the_curvature_of_its_radius():
+    """z = (cos, sin): the second derivative has norm 1 and no tangential part, and the chord is known."""
+    angles = np.linspace(1, 0, 101)
+    latents = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], 1), dtype=torch.float32)
+    velocity = torch.tensor(np.stack([-np.sin(angles), np.cos(angles)], 1)[:-1], dtype=torch.float32)
+    chord = 2 * np.sin(0.5)
+    circle = trajectory(latents, velocity, angles[:-1])
+    np.testing.assert_allclose(curvature(circle)[5:-5], 1 / chord, rtol=1e-3)
+    np.testing.assert_allclose(change_per_step(circle)[5:-5], 0.01 / chord, rtol=1e-3)
+
+
+def test_the_gain_is_the_final_deviation_by_the_local_error():
+    sigmas = np.array([1.0, 0.5])
+    plain = trajectory(torch.zeros(3, 2), torch.zeros(2, 2), sigmas)
+    changed = trajectory(torch.tensor([[0.0, 0], [0, 0], [6, 8]]), torch.tensor([[0.0, 2], [9, 9]]), sigmas)
+    assert error_gain(plain, changed, step=0) == pytest.approx(5.0)
+
+
+def test_published_rows_have_the_published_numbers_of_steps():
+    rows = load_published().step_lists
+    assert [len(row.steps) for row in rows] == [24, 19, 19, 14, 10, 18, 0, 18, 18]
+    assert all(row.steps == tuple(sorted(set(row.steps))) for row in rows)
+    assert load_published().gain(0) / load_published().gain(40) == pytest.approx(5.9, abs=0.1)
+
+
+def test_an_unknown_published_model_is_refused_by_name():
+    with pytest.raises(GalaxyDiTError, match=r"published='x' is not allowed: expected one of wan2.1-t2v-1.3b"):
+        load_published("x")
+
+
+def test_the_recorded_velocity_is_the_guided_prediction_that_the_scheduler_saw(tiny_wan_pipeline, settings):
+    """Seen from the scheduler's side, independently of the recorder's hooks."""
+    seen: list[torch.Tensor] = []
+    step = tiny_wan_pipeline.scheduler.step
+
+    def watch(prediction, *args, **kwargs):
+        seen.append(prediction.clone())
+        return step(prediction, *args, **kwargs)
+
+    tiny_wan_pipeline.scheduler.step = watch
+    found = record(tiny_wan_pipeline, ["a red ball", "a blue ball"], [0, 1], settings)
+    torch.testing.assert_close(found.velocity, torch.stack([one.float().flatten(1) for one in seen]))
+    assert found.latents.shape == (STEPS + 1, 2, found.velocity.shape[-1])
+    assert found.magnitude_ratio.shape == (STEPS, 2)
+    assert np.isnan(found.magnitude_ratio[0]).all()
+    assert np.isfinite(found.magnitude_ratio[1:]).all()
+
+
+def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings):
+    batch = generate_batch(tiny_wan_pipeline, ["a red ball", "a blue ball"], [3, 4], settings)
+    single = generate(tiny_wan_pipeline, "a blue ball", settings, seed=4).frames
+    np.testing.assert_allclose(batch[1], single, atol=2e-3)
+
+
+def test_all_noise_levels_chosen_give_the_plain_video(tiny_wan_pipeline, settings):
+    plain = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
+    with chosen_noise_levels(tiny_wan_pipeline, plain.sigmas.tolist()):
+        again = generate_batch(tiny_wan_pipeline, ["a red ball"], [0], settings)
+    np.testing.assert_allclose(again, plain.frames, atol=2e-3)
+
+
+def test_a_list_of_all_steps_is_the_plain_video_and_a_shorter_one_is_not(tiny_wan_pipeline, settings):
+    references = References(tiny_wan_pipeline, Cases(("a red ball",), (0,), 1), settings, 1.0)
+    row = load_published().step_lists[2]
+    assert measure_row(references, replace(row, steps=tuple(range(STEPS)))).psnr == (120.0,)
+    assert measure_row(references, replace(row, steps=tuple(range(0, STEPS, 3)))).psnr[0] < 119
+
+
+def test_ranks_are_compared_and_not_values():
+    rows = [Row("a", 10.0, (30.0,)), Row("b", 20.0, (30.5,)), Row("c", 15.0, (30.2,))]
+    assert rank_correlation(rows) == 1.0
+
+
+def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pipeline, settings, tmp_path):
+    cases = Cases(("a red ball",), (0,), 1)
+
+    def measure(factor: float) -> dict:
+        measured = Realism(tiny_wan_pipeline, load_published(), cases, cases, settings, factor)
+        measured.residual = lambda: {"mean_absolute_difference": factor}
+        return measured.run(tmp_path / "realism.json", ["residual"])
+
+    assert measure(0.01)["goals"][0]["holds"] is True
+    stored = json.loads((tmp_path / "realism.json").read_text())
+    stored["residual"]["mean_absolute_difference"] = 0.5
+    (tmp_path / "realism.json").write_text(json.dumps(stored))
+    assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
+    assert measure(0.02)["residual"]["mean_absolute_difference"] == 0.02
+
+
+def test_a_goal_outside_its_range_does_not_hold():
+    (goal,) = goals({"propagation": {"first_by_40": 9.0}})
+    assert not goal.holds
