@@ -18,7 +18,7 @@ class ChosenNoiseLevels(UniPCMultistepScheduler):
         super().set_timesteps(len(self.chosen), device=device, **kwargs)
         self.sigmas = torch.tensor([*self.chosen, 0.0], dtype=torch.float32)
         levels = self.sigmas[:-1] * self.config.num_train_timesteps
-        self.timesteps = levels.to(self.timesteps.dtype).to(device=device)
+        self.timesteps = levels.to(torch.int64).to(device=device)
 
 
 @contextmanager

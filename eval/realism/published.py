@@ -45,7 +45,16 @@ class Published:
     @property
     def step_lists(self) -> tuple[StepList, ...]:
         return tuple(
-            StepList(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+            StepList(
+                name=row["name"],
+                flow_shift=row["flow_shift"],
+                guidance=row["guidance"],
+                psnr=row["psnr"],
+                steps=tuple(row.get("steps", ())),
+                plain_steps=row.get("plain_steps"),
+                method=row.get("method"),
+                conditional_only=tuple(row.get("conditional_only", ())),
+            )
             for row in self.data["step_lists"]["rows"]
         )
 

@@ -13,8 +13,8 @@ import torch
 from diffusers import DiffusionPipeline
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.rank import rank_proxies
 from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.methods import step_list
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
