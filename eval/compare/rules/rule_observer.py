@@ -4,7 +4,6 @@ Written for WanPipeline, which calls its transformer once per guidance branch, i
 `cache_context("uncond")`.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +11,16 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import CacheContext
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
-from torch import Tensor, nn
+from torch import Tensor
 
+from galaxydit import GalaxyDiTConfig, Observer
+from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
-from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, TransformerHook, wan_transformer
-from galaxydit.families import blocks_of, family_of
-from galaxydit.runtime.hooks import HookSet, PluginHook
-from galaxydit.runtime.step import StepInfo, locate
+from galaxydit.eval.compare.rules.forward_hooks import wan_transformer
+from galaxydit.runtime.engine import Call
+from galaxydit.runtime.generation import Generation
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
@@ -31,6 +28,7 @@ blocks, or the first block's output (a reused step then runs that block)."""
 Segment = tuple[int, int]
 """Indices of the first and the last block of a group, both included."""
 ALL_BRANCHES = "all branches"
+EMBEDDER = "condition_embedder"
 
 
 @dataclass(frozen=True)
@@ -57,30 +55,15 @@ Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
 class RuleState:
     """State of one generation. Rules, decisions and signals are keyed by decision scope: a branch, or ALL_BRANCHES."""
 
-    steps: int
-    shape: tuple[int, ...]
+    generation: Generation
     step: int = -1
-    called: set[str] = field(default_factory=set)
     rules: dict[str, Rule] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     previous_signal: dict[str, Tensor] = field(default_factory=dict)
     cached_signal: dict[str, Tensor] = field(default_factory=dict)
     slopes: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, CachedOutput] = field(default_factory=dict)
-    residuals: dict[str, dict[Segment, tuple[CachedResidual, ...]]] = field(default_factory=dict)
-
-    def continues(self, branch: str, info: StepInfo, shape: tuple[int, ...]) -> bool:
-        """Whether a call belongs to this generation."""
-        later = info.step > self.step or (info.step == self.step and branch not in self.called)
-        return later and info.steps == self.steps and shape == self.shape
-
-    def enter(self, branch: str, step: int) -> None:
-        """Begin a branch's call, and a new step if it is the first one there."""
-        if step != self.step:
-            self.step = step
-            self.called.clear()
-            self.decisions.clear()
-        self.called.add(branch)
+    residuals: dict[str, dict[int, tuple[CachedResidual, ...]]] = field(default_factory=dict)
 
     def bytes_held(self) -> int:
         """Bytes of all cached tensors; shared storage counts once."""
@@ -92,110 +75,78 @@ class RuleState:
         return sum(storages.values())
 
 
-@dataclass
-class TransformerCall:
-    """The transformer call in progress; `entered` is the hidden state before the current segment."""
+class RuleObserver(Observer):
+    """Decides and predicts for one pipeline under a rule; the arguments are those of `under_rule`."""
 
-    state: RuleState
-    branch: str
-    info: StepInfo
-    latent: Tensor
-    reuse: bool = False
-    entered: Tensor = field(init=False)
-    probe: Tensor | None = None
-
-
-class RuleEngine:
-    """One transformer under a rule; the arguments are those of `under_rule`."""
+    decides = True
 
     def __init__(
         self,
         pipe: DiffusionPipeline,
-        transformer: nn.Module,
         new_rule: Callable[[], Rule],
         signal: Signal | None,
         joint: bool,
         predict: Predict | None,
-        segments: Sequence[Segment],
+        segments: Sequence[Segment] | None,
         aligned: bool,
     ) -> None:
-        self.pipe, self.transformer = pipe, transformer
-        self.new_rule, self.signal, self.joint, self.predict = new_rule, signal, joint, predict
-        self.aligned = aligned
-        self.segment_of = {index: segment for segment in segments for index in range(segment[0], segment[1] + 1)}
+        self.pipe, self.new_rule, self.signal, self.joint, self.aligned = pipe, new_rule, signal, joint, aligned
+        self.segments = None if segments is None else tuple(segments)
+        self.proxies = frozenset({"block_output", "block_residual"} if signal == "first_block" else ())
+        self.modules = (EMBEDDER,) if signal in ("time_embedding", "time_projection") else ()
         self.state: RuleState | None = None
-        self._call: TransformerCall | None = None
-        self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
+        self._predict = predict
+        self._signal: Tensor | None = None
+        self._probe: Tensor | None = None
 
-    def hooks(self) -> Iterator[tuple[nn.Module, PluginHook]]:
-        """The hooks to add, with the modules they belong to."""
-        yield self.transformer, TransformerHook(self.run_transformer, self.end)
-        if self.signal in ("time_embedding", "time_projection"):
-            yield self.transformer.get_submodule("condition_embedder"), ModuleHook(self.run_embedder)
-        for index in self.segment_of if self.predict is None else ():
-            yield self.transformer.get_submodule(f"blocks.{index}"), ModuleHook(self._block_runner(index))
-
-    def end(self) -> None:
+    def on_end(self) -> None:
         """Release the tensors of a generation that has ended."""
         self.state = None
 
-    def run_transformer(self, context: CacheContext, forward: Forward, args: Any, kwargs: Any) -> Any:
-        """The transformer's forward pass, or the predicted output of a reused step."""
-        inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
-        call = self._enter(context, inputs["hidden_states"])
-        if self.signal in (None, "latent"):
-            self._decide(call, call.latent if self.signal else None)
-        if call.reuse and self.predict is not None:
-            sample = self.predict(call.latent, call.state.outputs[call.branch], call.branch, call.info.step)
-            return (sample,) if inputs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
-        self._call = call
-        try:
-            output = forward(*args, **kwargs)
-        finally:
-            self._call = None
-        if not call.reuse and self.predict is not None:
-            self._cache_output(call, (output[0] if isinstance(output, tuple) else output.sample).detach())
-        return output
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        """Receive the time embedding before and after its projection."""
+        if call.decision is None:
+            self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
 
-    def _enter(self, context: CacheContext, latent: Tensor) -> TransformerCall:
-        info = locate(context, getattr(self.pipe, "scheduler", None), None)
-        if info is None:
-            raise GalaxyDiTError(
-                f"pipeline={type(self.pipe).__name__} is not allowed: expected one whose calls tell their step; use a "
-                "WanPipeline of diffusers 0.42"
-            )
-        shape = tuple(latent.shape)
-        if self.state is None or not self.state.continues(context.name, info, shape):
-            self.state = RuleState(info.steps, shape)
-        self.state.enter(context.name, info.step)
-        return TransformerCall(self.state, context.name, info, latent.detach())
+    def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
+        """Receive what the first block added to its input, then its output."""
+        if name == "block_residual":
+            self._probe = tensor if self.aligned else None
+        elif call.decision is None:
+            self._signal = tensor
 
-    def run_embedder(self, forward: Forward, args: Any, kwargs: Any) -> Any:
-        """The time embedder's forward pass, followed by the decision."""
-        embeddings = forward(*args, **kwargs)
-        if self._call is not None:
-            self._decide(self._call, embeddings[0 if self.signal == "time_embedding" else 1].detach())
-        return embeddings
-
-    def _decide(self, call: TransformerCall, signal: Tensor | None) -> None:
-        """Ask the rule once per step and scope, and set whether the call is reused."""
-        state = call.state
-        scope = ALL_BRANCHES if self.joint else call.branch
+    def decide(self, call: Call) -> bool | None:
+        """Ask the rule once per step and scope, as soon as its signal is there."""
+        state, scope = self._state_of(call), ALL_BRANCHES if self.joint else call.branch
+        if self.signal == "latent":
+            self._signal = call.latent.detach()
         if scope not in state.decisions:
+            if self.signal is not None and self._signal is None:
+                return None
             if scope not in state.rules:
                 state.rules[scope] = self.new_rule()
-            reuse = state.rules[scope].decide(self._observe(call, scope, signal))
+            reuse = state.rules[scope].decide(self._observe(call, scope, self._signal))
             state.decisions[scope] = reuse
-            if signal is not None:
-                state.previous_signal[scope] = signal
+            if self._signal is not None:
+                state.previous_signal[scope] = self._signal
                 if not reuse and self.signal != "latent":
-                    state.cached_signal[scope] = signal
-        cached = state.outputs if self.predict is not None else state.residuals
-        call.reuse = state.decisions[scope] and call.branch in cached
+                    state.cached_signal[scope] = self._signal
+        self._signal = None
+        cached = state.outputs if self._predict is not None else state.residuals
+        return state.decisions[scope] and call.branch in cached
 
-    def _observe(self, call: TransformerCall, scope: str, signal: Tensor | None) -> StepObservation:
+    def _state_of(self, call: Call) -> RuleState:
+        """The state of the call's generation; each step is decided anew."""
+        if self.state is None or self.state.generation is not call.generation:
+            self.state = RuleState(call.generation)
+        if self.state.step != call.info.step:
+            self.state.step = call.info.step
+            self.state.decisions.clear()
+        return self.state
+
+    def _observe(self, call: Call, scope: str, signal: Tensor | None) -> StepObservation:
         numbers: dict[str, float] = {}
-        state = call.state
+        state = self._state_of(call)
         previous, cached = state.previous_signal.get(scope), state.cached_signal.get(scope)
         if signal is not None and previous is not None:
             numbers["change_size"], numbers["size"] = mean_size(signal - previous), mean_size(previous)
@@ -207,52 +158,35 @@ class RuleEngine:
             numbers["slope"] = state.slopes[call.branch]
         return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
-    def _cache_output(self, call: TransformerCall, output: Tensor) -> None:
+    def on_output(self, call: Call, output: Tensor) -> None:
         """Cache a full step's output, and measure the slope of the output over the latent."""
-        state = call.state
+        if self._predict is None:
+            return
+        state, cached = self._state_of(call), CachedOutput(call.latent.detach(), output.detach())
         previous = state.outputs.get(call.branch)
-        decides = not self.joint or len(state.called) == 1
+        decides = not self.joint or len(call.generation.seen) == 1
         if self.signal == "latent" and previous is not None and decides:
-            change = mean_size(call.latent - previous.latent)
-            state.slopes[call.branch] = mean_size(output - previous.output) / max(change, 1e-12)
-        state.outputs[call.branch] = CachedOutput(call.latent, output)
+            change = mean_size(cached.latent - previous.latent)
+            state.slopes[call.branch] = mean_size(cached.output - previous.output) / max(change, 1e-12)
+        state.outputs[call.branch] = cached
 
-    def _cache_residual(self, call: TransformerCall, segment: Segment, residual: Tensor) -> None:
-        segments = call.state.residuals.setdefault(call.branch, {})
-        previous = segments.get(segment, ()) if self.aligned else ()
-        segments[segment] = (*previous, CachedResidual(residual, call.probe))[-2:]
+    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+        """Cache what a segment added to its input in a full step, with `aligned` those of the last two."""
+        residuals = self._state_of(call).residuals.setdefault(call.branch, {})
+        previous = residuals.get(segment, ()) if self.aligned else ()
+        residuals[segment] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
 
-    def _reused(self, call: TransformerCall, segment: Segment) -> Tensor:
-        """The residual of a reused segment: the last one, or with `aligned` the extrapolation of the last two."""
-        cached = call.state.residuals[call.branch][segment]
+    def predict(self, call: Call, segment: int) -> Tensor:
+        """The output of a reused step, or the residual of one of its segments."""
+        state = self._state_of(call)
+        if self._predict is not None:
+            return self._predict(call.latent.detach(), state.outputs[call.branch], call.branch, call.info.step)
+        cached = state.residuals[call.branch][segment]
         older, newest = cached[0], cached[-1]
-        if call.probe is None or older.probe is None or newest.probe is None or len(cached) < 2:
+        if self._probe is None or older.probe is None or newest.probe is None or len(cached) < 2:
             return newest.residual
-        share = alignment(mean_size(call.probe - older.probe), mean_size(newest.probe - older.probe))
+        share = alignment(mean_size(self._probe - older.probe), mean_size(newest.probe - older.probe))
         return older.residual + share * (newest.residual - older.residual)
-
-    def _block_runner(self, index: int) -> Callable[[Forward, Any, Any], Any]:
-        first, last = segment = self.segment_of[index]
-
-        def run(forward: Forward, args: Any, kwargs: Any) -> Any:
-            call = self._call
-            if call is None:
-                return forward(*args, **kwargs)
-            hidden = args[0] if args else kwargs["hidden_states"]
-            if index == first:
-                call.entered = hidden
-            if call.reuse:
-                return call.entered + self._reused(call, segment) if index == last else hidden
-            output = forward(*args, **kwargs)
-            if index == first and self.signal == "first_block":
-                self._decide(call, output.detach())
-            if index == first and self.aligned:
-                call.probe = (output - hidden).detach()
-            if index == last:
-                self._cache_residual(call, segment, (output - call.entered).detach())
-            return output
-
-        return run
 
 
 @contextmanager
@@ -282,18 +216,11 @@ def under_rule(
 
     Raises GalaxyDiTError for other pipelines, and for a transformer that has a cache already.
     """
-    transformer = wan_transformer(pipe)
-    if segments is None:
-        segments = [(0, len(blocks_of(transformer, family_of(transformer))) - 1)]
-    engine = RuleEngine(pipe, transformer, new_rule, signal, joint, predict, segments, aligned)
-    hooks = HookSet()
-    try:
-        for module, hook in engine.hooks():
-            hooks.add(module, hook)
-        hooks.refresh(transformer)
-        yield Attached(lambda: 0 if engine.state is None else engine.state.bytes_held())
-    finally:
-        hooks.remove()
+    wan_transformer(pipe)
+    observer = RuleObserver(pipe, new_rule, signal, joint, predict, segments, aligned)
+    config = GalaxyDiTConfig(reuse="residual" if predict is None else "output")
+    with Acceleration(pipe, config, observer=observer):
+        yield Attached(lambda: 0 if observer.state is None else observer.state.bytes_held())
 
 
 def mean_size(tensor: Tensor) -> float:
