@@ -27,7 +27,7 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the identity of a method under a rule: SHA-256 of its own file, of `rules/` and of the plugin's runtime."""
+    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of the plugin's runtime."""
     return lambda pipe: code_identity([Path(method_file), *sorted(RULES.glob("*.py")), *sorted(RUNTIME.glob("*.py"))])
 
 
