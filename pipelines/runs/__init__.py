@@ -1,0 +1,27 @@
+"""Many units of work, made in this process or on Ray, kept in a store and resumed."""
+
+from galaxydit.pipelines.runs.on_ray import OnRay
+from galaxydit.pipelines.runs.progress import LiveProgress
+from galaxydit.pipelines.runs.record import Record, StoredFile
+from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Place, Progress, run
+from galaxydit.pipelines.runs.store import Store
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Made, Unit, hash_of
+
+__all__ = [
+    "Executor",
+    "HopelessUnitError",
+    "InProcess",
+    "LiveProgress",
+    "Made",
+    "Maker",
+    "OnRay",
+    "Outcome",
+    "Place",
+    "Progress",
+    "Record",
+    "Store",
+    "StoredFile",
+    "Unit",
+    "hash_of",
+    "run",
+]

@@ -1,0 +1,32 @@
+"""What changed between two values of plain data, in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SHOWN_DIFFERENCES = 12
+
+
+def differences(old: Any, new: Any) -> list[str]:
+    """One line for each place where two values of plain data differ, at most a dozen and a line that counts the rest."""
+    before, after = dict(_flatten(old)), dict(_flatten(new))
+    changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name, ...) != after.get(name, ...)]
+    lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed[:SHOWN_DIFFERENCES]]
+    if len(changed) > SHOWN_DIFFERENCES:
+        lines.append(f"and {len(changed) - SHOWN_DIFFERENCES} more")
+    return lines
+
+
+def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _flatten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list | tuple):
+        for index, value in enumerate(data):
+            name = value.get("name", index) if isinstance(value, Mapping) else index
+            yield from _flatten(value, f"{path}[{name}]")
+    else:
+        yield path, data
+
+
+def _shown(data: Mapping[str, Any], name: str) -> str:
+    return repr(data[name]) if name in data else "not there"
