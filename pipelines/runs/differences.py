@@ -7,7 +7,7 @@ SHOWN_DIFFERENCES = 12
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """One line for each place where two values of plain data differ, at most a dozen and a line that counts the rest."""
+    """One line for each place where two values of plain data differ; after a dozen the rest is counted."""
     before, after = dict(_flatten(old)), dict(_flatten(new))
     changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name, ...) != after.get(name, ...)]
     lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed[:SHOWN_DIFFERENCES]]

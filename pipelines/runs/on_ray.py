@@ -84,9 +84,7 @@ class OnRay:
     Raises GalaxyDiTError if Ray is not installed, and ConnectionError if there is no such cluster.
     """
 
-    def __init__(
-        self, address: str = LOCAL, workers: int | None = None, gpus_per_worker: int | None = None
-    ) -> None:
+    def __init__(self, address: str = LOCAL, workers: int | None = None, gpus_per_worker: int | None = None) -> None:
         if find_spec("ray") is None:
             raise GalaxyDiTError(
                 f"ray={address!r} is not allowed: expected an installed Ray; pip install 'galaxydit[ray]'"
@@ -140,9 +138,7 @@ class OnRay:
         quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
         if address == LOCAL:
             cpus = max(workers or 1, os.cpu_count() or 1)
-            self._ray.init(
-                "local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet
-            )
+            self._ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
             return
         try:
             self._ray.init(address, **quiet)

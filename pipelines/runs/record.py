@@ -69,8 +69,9 @@ def decode(text: bytes, unit: str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GalaxyDiTError(f"the record of {unit} is damaged: {place}: {first['msg']}; run again to make it") from error
+        raise GalaxyDiTError(
+            f"the record of {unit} is damaged: {place}: {first['msg']}; run again to make it"
+        ) from error
     if record.unit != unit:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
     return record
-

@@ -76,7 +76,8 @@ class Store:
         lines = differences(found["conditions"], wanted["conditions"])
         if lines:
             raise GalaxyDiTError(
-                f"{self.root} belongs to another {kind}. Changed: {'; '.join(lines)}. Take a new --out, or undo the change"
+                f"{self.root} belongs to another {kind}. Changed: {'; '.join(lines)}. Take a new --out, or undo "
+                "the change"
             )
 
     def header(self, kind: str) -> Mapping[str, Any]:
@@ -91,7 +92,9 @@ class Store:
             header = json.loads(text)
             found = (header["format"], header["kind"], type(header["conditions"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged ({error}); restore it, or take a new --out") from error
+            raise GalaxyDiTError(
+                f"{self.root}/{HEADER} is damaged ({error}); restore it, or take a new --out"
+            ) from error
         if found != (FORMAT, kind, dict):
             raise GalaxyDiTError(
                 f"{self.root} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
@@ -181,7 +184,7 @@ class Store:
         self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
 
     def tidy(self, units: Sequence[Unit]) -> None:
-        """Remove what killed workers left of these finished units: half-written records and files that no record names."""
+        """Remove what killed workers left of these units, once finished: partial records, files that no record names."""
         ids = {unit.id for unit in units} & self.unit_ids()
         for name, _ in list(self._list(UNITS)):
             match = PARTIAL.fullmatch(name)

@@ -60,9 +60,7 @@ def test_failures_are_recorded_with_their_traceback(executor: OnRay, makers: Mod
     assert "RuntimeError: seed 2 is hard" in store.read(units[2].id).traceback
 
 
-def test_a_unit_whose_worker_dies_goes_to_another(
-    executor: OnRay, makers: ModuleType, store: Store, tmp_path: Path
-):
+def test_a_unit_whose_worker_dies_goes_to_another(executor: OnRay, makers: ModuleType, store: Store, tmp_path: Path):
     units, maker = makers.noise_units(6), makers.NoiseMaker(trouble={1: "die once", 4: "die once"}, place=tmp_path)
     heard = Listener(kill_first=True)
     heard.executor = executor
@@ -80,9 +78,7 @@ def test_what_prepare_raises_and_a_full_disk_stop_the_run(executor: OnRay, maker
     assert run(units, makers.NoiseMaker(), store, executor) == Outcome(4, 0)
 
 
-def test_workers_stay_for_the_next_run_of_the_same_maker(
-    executor: OnRay, makers: ModuleType, store: Store
-):
+def test_workers_stay_for_the_next_run_of_the_same_maker(executor: OnRay, makers: ModuleType, store: Store):
     maker = makers.NoiseMaker()
     run(makers.noise_units(2), maker, store, executor)
     before = [worker.number for worker in executor._workers]

@@ -107,7 +107,7 @@ def test_what_prepare_raises_stops_the_run(store: Store, makers: ModuleType):
 
 def test_a_full_disk_stops_everything_with_the_number_of_units_that_are_done(store: Store, makers: ModuleType):
     units = makers.noise_units(3)
-    with pytest.raises(OSError, match="no space is left for .* 1 of 3 units are done and stay done") as raised:
+    with pytest.raises(OSError, match=r"no space is left for .* 1 of 3 units are done and stay done") as raised:
         run(units, makers.NoiseMaker(trouble={1: "full disk"}), store)
     assert raised.value.errno == errno.ENOSPC
     assert store.unit_ids() == {units[0].id}

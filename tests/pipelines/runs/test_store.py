@@ -16,7 +16,9 @@ UNIT = Unit("a", {"seed": 1})
 
 def record_of(unit: Unit, **fields: Any) -> Record:
     done = {"status": "done", "result": {"psnr": 40.0}}
-    return Record(unit.id, unit.data, **(done | fields), attempts=1, seconds=1.0, worker="n:1", finished_at="2026-01-01")
+    return Record(
+        unit.id, unit.data, **(done | fields), attempts=1, seconds=1.0, worker="n:1", finished_at="2026-01-01"
+    )
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -69,8 +71,8 @@ def test_damaged_files_are_found_by_size_and_wholly_by_content(any_store: Store,
         any_store._remove([path])
     else:
         any_store._write(path, {"empty": b"", "cut": b"123", "flipped": b"12344"}[damage])
-    (_, record, by_size), = any_store.survey([UNIT.id])
-    (_, _, wholly), = any_store.survey([UNIT.id], wholly=True)
+    ((_, record, by_size),) = any_store.survey([UNIT.id])
+    ((_, _, wholly),) = any_store.survey([UNIT.id], wholly=True)
     assert record is not None
     assert bool(by_size) == (damage != "flipped")
     assert path in wholly
@@ -184,5 +186,3 @@ def test_long_differences_are_cut():
     lines = differences({"prompts": ["a"] * 20}, {"prompts": ["b"] * 20})
     assert len(lines) == 13
     assert lines[-1] == "and 8 more"
-
-
