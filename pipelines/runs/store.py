@@ -184,7 +184,7 @@ class Store:
         self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
 
     def tidy(self, units: Sequence[Unit]) -> None:
-        """Remove what killed workers left of these units, once finished: partial records, files that no record names."""
+        """Remove what killed workers left of finished units: partial records and files that no record names."""
         ids = {unit.id for unit in units} & self.unit_ids()
         for name, _ in list(self._list(UNITS)):
             match = PARTIAL.fullmatch(name)
