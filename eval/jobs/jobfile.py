@@ -4,51 +4,75 @@ import hashlib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.methods import OWN, method_keys, method_names, needs_calibration
+from galaxydit.eval.jobs.methods import OWN, method_names, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE, VARIANT_NAME
-from galaxydit.eval.jobs.suites import SUITES, WAN_TINY, suite_prompts
-from galaxydit.eval.jobs.table import Key, check_table, choice, list_of, number, shown, suggestion, text, whole
+from galaxydit.eval.jobs.suites import MOST_PROMPTS, SUITES, WAN_TINY, suite_prompts
+from galaxydit.eval.jobs.tables import (
+    Count,
+    Number,
+    Positive,
+    Seed,
+    Seeds,
+    Table,
+    Text,
+    Texts,
+    check_table,
+    shown,
+    suggestion,
+)
 from galaxydit.profile_store import get_profile
 
-TABLE = Key(lambda value: isinstance(value, dict), "a table")
-SETTINGS = {
-    "steps": ("steps", whole(1)),
-    "guidance": ("guidance_scale", number(0)),
-    "guidance_2": ("guidance_scale_2", number(0)),
-    "flow_shift": ("flow_shift", number(0, above=True)),
-    "negative_prompt": ("negative_prompt", Key(lambda value: isinstance(value, str), "text")),
-    "height": ("height", whole(1)),
-    "width": ("width", whole(1)),
-    "frames": ("num_frames", whole(1)),
-    "fps": ("fps", number(0, above=True)),
-}
-KEYS = {
-    "model": text(),
-    "revision": text(),
-    "dtype": choice("float32", "bfloat16", "float16"),
-    **{name: key for name, (_, key) in SETTINGS.items()},
-    "seeds": list_of(whole(0)),
-    "samples": whole(1),
-    "seed": whole(0),
-    "metrics": list_of(text()),
-    "video": choice("h264", "lossless"),
-    "prompts": TABLE,
-    "calibration": TABLE,
-    "variants": TABLE,
-}
-PROMPT_KEYS = {
-    "file": text(),
-    "texts": list_of(text()),
-    "suite": choice(*SUITES),
-    "count": whole(1),
-    "seed": whole(0),
-    "dimensions": list_of(text()),
-}
+MOST_VIDEOS = 1_000_000
 SOURCES = ("file", "texts", "suite")
+SUITED = {WAN_TINY: ("count", "seed"), "vbench": ("count", "dimensions"), "vbench2": ("count", "dimensions")}
+SETTINGS = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
+
+
+class SettingKeys(Table):
+    """Settings that a job gives; those left out are as recommended for the model."""
+
+    steps: Count | None = None
+    guidance: Number | None = None
+    guidance_2: Number | None = None
+    flow_shift: Positive | None = None
+    negative_prompt: str | None = None
+    height: Count | None = None
+    width: Count | None = None
+    frames: Count | None = None
+    fps: Positive | None = None
+
+
+class JobKeys(SettingKeys):
+    """The keys of a job file."""
+
+    model: Text
+    revision: Text | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    seeds: Seeds | None = None
+    samples: Count | None = None
+    seed: Seed | None = None
+    metrics: Texts | None = None
+    video: Literal["h264", "lossless"] | None = None
+    prompts: dict[str, Any]
+    calibration: dict[str, Any] | None = None
+    variants: dict[str, Any] | None = None
+
+
+class PromptKeys(Table):
+    """Where prompts come from: one of file, texts and suite."""
+
+    file: Text | None = None
+    texts: Texts | None = None
+    suite: Literal[SUITES] | None = None  # type: ignore[valid-type]
+    count: Annotated[int, Field(ge=1, le=MOST_PROMPTS)] | None = None
+    seed: Seed | None = None
+    dimensions: Texts | None = None
 
 
 def read_job(path: Path) -> Job:
@@ -59,24 +83,26 @@ def read_job(path: Path) -> Job:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling, or start from eval/jobs/example.toml")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # TOML's errors and those of UTF-8
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise GalaxyDiTError(f"{path} is not TOML: {error}") from error
     place = f"{path}: "
-    check_table(place, data, KEYS, required=("model", "prompts"))
+    check_table(place, data, JobKeys)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError(f"{place}seeds is given together with samples or seed: leave one of them out")
     lossless = data.get("video") == "lossless"
     for side in ("height", "width"):
         if data.get(side, 0) % 2 and not lossless:
-            raise GalaxyDiTError(f'{place}{side} = {data[side]}, allowed are even numbers, or video = "lossless"')
+            raise GalaxyDiTError(
+                f'{place}{side} = {data[side]} is not allowed: expected an even number, or video = "lossless"'
+            )
     variants = _variants(path, data.get("variants", {}))
     suite, prompts = _prompts(path, "prompts", data["prompts"])
-    return Job(
+    job = Job(
         model=_model(path, data["model"]),
         revision=data.get("revision"),
         dtype=data.get("dtype"),
-        settings={field: data[name] for name, (field, _) in SETTINGS.items() if name in data},
+        settings={SETTINGS.get(name, name): data[name] for name in SettingKeys.model_fields if name in data},
         prompts=prompts,
         suite=suite,
         seeds=tuple(data["seeds"]) if "seeds" in data else None,
@@ -87,6 +113,13 @@ def read_job(path: Path) -> Job:
         lossless=lossless,
         calibration=_calibration(path, data, variants, prompts),
     )
+    videos = len(prompts) * len(job.variants) * (len(job.seeds) if job.seeds is not None else job.samples)
+    if videos > MOST_VIDEOS:
+        raise GalaxyDiTError(
+            f"{path}: {videos} videos are not allowed: expected at most {MOST_VIDEOS}; take fewer prompts, seeds or "
+            "samples, or several jobs"
+        )
+    return job
 
 
 def _model(path: Path, name: str) -> str:
@@ -97,15 +130,14 @@ def _model(path: Path, name: str) -> str:
 def _prompts(path: Path, table: str, data: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Where the prompts come from, if they have a name, and the prompts."""
     place = f"{path}: {table}."
-    check_table(place, data, PROMPT_KEYS)
+    check_table(place, data, PromptKeys)
     sources = [name for name in SOURCES if name in data]
     if len(sources) != 1:
         given = " and ".join(sources) or "none of them"
-        raise GalaxyDiTError(f"{path}: {table} has {given}, allowed is one of {', '.join(SOURCES)}")
+        raise GalaxyDiTError(f"{path}: {table} has {given}: expected one of {', '.join(SOURCES)}")
     source, rest = sources[0], {name: value for name, value in data.items() if name not in SOURCES}
-    suited = {WAN_TINY: ("count", "seed"), "vbench": ("count", "dimensions"), "vbench2": ("count", "dimensions")}
     for name in rest:
-        if source != "suite" or name not in suited[data["suite"]]:
+        if source != "suite" or name not in SUITED[data["suite"]]:
             of = f'suite = "{data["suite"]}"' if source == "suite" else source
             raise GalaxyDiTError(f"{place}{name} = {shown(rest[name])} has no effect with {of}: leave it out")
     if source == "texts":
@@ -148,19 +180,18 @@ def _variant(path: Path, name: str, data: Any) -> Variant:
         raise GalaxyDiTError(f"{path}: variants.{name} is always there: leave it out")
     if not VARIANT_NAME.fullmatch(name):
         raise GalaxyDiTError(
-            f"{path}: variants.{shown(name)} is the name of files, allowed are up to 40 small letters, digits and "
+            f"{path}: variants.{shown(name)} is the name of files: expected up to 40 small letters, digits and "
             '"._+-", a letter or digit first; put the method\'s name into method'
         )
     if not isinstance(data, dict):
-        raise GalaxyDiTError(f"{place.rstrip('.')} = {shown(data)}, allowed is a table")
+        raise GalaxyDiTError(f"{place.rstrip('.')} = {shown(data)} is not allowed: expected a table")
     options = dict(data)
     method = options.pop("method", name)
     if method not in OWN and method not in (known := method_names()):
         what = f"method = {shown(method)}" if "method" in data else f"method is missing, and {shown(name)}"
         close = suggestion(method, known) if isinstance(method, str) else ""
-        raise GalaxyDiTError(f"{place}{what} is no method{close}; allowed are {', '.join(known)}")
-    keys, required = method_keys(method)
-    check_table(place, options, {"method": text(), **keys}, required)
+        raise GalaxyDiTError(f"{place}{what} is no method{close}; expected one of {', '.join(known)}")
+    check_table(place, options, options_of(method))
     if "threshold" in options and ("speedup" in options or "max_error" in options):
         raise GalaxyDiTError(f"{place}threshold is given together with speedup or max_error: leave one of them out")
     files = {}
@@ -194,8 +225,8 @@ def _calibration(
     if "calibration" not in data:
         if needing:
             raise GalaxyDiTError(
-                f"{path}: calibration is missing, allowed is a table like prompts: variants.{needing[0]} measures "
-                "something beforehand, on prompts that are not in the job"
+                f"{path}: calibration is missing: expected a table like prompts, because "
+                f"variants.{needing[0]} measures something beforehand, on prompts that are not in the job"
             )
         return ()
     if not needing:

@@ -1,103 +1,90 @@
-"""One unit: generated, measured on the decoded arrays, written to scratch files; and put in its place at the end."""
+"""Makes the videos of a job: generated, measured on the decoded arrays, and encoded."""
 
-import hashlib
 import logging
-import shutil
-import zipfile
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
-from galaxydit.eval.jobs.durable import move_durably, write_durably
-from galaxydit.eval.jobs.job import Job, Variant, baseline_of
-from galaxydit.eval.jobs.methods import PlainCompute, make
-from galaxydit.eval.jobs.record import (
-    BASELINE,
-    DONE,
-    FAILED,
-    MetricValue,
-    Record,
-    RunFolder,
-    Unit,
-    hash_frames,
-    read_record,
-    to_json,
-)
+from galaxydit.calibration.provenance import device_name
+from galaxydit.eval.jobs.folder import bind_model
+from galaxydit.eval.jobs.job import Job
+from galaxydit.eval.jobs.methods import PlainCompute, calibrate, check_on, is_from_arena, make, measure_plain_compute
+from galaxydit.eval.jobs.record import BASELINE, VIDEO, MetricValue, VideoResult, hash_frames, to_plain
 from galaxydit.eval.metrics import METRICS, Metric, Score, measure
-from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.runs import HopelessUnitError, Made, Maker, Place, Store, Unit
+from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import save_video
 
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("galaxydit", "torch", "diffusers", "transformers", "numpy", "scipy", "av")
+WARM_UP_STEPS = 3
+CALIBRATION_SEED = 1_000_000
 
 
-class BaselineFailedError(Exception):
-    """A variant cannot be compared, because the baseline of its prompt and seed failed."""
+class VideoMaker(Maker):
+    """A job with its model, on one worker. It keeps the frames of the last baseline for the variants of its group."""
 
-
-@dataclass(frozen=True)
-class Station:
-    """Where work is done: device, rank in the group, host and process."""
-
+    pipe: DiffusionPipeline
+    settings: GenerationSettings
     device: str
-    rank: int
-    worker: str
 
-
-class Workshop:
-    """A loaded model with a job, on one process."""
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        job: Job,
-        pipe: DiffusionPipeline,
-        settings: GenerationSettings,
-        station: Station,
-        *,
-        calibrations: Mapping[str, Any],
-        plain: PlainCompute | None,
-    ) -> None:
-        self.folder = folder
+    def __init__(self, job: Job, store: Store) -> None:
         self.job = job
-        self.pipe = pipe
-        self.settings = settings
-        self.station = station
-        self._calibrations = calibrations
-        self._plain = plain
-        names = job.metrics if job.metrics is not None else tuple(METRICS)
-        self._metrics: Sequence[Metric] = tuple(METRICS[name] for name in names)
-        self._versions = {name: version(name) for name in PACKAGES}
+        self.store = store
         self._variants = {variant.name: variant for variant in job.variants}
+        self._baseline: tuple[str, NDArray[np.float32]] | None = None
+        self._calibrations: dict[str, Any] = {}
+        self._plain: PlainCompute | None = None
 
-    def make(self, unit: Unit, scratch: Path, attempts: int) -> Record:
-        """The unit's video and frames in `scratch`, and its record, which is not written yet.
+    def prepare(self, place: Place) -> None:
+        """Load the model and check that it is the one that the store is bound to and that all variants suit it.
 
-        Raises BaselineFailedError, and whatever a pipeline, a metric or a disk may raise.
+        Then make a video of a few steps, so that one-time costs, and sizes that the pipeline refuses, come before
+        anything counts.
         """
-        scratch.mkdir(parents=True, exist_ok=True)
-        reference = None if unit.variant == BASELINE else self._reference(unit, scratch)
-        made = self._generate(unit, self._variants[unit.variant])
+        job = self.job
+        dtype = None if job.dtype is None else getattr(torch, job.dtype)
+        self.pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision)
+        self.pipe.set_progress_bar_config(disable=True)
+        share_video(self.pipe, place)
+        self.device = device_name(self.pipe)
+        self.settings = replace(recommended_settings(self.pipe), **job.settings)
+        bind_model(self.store, self.pipe, self.settings)
+        for variant in job.variants:
+            check_on(self.pipe, variant)
+        prompt, seed = job.prompts[0], job.seeds_of(0)[0]
+        if self.settings.steps is not None:
+            generate(self.pipe, prompt, replace(self.settings, steps=min(WARM_UP_STEPS, self.settings.steps)), seed)
+        if any(is_from_arena(variant.method) for variant in job.variants):
+            self._plain = measure_plain_compute(self.pipe, prompt, self.settings, seed)
+
+    def make(self, unit: Unit) -> Made:
+        """The video of a unit, or what a method measures beforehand."""
+        if "calibrates" in unit.data:
+            method = unit.data["calibrates"]
+            return Made(calibrate(self.pipe, method, self.job.calibration, self.settings, CALIBRATION_SEED))
+        name = unit.data["variant"]["name"]
+        reference = None if name == BASELINE else self._reference(unit)
+        made = self._generate(unit)
         frames = made.generation.frames
-        measurement = measure(frames, reference, unit.prompt, self._metrics)
-        video = scratch / "video.mp4"
-        save_video(frames, video, self.settings.fps, lossless=self.job.lossless)
-        if unit.variant == BASELINE and len(self.job.variants) > 1:
-            np.savez(scratch / "frames.npz", frames=frames)
-        return self._record(
-            unit,
-            status=DONE,
-            attempts=attempts,
-            video=self.folder.video(unit).relative_to(self.folder.root).as_posix(),
-            video_sha256=hashlib.sha256(video.read_bytes()).hexdigest(),
+        names = self.job.metrics if self.job.metrics is not None else tuple(METRICS)
+        metrics: Sequence[Metric] = tuple(METRICS[name] for name in names)
+        measurement = measure(frames, reference, unit.data["prompt"], metrics)
+        if name == BASELINE and len(self.job.variants) > 1:
+            self._baseline = unit.id, frames
+        result = VideoResult(
             frames_sha256=hash_frames(frames),
             shape=tuple(frames.shape),
             settings=asdict(made.generation.settings),
@@ -107,66 +94,43 @@ class Workshop:
             report=made.report,
             metrics={name: _to_value(score) for name, score in measurement.scores.items()},
             skipped=dict(measurement.skipped),
+            versions={name: version(name) for name in PACKAGES},
+            device=self.device,
         )
+        return Made(to_plain(result), {VIDEO: self._encode(frames)})
 
-    def failure(self, unit: Unit, attempts: int, traceback: str) -> Record:
-        """The record of a unit that could not be made."""
-        return self._record(unit, status=FAILED, attempts=attempts, traceback=traceback)
+    def _generate(self, unit: Unit) -> Any:
+        variant = self._variants[unit.data["variant"]["name"]]
+        calibration = self._calibration(variant.method)
+        prompt, seed = unit.data["prompt"], unit.data["seed"]
+        return make(self.pipe, variant, prompt, self.settings, seed, calibration=calibration, plain=self._plain)
 
-    def commit(self, unit: Unit, scratch: Path, record: Record) -> None:
-        """Put video and frames in their places, then, last, the record."""
-        scratch.mkdir(parents=True, exist_ok=True)
-        if record.is_done:
-            move_durably(scratch / "video.mp4", self.folder.video(unit))
-            if (frames := scratch / "frames.npz").is_file():
-                move_durably(frames, self.folder.baseline_frames(unit.id))
-        write_durably(to_json(record), scratch / "record.json", self.folder.record(unit.id))
-        shutil.rmtree(scratch, ignore_errors=True)
+    def _reference(self, unit: Unit) -> NDArray[np.float32]:
+        """The baseline's decoded frames: in memory, or made again if another process made them."""
+        baseline = self.job.baseline_of(unit)
+        record = self.store.read_sound(baseline.id)
+        if record is not None and not record.is_done:
+            raise HopelessUnitError(f"{baseline.id} failed, so there is nothing to compare with")
+        if self._baseline is None or self._baseline[0] != baseline.id:
+            frames = self._generate(baseline).generation.frames
+            if record is not None and hash_frames(frames) != record.result["frames_sha256"]:
+                logger.warning("%s differed the second time: this device does not compute reproducibly", baseline.id)
+            self._baseline = baseline.id, frames
+        return self._baseline[1]
 
-    def _generate(self, unit: Unit, variant: Variant) -> Any:
-        calibration = self._calibrations.get(variant.method)
-        return make(
-            self.pipe, variant, unit.prompt, self.settings, unit.seed, calibration=calibration, plain=self._plain
-        )
+    def _calibration(self, method: str) -> Mapping[str, Any] | None:
+        """What `calibrate` measured for a method, read from the store; None for the others."""
+        if method not in self._calibrations:
+            record = self.store.read_sound(self.job.calibration_unit(method).id)
+            self._calibrations[method] = None if record is None else record.result
+        calibration: Mapping[str, Any] | None = self._calibrations[method]
+        return calibration
 
-    def _reference(self, unit: Unit, scratch: Path) -> NDArray[np.float32]:
-        """The baseline's decoded frames: from the file, or made again where it is gone or damaged."""
-        baseline = baseline_of(unit)
-        record = read_record(self.folder.record(baseline.id))
-        if not record.is_done:
-            raise BaselineFailedError(f"{baseline.id} failed, so there is nothing to compare with")
-        path = self.folder.baseline_frames(baseline.id)
-        frames = load_frames(path)
-        if frames is not None and hash_frames(frames) == record.frames_sha256:
-            return frames
-        frames = self._generate(baseline, self._variants[BASELINE]).generation.frames
-        if hash_frames(frames) != record.frames_sha256:
-            logger.warning("%s came out differently the second time: this device does not repeat itself", baseline.id)
-        np.savez(scratch / "baseline.npz", frames=frames)
-        move_durably(scratch / "baseline.npz", path)
-        return frames
-
-    def _record(self, unit: Unit, **fields: Any) -> Record:
-        variant = self._variants[unit.variant]
-        return Record.of(
-            unit,
-            options={"method": variant.method, **variant.options},
-            versions=self._versions,
-            device=self.station.device,
-            rank=self.station.rank,
-            worker=self.station.worker,
-            finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **fields,
-        )
-
-
-def load_frames(path: Path) -> NDArray[np.float32] | None:
-    """The frames in an npz file, None if it is not there or damaged."""
-    try:
-        with np.load(path) as file:
-            return np.asarray(file["frames"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
+    def _encode(self, frames: NDArray[np.float32]) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, VIDEO)
+            save_video(frames, path, self.settings.fps, lossless=self.job.lossless)
+            return path.read_bytes()
 
 
 def _to_value(score: Score) -> MetricValue:

@@ -7,12 +7,14 @@ a job would have to measure the model first, and works with one transformer alon
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, create_model
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.jobs.table import Key, like, number, text, whole
+from galaxydit.eval.jobs.tables import Count, Number, Positive, Table, Text
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -23,15 +25,24 @@ if TYPE_CHECKING:
     from galaxydit.pipelines.settings import GenerationSettings
 
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
-OWN: dict[str, dict[str, Key]] = {
-    PLUGIN: {
-        "speedup": number(1),
-        "max_error": number(0, above=True),
-        "threshold": number(0),
-        "profile": text(),
-    },
-    FEWER_STEPS: {"steps": whole(1)},
-}
+
+
+class PluginKeys(Table):
+    """Options of the plugin."""
+
+    speedup: Annotated[float, Field(ge=1)] | None = None
+    max_error: Positive | None = None
+    threshold: Number | None = None
+    profile: Text | None = None
+
+
+class FewerStepsKeys(Table):
+    """Options of fewer steps."""
+
+    steps: Count
+
+
+OWN: dict[str, type[Table]] = {PLUGIN: PluginKeys, FEWER_STEPS: FewerStepsKeys}
 EXAMPLE_STEPS = 50  # for which methods of the arena are asked what their settings look like
 
 
@@ -61,18 +72,26 @@ def method_names() -> tuple[str, ...]:
     return (*OWN, *(name for name in _arena() if name not in OWN))
 
 
-def method_keys(name: str) -> tuple[dict[str, Key], tuple[str, ...]]:
-    """The options of a method, and which of them must be given. Raises GalaxyDiTError if a package is missing."""
+def options_of(name: str) -> type[BaseModel]:
+    """The options of a method; those that all its settings have must be given.
+
+    Raises GalaxyDiTError if a package is missing.
+    """
     if name in OWN:
-        return OWN[name], ("steps",) if name == FEWER_STEPS else ()
+        return OWN[name]
     method = _arena()[name]
     if not method.is_available:
         raise GalaxyDiTError(
             f"method {name!r} needs {method.needs}, which is not installed: pip install 'galaxydit[bench]'"
         )
     examples = method.settings(EXAMPLE_STEPS)
-    keys = {key: like(value) for setting in examples for key, value in setting.items()}
-    return keys, tuple(key for key in keys if all(key in setting for setting in examples))
+    keys: dict[str, Any] = {}
+    for key, value in {key: value for setting in examples for key, value in setting.items()}.items():
+        kind: Any = list if isinstance(value, list | tuple) else type(value)
+        needed = all(key in setting for setting in examples)
+        example = Field(examples=[value]) if needed else Field(default=None, examples=[value])
+        keys[key] = (kind if needed else kind | None, example)
+    return create_model(name, __base__=Table, **keys)
 
 
 def is_from_arena(name: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import Maker, Place, Progress, finish, now
+from galaxydit.pipelines.runs.run import Maker, Place, Progress, attempt, finish, now
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Unit
 
@@ -55,11 +55,11 @@ class Process:
         self._maker.prepare(place)
 
     def work(self, unit: Unit) -> Record | None:
-        """The record of a unit; of several processes the first one writes it."""
-        if self._place.rank == 0:
+        """The record of a unit. Of processes that share a video all make it, and the first one writes it."""
+        if self._place.size == 1:
             return finish(unit, self._maker, self._store)
-        self._maker.make(unit)
-        return None
+        record, files = attempt(unit, self._maker)
+        return self._store.commit(record, files) if self._place.rank == 0 else None
 
 
 @dataclass(eq=False)

@@ -1,7 +1,8 @@
 """The record of a unit: one JSON file, which says that the unit is finished, and how."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -58,8 +59,9 @@ _ADAPTER = TypeAdapter(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The text that `decode` reads."""
-    return _ADAPTER.dump_json(record, indent=1) + b"\n"
+    """The text that `decode` reads. Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+    text = json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def decode(text: bytes, unit: str) -> Record:

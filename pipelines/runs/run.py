@@ -5,7 +5,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -139,9 +139,13 @@ def run(
 
 
 def finish(unit: Unit, maker: Maker, store: Store) -> Record:
-    """The record of a unit, which the maker is asked for if there is none. Called by workers."""
-    if (known := store.read_sound(unit.id)) is not None:
-        return known
+    """The record of a unit, which is made if there is none. Called by workers."""
+    known = store.read_sound(unit.id)
+    return store.commit(*attempt(unit, maker)) if known is None else known
+
+
+def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
+    """Ask the maker up to three times. Returns what is to be committed: the record and the contents of its files."""
     attempts, made = 0, Made(None)
     trace: str | None = ""
     while trace is not None and attempts < ATTEMPTS:
@@ -166,7 +170,7 @@ def finish(unit: Unit, maker: Maker, store: Store) -> Record:
         traceback=trace,
         result=made.result,
     )
-    return store.commit(record, made.files)
+    return record, made.files
 
 
 def worker_name() -> str:

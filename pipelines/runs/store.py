@@ -197,11 +197,11 @@ class Store:
                 if record is not None and f"{FILES}/{name}" not in {file.path for file in record.files.values()}:
                     self._remove([f"{FILES}/{name}"])
 
-    def open_file(self, file: StoredFile) -> Path:
-        """Path of a stored file on this machine; a remote one is copied to a temporary place first."""
+    def local_path(self, path: str) -> Path:
+        """Where the file of a record lies on this machine; a remote one is copied to a temporary place first."""
         if self.is_local:
-            return Path(self.root, file.path)
-        return Path(fsspec.open_local(f"simplecache::{self.root}/{file.path}"))
+            return Path(self.root, path)
+        return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
 
     def _standing(self, record: Record) -> Record | None:
         """The record that keeps its place against this one."""

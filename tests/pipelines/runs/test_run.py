@@ -86,7 +86,7 @@ def test_damaged_units_are_made_again(store: Store, makers: ModuleType):
     units = makers.noise_units(4)
     run(units, makers.NoiseMaker(), store)
     before = content(store)
-    files = [store.open_file(store.read(unit.id).files["noise.bin"]) for unit in units]
+    files = [store.local_path(store.read(unit.id).files["noise.bin"].path) for unit in units]
     files[0].unlink()
     files[1].write_bytes(b"")
     Path(store.root, "units", f"{units[2].id}.json").write_text("{")

@@ -44,7 +44,7 @@ def test_any_text_can_be_data(text: str):
 def test_a_record_is_read_back_with_its_files(any_store: Store):
     written = any_store.commit(record_of(UNIT), {"video.mp4": b"12345"})
     assert any_store.read(UNIT.id) == written
-    assert any_store.open_file(written.files["video.mp4"]).read_bytes() == b"12345"
+    assert any_store.local_path(written.files["video.mp4"].path).read_bytes() == b"12345"
     assert written.files["video.mp4"].bytes == 5
     assert any_store.unit_ids() == {UNIT.id}
     assert [(unit, damage) for unit, _, damage in any_store.survey([UNIT.id], wholly=True)] == [(UNIT.id, "")]
