@@ -135,7 +135,7 @@ class OnRay:
             self._ray.shutdown()
 
     def _connect(self, address: str, workers: int | None) -> None:
-        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if address == LOCAL:
             cpus = max(workers or 1, os.cpu_count() or 1)
             self._ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
@@ -164,7 +164,7 @@ class OnRay:
             group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
-        actors = [kind.remote(maker, store) for _ in range(size)]
+        actors: list[Any] = [kind.remote(maker, store) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
         worker = Worker(self._started, actors, group)
         self._started += 1

@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 
-FORMAT = 2  # of records and of the store; the first one had claims
+FORMAT: Literal[2] = 2  # of records and of the store; the first one had claims
 
 
 @dataclass(frozen=True)

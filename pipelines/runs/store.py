@@ -100,7 +100,7 @@ class Store:
                 f"{self.root} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
                 "take another folder"
             )
-        return header  # type: ignore[no-any-return]
+        return header
 
     def bind(self, name: str, data: Any) -> Any | None:
         """Write `data` as JSON under a name beside run.json, unless it is there; then return what is there."""

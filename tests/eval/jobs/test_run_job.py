@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from diffusers import WanPipeline
+from typer.testing import CliRunner
 
 from galaxydit.cli import main
+from galaxydit.commands.executors import Ray, RayCommand, Workers
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.folder import open_run
@@ -164,3 +167,72 @@ def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys:
     assert not (tmp_path / "run").exists()
     assert call("eval", "status", tmp_path) == 2
     assert "holds no run.json" in capsys.readouterr().err
+
+
+def test_a_folder_with_files_of_others_is_refused_and_nothing_in_it_is_touched(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    mine = tmp_path / "project"
+    for name in ("scratch/mine/precious", "frames/my.png", "claims/paper.pdf", "job.toml"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("mine")
+    assert call("eval", "run", job_file, "--out", mine) == 2
+    assert "neither empty nor a run" in capsys.readouterr().err
+    files = sorted(path for path in mine.rglob("*") if path.is_file())
+    assert len(files) == 4
+    assert all(path.read_text() == "mine" for path in files)
+
+
+def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    job_file.write_text(job_file.read_text().split("[variants")[0])
+    out = tmp_path / "run"
+    run(job_file, out)
+    first, second = sorted((out / "files").iterdir())
+    first.write_bytes(b"")
+    content = second.read_bytes()
+    second.write_bytes(content[::-1])
+    capsys.readouterr()
+    assert call("eval", "status", out) == 0
+    shown = capsys.readouterr().out
+    assert "1 done, 0 failed, 1 remaining" in shown
+    assert "has 0 bytes instead of" in shown
+    assert call("eval", "status", out, "--verify") == 0
+    assert "has another content than its record says" in capsys.readouterr().out
+    assert call("eval", "run", job_file, "--out", out) == 0
+    assert second.read_bytes() == content[::-1]
+    assert call("eval", "run", job_file, "--out", out, "--verify") == 0
+    call("eval", "status", out, "--verify")
+    assert "2 done, 0 failed, 0 remaining" in capsys.readouterr().out
+
+
+def test_an_interrupt_says_how_far_it_is_and_that_it_goes_on(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    original = maker.make
+
+    def interrupt(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
+        if variant.name == "half":
+            raise KeyboardInterrupt
+        return original(pipe, variant, *args, **kwargs)
+
+    monkeypatch.setattr(maker, "make", interrupt)
+    assert call("eval", "run", job_file, "--out", tmp_path / "run") == 130
+    assert "stopped, 2 of 6 done; the same command goes on" in capsys.readouterr().out
+
+
+def test_ray_takes_an_address_or_none_and_its_options_need_it(job_file: Path, tmp_path: Path, capsys: Any):
+    seen: list[tuple[str | None, int | None]] = []
+    app = typer.Typer()
+
+    @app.command(cls=RayCommand)
+    def read(job: str, ray: Ray = None, workers: Workers = None) -> None:
+        seen.append((ray, workers))
+
+    lines = ("j", "j --ray", "--ray j", "j --ray auto", "j --ray ray://h:1 --workers 2", "j --ray --workers 2")
+    for line in lines:
+        assert CliRunner().invoke(app, line.split()).exit_code == 0
+    assert seen == [(None, None), ("local", None), ("local", None), ("auto", None), ("ray://h:1", 2), ("local", 2)]
+    assert call("eval", "run", job_file, "--out", tmp_path / "run", "--workers", 2) == 2
+    assert "--workers=2 has no effect without --ray" in " ".join(capsys.readouterr().err.replace("│", " ").split())
