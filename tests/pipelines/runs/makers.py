@@ -15,6 +15,24 @@ def noise_units(count: int, per_group: int = 1) -> list[Unit]:
     return [Unit(f"{index:05d}", {"seed": index}, f"g{index // per_group}") for index in range(count)]
 
 
+class SharedMaker(Maker):
+    """Processes of a worker that add up their ranks, as those that share a video exchange its tokens."""
+
+    def prepare(self, place: Place) -> None:
+        from torch import distributed
+
+        self.place = place
+        distributed.init_process_group("gloo")
+
+    def make(self, unit: Unit) -> Made:
+        import torch
+        from torch import distributed
+
+        total = torch.tensor([self.place.rank + 1])
+        distributed.all_reduce(total)
+        return Made({"sum": int(total), "rank": self.place.rank})
+
+
 class NoiseMaker(Maker):
     """Returns the hash of noise that depends on the seed alone, and the noise as a file.
 

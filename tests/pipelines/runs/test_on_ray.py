@@ -1,6 +1,7 @@
 """The Ray executor on a cluster of two workers on this machine. Tests are skipped where Ray is not installed."""
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,12 @@ def executor(makers: ModuleType) -> Iterator[OnRay]:
     ray.cloudpickle.register_pickle_by_value(makers)  # the workers cannot import it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        with OnRay(workers=2) as executor:
+        # The GPUs are only counted. An executor leaves a cluster alone that was there before.
+        ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
+        with OnRay() as executor:
             yield executor
+        assert ray.is_initialized()
+        ray.shutdown()
 
 
 class Listener(Silent):
@@ -84,6 +89,25 @@ def test_workers_stay_for_the_next_run_of_the_same_maker(executor: OnRay, makers
     before = [worker.number for worker in executor._workers]
     run(makers.noise_units(6), maker, store, executor)
     assert [worker.number for worker in executor._workers][: len(before)] == before
+
+
+def test_with_several_gpus_per_worker_processes_share_each_unit_and_the_first_writes_it(
+    executor: OnRay, makers: ModuleType, store: Store
+):
+    executor.__exit__(None, None, None)  # its workers hold the GPUs
+    units = makers.noise_units(3)
+    with OnRay(gpus_per_worker=2) as shared:
+        assert run(units, makers.SharedMaker(), store, shared) == Outcome(3, 0)
+        assert len(shared._workers) == 1
+    assert [store.read(unit.id).result for unit in units] == [{"sum": 3, "rank": 0}] * 3
+
+
+def test_the_example_of_the_readme_runs(executor: OnRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    readme = Path(__file__).parents[3] / "pipelines" / "README.md"
+    (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code, {"__name__": "__main__"})
+    assert "Outcome(done=8, failed=0)" in capsys.readouterr().out
 
 
 def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
