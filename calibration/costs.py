@@ -1,4 +1,4 @@
-"""What the parts of a step cost on this device, in seconds, and the speedup that follows from them."""
+"""Seconds of the parts of a denoising step on this device, and the speedup that follows from them."""
 
 import time
 from dataclasses import dataclass, replace
@@ -12,17 +12,21 @@ from galaxydit.acceleration import transformers_of
 from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.session import synchronize
+from galaxydit.runtime.generation import synchronize
 
 STEPS = 10
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one step: all blocks and calls of one branch, and what lies outside the transformer.
+    """Seconds of the parts of one step.
 
-    block: one block. outside_blocks: of one transformer call, all but its blocks. outside_transformer: of one step,
-    scheduler and guidance. branches, blocks: how many of each.
+    Attributes:
+        block: one transformer block.
+        outside_blocks: one transformer call without its blocks.
+        outside_transformer: one step without its transformer calls, that is scheduler and guidance.
+        branches: transformer calls in a step.
+        blocks: blocks of the transformer.
     """
 
     block: float
@@ -33,27 +37,29 @@ class Costs:
 
     @property
     def step(self) -> float:
+        """Seconds of one full step."""
         return self.branches * (self.blocks * self.block + self.outside_blocks) + self.outside_transformer
 
-    def predicted_speedup(self, steps: int, full_steps: int, proxy_cost: float) -> float:
-        """Denoise speedup with so many full steps; a reused step runs the embedding and the probe in one branch."""
-        reused = self.outside_transformer + proxy_cost * self.block
-        reused += 0.5 * self.outside_blocks if proxy_cost or full_steps < steps else 0.0
+    def predicted_speedup(self, steps: int, full_steps: int) -> float:
+        """Denoise speedup if `full_steps` of `steps` are computed, at least 1.
+
+        A reused step is taken to cost half of `outside_blocks`, for the hooks and the extrapolation.
+        """
+        reused = self.outside_transformer + 0.5 * self.outside_blocks
         return steps * self.step / (full_steps * self.step + (steps - full_steps) * reused)
 
 
-class _Clock:
-    """Adds up the time of a module's calls."""
+class _CallTimer:
+    """Times every call of a module, in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.calls: list[float] = []
         self._start = 0.0
+        self._handles = [module.register_forward_pre_hook(self._before), module.register_forward_hook(self._after)]
 
-    def attach(self, module: nn.Module) -> list[Any]:
-        return [
-            module.register_forward_pre_hook(self._before),
-            module.register_forward_hook(self._after),
-        ]
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
     def _before(self, module: nn.Module, inputs: Any) -> None:
         synchronize(next(module.parameters()).device)
@@ -65,25 +71,23 @@ class _Clock:
 
 
 def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Costs:
-    """Time the parts of a short plain generation; medians, so that a hiccup does not count."""
+    """Time the parts of a short uncached generation after a warm-up; medians, so that outliers do not count."""
     transformer = transformers_of(pipe)["transformer"]
     blocks = blocks_of(transformer, family_of(transformer))
     short = replace(settings, steps=min(settings.steps or STEPS, STEPS))
     generate(pipe, prompt, replace(short, steps=2), seed)
-    whole, block = _Clock(), _Clock()
-    handles = [*whole.attach(transformer), *block.attach(blocks[len(blocks) // 2])]
+    whole, block = _CallTimer(transformer), _CallTimer(blocks[len(blocks) // 2])
     try:
         generation = generate(pipe, prompt, short, seed)
     finally:
-        for handle in handles:
-            handle.remove()
+        whole.remove()
+        block.remove()
     steps = short.steps or STEPS
-    branches = max(1, len(whole.calls) // steps)
     call, one_block = median(whole.calls), median(block.calls)
     return Costs(
         block=one_block,
         outside_blocks=max(0.0, call - len(blocks) * one_block),
         outside_transformer=max(0.0, (generation.denoise_seconds - sum(whole.calls)) / steps),
-        branches=branches,
+        branches=max(1, len(whole.calls) // steps),
         blocks=len(blocks),
     )

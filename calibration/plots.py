@@ -1,22 +1,21 @@
-"""The figures of a calibration report, each drawn from the calibration alone and written as one PNG."""
+"""The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
-from galaxydit.calibration.procedure import Calibration
 from galaxydit.calibration.recording import LAGS
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 
 
 def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
-    """Write every figure to `folder`; returns their paths in the order of the report."""
+    """Write every figure to `folder`; returns their paths in the order of `FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, draw in FIGURES.items():
@@ -28,21 +27,21 @@ def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
-    """Spearman's rho of each proxy with its interval, the best on top."""
+    """Spearman's rho of each proxy with its interval, best on top."""
     axes = _axes(figure)
-    rows = list(reversed(calibration.profile.ranking))
+    rows = list(reversed(calibration.profile.evidence.ranking))
     for place, row in enumerate(rows):
-        colour = ORANGE if row.proxy == calibration.profile.proxy else BLUE
+        colour = ORANGE if row.proxy == calibration.profile.recipe.proxy else BLUE
         axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
         axes.plot(row.rho, place, "o", color=colour)
     axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
     axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
-    axes.set_title(f"Chosen: {calibration.profile.proxy.replace('_', ' ')}")
+    axes.set_title(f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}")
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
     """Proxy distance against true change, for the best and the worst proxy."""
-    ranking = calibration.profile.ranking
+    ranking = calibration.profile.evidence.ranking
     for place, row in enumerate((ranking[0], ranking[-1])):
         axes = _axes(figure, place + 1, 2)
         for lag in LAGS:
@@ -58,30 +57,29 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
-    """The monotone map over the errors it was fitted to."""
+    """The error map and the errors it was fitted to."""
     axes, profile = _axes(figure), calibration.profile
-    for recording in calibration.recordings:
-        points = points_of(recording, profile.proxy, profile.order)
-        axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
-    curves = profile.error_map.curves
+    points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
+    axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
+    curves = profile.recipe.error_map.curves
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
         colour = _ramp(place / max(1, len(curves) - 1))
         axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
         axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
-    axes.set_xlabel(f"{profile.proxy.replace('_', ' ')}: distance since the last full step")
+    axes.set_xlabel(f"{profile.recipe.proxy.replace('_', ' ')}: distance since the last full step")
     axes.set_ylabel("relative error of the prediction")
     top = max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves)
     axes.set_ylim(0, 1.15 * top)
     axes.legend(frameon=False)
-    if profile.fit is not None:
+    if profile.evidence.fit is not None:
         used = "by noise level" if len(curves) > 1 else "one for all noise levels"
-        one, many = profile.fit.r2_one_curve, profile.fit.r2_by_sigma
+        one, many = profile.evidence.fit.r2_one_curve, profile.evidence.fit.r2_by_sigma
         axes.set_title(f"Held-out R²: one curve {one:.2f}, by noise level {many:.2f}; used: {used}")
 
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
-    """How much each step changes: mean and band from the 10th to the 90th percentile over the samples."""
+    """Change of the guided prediction at each step: mean, and 10th to 90th percentile over the samples."""
     axes = _axes(figure)
     for lag, colour in ((1, BLUE), (4, ORANGE)):
         rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
@@ -97,46 +95,44 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on unseen prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
-    targets = [target for target in calibration.profile.targets if target.psnr_db is not None]
+    """PSNR on held-out prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
+    targets = [target for target in calibration.profile.evidence.verifications if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
     axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
     fixed = [target.fixed_psnr_db or 0.0 for target in targets]
-    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="one schedule, order 1")
-    for row in calibration.verified:
+    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="same schedule, order 1")
+    for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
     axes.set_xlabel("speedup (block evaluations)")
-    axes.set_ylabel("PSNR against the plain video, dB")
+    axes.set_ylabel("PSNR against the uncached video, dB")
     axes.legend(frameon=False)
     second = _axes(figure, 2, 2)
     second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
     measured = [1 / target.compute_fraction for target in targets if target.compute_fraction]
     second.plot(speedups, measured, "o", color=BLUE, label="block evaluations")
-    seconds = calibration.profile.seconds
+    seconds = calibration.profile.evidence.seconds
     if seconds is not None:
-        all_speedups = [target.speedup for target in calibration.profile.targets]
+        all_speedups = [target.speedup for target in calibration.profile.evidence.verifications]
         second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
         if len(seconds.measured_speedup) == len(all_speedups):
             second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
-    second.set_xlabel("speedup asked for")
-    second.set_ylabel("speedup got, denoising")
+    second.set_xlabel("requested speedup")
+    second.set_ylabel("denoise speedup measured")
     second.legend(frameon=False)
 
 
-FIGURES: Mapping[str, Callable[[Calibration, Figure], None]] = MappingProxyType(
-    {
-        "ranking": draw_ranking,
-        "scatter": draw_scatter,
-        "fit": draw_fit,
-        "redundancy": draw_redundancy,
-        "budget": draw_budget,
-    }
-)
+FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
+    "ranking": draw_ranking,
+    "scatter": draw_scatter,
+    "fit": draw_fit,
+    "redundancy": draw_redundancy,
+    "budget": draw_budget,
+}
 
 
 def _ramp(share: float) -> tuple[float, float, float]:
-    """From blue at 0 to orange at 1."""
+    """Colour from blue at 0 to orange at 1, RGB in [0, 1]."""
     return 0.85 * share + 0.1, 0.35, 0.85 - 0.75 * share
 
 
@@ -148,5 +144,5 @@ def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:
 
 
 def captions() -> Sequence[str]:
-    """What each figure shows, in the order of `draw_all`."""
+    """The caption of each figure, in the order of `draw_all`."""
     return tuple(str(draw.__doc__).strip() for draw in FIGURES.values())

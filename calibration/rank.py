@@ -1,4 +1,4 @@
-"""Which proxy ranks the true change of the output best, by Spearman's rho (GalaxyDiT, arXiv 2512.03451)."""
+"""Rank proxies by Spearman correlation with the change of the guided prediction (GalaxyDiT, arXiv 2512.03451)."""
 
 import math
 from collections.abc import Sequence
@@ -7,30 +7,33 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, Recording
-from galaxydit.profile import RankedProxy
+from galaxydit.calibration.recording import LAGS, Recording
+from galaxydit.profiles.schema import RankedProxy
 from galaxydit.proxies import PROXIES
 
 WARMUP = 0.2
-DRAWS = 2000
-ROUNDING = 1e-6  # a proxy whose distances are mostly below this does not move: what changes is float32's last digits
-LARGEST_Z = 5.0  # a correlation of 0.9999: beyond it a handful of steps says nothing
+RESAMPLES = 2000
+ROUNDING_ERROR = 1e-6  # a proxy whose median distance is below this is constant up to float32 rounding
+LARGEST_Z = 5.0  # a correlation of 0.9999; a few steps cannot support more
 
 Array = NDArray[np.float64]
 
 
 def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[RankedProxy, ...]:
-    """All proxies, the best first.
+    """Rank all proxies, best first.
 
-    For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps between the proxy's distance summed over
-    the lag (what the controller holds against its threshold) and the relative change of the guided prediction over the
-    same steps; 0 for a proxy that does not move. Averaged through Fisher's z over lags and prompts, after the warm-up;
-    the interval is the 95 % bootstrap over prompts. Raises ValueError without recordings.
+    For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps after the warm-up between the proxy's
+    distance summed over the lag (what a policy compares with its threshold) and the relative change of the guided
+    prediction over the same steps; 0 for a constant proxy. Correlations are averaged through Fisher's z. The interval
+    is the 95 % bootstrap over prompts.
+
+    Raises:
+        ValueError: no recordings.
     """
     if not recordings:
-        raise ValueError("recordings is empty, allowed is at least one")
+        raise ValueError("recordings is empty, which is not allowed: expected at least one")
     prompts = sorted({recording.prompt for recording in recordings})
-    draws = np.random.default_rng(seed).integers(len(prompts), size=(DRAWS, len(prompts)))
+    draws = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
     ranked = []
     for proxy in recordings[0].proxies:
         after = _by_prompt(np.array([_z_by_lag(r, proxy, WARMUP) for r in recordings]), recordings, prompts)
@@ -41,26 +44,26 @@ def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[Ran
             RankedProxy(
                 proxy=proxy,
                 cost=PROXIES[proxy].cost,
-                rho=_round(math.tanh(means.mean())),
-                low=_round(math.tanh(low)),
-                high=_round(math.tanh(high)),
-                whole_run=_round(math.tanh(whole.mean())),
-                by_lag=tuple(_round(math.tanh(z)) for z in after.mean(axis=0)),
+                rho=_correlation(means.mean()),
+                low=_correlation(low),
+                high=_correlation(high),
+                whole_run=_correlation(whole.mean()),
+                by_lag=tuple(_correlation(z) for z in after.mean(axis=0)),
             )
         )
     return tuple(sorted(ranked, key=lambda row: (-row.rho, row.cost, row.proxy)))
 
 
 def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
-    """The best proxy net of its cost, and why in words: of all whose interval overlaps the best one's, the cheapest."""
+    """The cheapest proxy whose interval overlaps that of the best one, and the reason in words."""
     best = max(ranking, key=lambda row: row.rho)
-    equals = [row for row in ranking if row.high >= best.low]
-    chosen = min(equals, key=lambda row: (row.cost, -row.rho))
+    overlapping = [row for row in ranking if row.high >= best.low]
+    chosen = min(overlapping, key=lambda row: (row.cost, -row.rho))
     text = (
         f"{best.proxy} ranks the change of the guided prediction best: rho {best.rho:.3f} "
         f"({best.low:.3f} to {best.high:.3f})"
     )
-    others = len(equals) - 1
+    others = len(overlapping) - 1
     if chosen is best:
         tail = "no other interval overlaps it" if not others else f"{others} more overlap it, none of them cheaper"
         return best.proxy, f"{text}; {tail}"
@@ -73,38 +76,30 @@ def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
 
 
 def spearman_z(first: Array, second: Array) -> float:
-    """Fisher's z of Spearman's rho over the places where both are known; 0 where there is nothing to rank."""
+    """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 values or constant ones."""
     known = np.isfinite(first) & np.isfinite(second)
     first, second = first[known], second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
     rho = float(spearmanr(first, second).statistic)
-    return (
-        float(np.clip(np.arctanh(np.clip(rho, -1, 1)), -LARGEST_Z, LARGEST_Z))
-        if abs(rho) < 1
-        else (math.copysign(LARGEST_Z, rho))
-    )
+    if abs(rho) >= 1:
+        return math.copysign(LARGEST_Z, rho)
+    return float(np.clip(np.arctanh(rho), -LARGEST_Z, LARGEST_Z))
 
 
 def _z_by_lag(recording: Recording, proxy: str, warmup: float) -> list[float]:
     start = math.ceil(recording.steps * warmup)
-    if np.median(recording.distances[CONDITIONAL][proxy]) < ROUNDING:
+    if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
         return [0.0] * len(LAGS)
-    return [
-        spearman_z(
-            recording.accumulated(proxy, lag, CONDITIONAL)[start:],
-            recording.guided_change(lag)[start:],
-        )
-        for lag in LAGS
-    ]
+    return [spearman_z(recording.accumulated(proxy, lag)[start:], recording.guided_change(lag)[start:]) for lag in LAGS]
 
 
 def _by_prompt(values: Array, recordings: Sequence[Recording], prompts: Sequence[str]) -> Array:
-    """Means over the samples of each prompt, `(prompts, lags)`: two seeds of one prompt are not two prompts."""
+    """Means over the samples of each prompt, `(prompts, lags)`, because samples of one prompt are not independent."""
     return np.array(
         [values[[i for i, r in enumerate(recordings) if r.prompt == prompt]].mean(axis=0) for prompt in prompts]
     )
 
 
-def _round(value: float) -> float:
-    return round(float(value), 6)
+def _correlation(z: float) -> float:
+    return round(math.tanh(z), 6)

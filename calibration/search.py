@@ -1,121 +1,78 @@
-"""The best fixed schedule for a number of full steps, found exactly on the recorded generations."""
+"""Exact search for the best schedule of each number of full steps on recorded generations."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.calibration.drift import Drift, Weights
-from galaxydit.calibration.recording import CONDITIONAL, Recording
-from galaxydit.calibration.replay import mean_distances, planned_config, replay
-from galaxydit.calibration.weights import choose_pull, fit_weights
-from galaxydit.controller import warmup_steps
-from galaxydit.profile import Profile, Target
-from galaxydit.propagation import Propagation
+from galaxydit.calibration.coefficients import choose_ridge, fit_coefficients
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.schedule_error import Coefficients, ScheduleError
+from galaxydit.profiles.schema import ErrorPropagation
 
-WARMUP = 0.0  # a longer one costs full steps that serve better later; measured, see README.md
-WARMUP_OF_BUDGET = 0.4
-CAP_ROOM = 2
-LONGEST_GAP = 12  # steps between two full ones
+PLANNER_VERSION = 1
+"""Raise it with every change to recording, schedule error, coefficients or search that can change a schedule.
+
+Results that were planned by another version are void."""
+
+LONGEST_GAP = 12  # steps between two full steps
 MOVES = (-1, 1, -2, 2)
-FOLLOWS = (0.25, 0.5, 0.75, 1.0)
 
 Array = NDArray[np.float64]
 Schedule = tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class PlannedSchedule:
+    """Full steps, rising, with the first and the last step; and their extrapolation coefficients, () for order 1."""
+
+    full: Schedule
+    coefficients: Coefficients
+
+
 class Planner:
-    """Plans speedups from the same recordings; `profile` says which proxy they may follow, and how errors propagate."""
+    """Plans schedules from recordings that share their sigmas; `propagation` weights errors by noise level."""
 
-    def __init__(self, profile: Profile, recordings: Sequence[Recording], *, warmup: float = WARMUP) -> None:
-        self.profile = profile
+    def __init__(self, recordings: Sequence[Recording], propagation: ErrorPropagation) -> None:
         self.recordings = recordings
-        self.warmup = warmup
-        self.drift = Drift(recordings)
-        self._alone = [Drift([recording]) for recording in recordings]
-        self._distances = mean_distances(recordings, profile.proxy)
-        self._schedules: dict[int, dict[int, Schedule]] = {}
+        self.propagation = propagation
+        self.error = ScheduleError(recordings)
 
-    def target(self, speedup: float) -> Target | None:
-        """The best schedule for a speedup on the recordings, and the settings around it; None where there is none.
+    @cached_property
+    def _schedules(self) -> dict[int, tuple[Schedule, float]]:
+        return best_schedules(self.error, len(self.error.sigmas), self.propagation)
 
-        Two ways are tried. One schedule for all, whose predictions are weighed as fits it best, reads no proxy.
-        Following the sample's own signal costs what the proxy costs, so that fewer full steps are left, and no weights
-        fit full steps that move.
+    def plan(self, full_steps: int) -> PlannedSchedule | None:
+        """The best schedule with `full_steps` full steps; None where every schedule leaves gaps above 12 steps.
+
+        Coefficients are fitted, and the schedule is refined for them, unless order 1 predicts held-out recordings
+        better.
         """
-        fixed, moved = self.fixed(speedup), self._with_schedule(self._draft(speedup, 1.0))
-        choices = [] if fixed is None else [fixed]
-        choices += [] if moved is None else [replace(moved, follow=follow) for follow in FOLLOWS]
-        return min(choices, key=self._cost, default=None)
-
-    def fixed(self, speedup: float) -> Target | None:
-        """The same with one schedule for all."""
-        return self._with_schedule(self._draft(speedup, 0.0))
-
-    def _draft(self, speedup: float, follow: float) -> Target:
-        # The warm-up leaves room: at most 0.4 of the full steps belong to it.
-        return Target(speedup, min(self.warmup, WARMUP_OF_BUDGET / speedup), None, follow=follow)
-
-    def _with_schedule(self, draft: Target) -> Target | None:
-        """The target with the schedule that serves its number of full steps best."""
-        sigmas, propagation = self.drift.sigmas, self.profile.propagation
-        # Any schedule makes a plan that follows nothing count as one that reads no proxy.
-        config = planned_config(self.profile, replace(draft, schedule=sigmas), draft.speedup)
-        if config is None or config.plan is None:
+        if full_steps not in self._schedules:
             return None
-        warmup = warmup_steps(len(sigmas), draft.warmup)
-        if warmup not in self._schedules:
-            found = best_schedules(self.drift, len(sigmas), propagation, warmup=warmup)
-            self._schedules[warmup] = {count: schedule for count, (schedule, _) in found.items()}
-        schedule = self._schedules[warmup].get(config.plan.full_steps(len(sigmas)))
-        if schedule is None:
-            return None
-        weights: Weights = ()
-        pull = choose_pull(self.recordings, schedule, propagation) if draft.follow == 0 else None
-        if pull is not None:
-            schedule = refined(self.drift, schedule, propagation, pull, warmup=warmup)
-            weights, _ = fit_weights(self.drift, schedule, propagation, pull)
-        target = replace(
-            draft,
-            schedule=tuple(sigmas[step] for step in schedule),
-            weights=weights,
-            max_consecutive=max(int(gap) for gap in np.diff(schedule)) - 1 + CAP_ROOM,
-        )
-        final = planned_config(self.profile, target, draft.speedup)
-        if final is None:
-            return None
-        played = replay(sigmas, self._distances, final)
-        return replace(target, expected_error=float(f"{max(played.expected, default=0.0):.6g}"))
-
-    def _cost(self, target: Target) -> float:
-        """Mean error at the end when each recording is replayed with its own signal."""
-        config = planned_config(self.profile, target, target.speedup)
-        if config is None:
-            return math.inf
-        weights, costs = target.weights or None, []
-        for recording, drift in zip(self.recordings, self._alone, strict=True):
-            full = replay(recording.sigmas, recording.distances[CONDITIONAL][self.profile.proxy], config).full
-            costs.append(drift.at_the_end(full, self.profile.propagation, weights)[0])
-        return float(f"{np.mean(costs):.9g}")
+        full, _ = self._schedules[full_steps]
+        ridge = choose_ridge(self.recordings, full, self.propagation)
+        if ridge is None:
+            return PlannedSchedule(full, ())
+        full = refine(self.error, full, self.propagation, ridge)
+        return PlannedSchedule(full, fit_coefficients(self.error, full, self.propagation, ridge)[0])
 
 
 def best_schedules(
-    drift: Drift, most: int, propagation: Propagation, *, warmup: int = 1
+    model: ScheduleError, most: int, propagation: ErrorPropagation, *, warmup: int = 1
 ) -> dict[int, tuple[Schedule, float]]:
-    """For each number of full steps up to `most` the steps to compute, first and last included, and the mean square
-    error of the final latent that order 1 then leads to, in the mean over the recordings, if gaps were unrelated (see
-    `Drift`). Numbers that no schedule is found for are left out.
+    """The best schedule for each number of full steps up to `most`, and its final error.
 
-    The first `warmup` steps are computed; the others are where they serve best.
-
-    What a run of reused steps costs depends on the two full steps before it, so that dynamic programming over pairs of
-    neighbouring full steps finds the optimum among all schedules without a gap of more than 12 steps.
+    The error is the mean square error of the final latent at order 1 with incoherent intervals, averaged over the
+    recordings. It adds up over reuse intervals, and each summand depends on the two full steps before the interval; so
+    dynamic programming over pairs of neighbouring full steps is exact. Schedules have no gap above 12 steps and compute
+    the first `warmup` steps and the last one. Numbers of full steps without such a schedule are left out.
     """
-    steps = len(drift.sigmas)
-    cost = gap_costs(drift, propagation)
-    # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
+    steps = len(model.sigmas)
+    cost = interval_errors(model, propagation)
+    # best[at, gap, used]: least error of a schedule whose `used` full steps end with `at - gap` and `at`.
     best: dict[tuple[int, int, int], tuple[float, Schedule]] = {(0, 0, 1): (0.0, (0,))}
     for at in range(steps - 1):
         for gap_before in range(LONGEST_GAP + 1):
@@ -136,25 +93,29 @@ def best_schedules(
     return found
 
 
-def gap_costs(drift: Drift, propagation: Propagation) -> Array:
-    """`(step, gap before, gap)`: what reusing all steps between a full step and the one `gap` steps later adds to the
-    mean square error of the final latent at order 1.
+def interval_errors(model: ScheduleError, propagation: ErrorPropagation) -> Array:
+    """Final error at order 1 of each possible reuse interval, `(step, gap before, gap)`.
+
+    The interval lies between the full step `step` and the one `gap` steps later; the full step before it lies
+    `gap before` steps earlier, or does not exist where that is 0.
     """
-    steps = len(drift.sigmas)
-    costs = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
+    steps = len(model.sigmas)
+    errors = np.zeros((steps, LONGEST_GAP + 1, LONGEST_GAP + 1))
     for at in range(steps):
-        gain = propagation.gain(drift.sigmas[at])
+        sensitivity = propagation.sensitivity(model.sigmas[at])
         for before in range(0, min(LONGEST_GAP, at) + 1):
-            anchors = (at - before, at) if before else (at,)
+            cached_steps = (at - before, at) if before else (at,)
             for gap in range(2, min(LONGEST_GAP, steps - 1 - at) + 1):
-                drifted = drift.terms(anchors, at + gap)[:2].sum(axis=0)
-                costs[at, before, gap] = gain**2 * max(0.0, float(drifted @ drift.mean_products @ drifted))
-    return costs
+                error = model.terms(cached_steps, at + gap)[:2].sum(axis=0)
+                errors[at, before, gap] = sensitivity**2 * max(0.0, float(error @ model.mean_products @ error))
+    return errors
 
 
-def refined(drift: Drift, schedule: Schedule, propagation: Propagation, pull: float, *, warmup: int = 1) -> Schedule:
-    """A schedule from which no full step can be moved by one or two places with gain, each with its best weights."""
-    best, least = schedule, fit_weights(drift, schedule, propagation, pull)[1]
+def refine(
+    model: ScheduleError, schedule: Schedule, propagation: ErrorPropagation, ridge: float, *, warmup: int = 1
+) -> Schedule:
+    """Local search: move single full steps by one or two places, refit the coefficients, and keep improvements."""
+    best, least = schedule, fit_coefficients(model, schedule, propagation, ridge)[1]
     improved = True
     while improved:
         improved = False
@@ -164,7 +125,7 @@ def refined(drift: Drift, schedule: Schedule, propagation: Propagation, pull: fl
                 if not best[index - 1] < place < best[index + 1]:
                     continue
                 moved = (*best[:index], place, *best[index + 1 :])
-                error = fit_weights(drift, moved, propagation, pull)[1]
+                error = fit_coefficients(model, moved, propagation, ridge)[1]
                 if error < least * (1 - 1e-6):
                     best, least, improved = moved, error, True
     return best

@@ -1,4 +1,4 @@
-"""The same prompt and noise three times: plain, accelerated, and with half the steps as the honest alternative."""
+"""The same prompt and noise three times: plain, accelerated, and with half the steps for comparison."""
 
 import json
 import logging
@@ -24,8 +24,8 @@ FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png",
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One generation measured; `psnr` (dB) and `ssim` are against the plain video and None for that video itself."""
+class DemoSample:
+    """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video."""
 
     prompt: str
     seed: int
@@ -37,19 +37,19 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Variant:
+class DemoVariant:
     """One way to generate, with one sample for each prompt."""
 
     name: str
-    samples: tuple[Sample, ...]
+    samples: tuple[DemoSample, ...]
 
     def mean(self, field: str) -> float | None:
-        """The mean of a field of the samples, None if the field does not apply."""
+        """Mean of a field over the samples; None if the field does not apply."""
         values = [getattr(sample, field) for sample in self.samples]
         return None if None in values else fmean(values)
 
-    def speedup(self, plain: "Variant", field: str) -> float:
-        """How many times less time than `plain` the samples took together; `field` is one of the two seconds."""
+    def speedup(self, plain: "DemoVariant", field: str) -> float:
+        """Seconds of `plain` / seconds of this variant, summed over the samples; `field` is one of the two seconds."""
         return sum(getattr(s, field) for s in plain.samples) / sum(getattr(s, field) for s in self.samples)
 
 
@@ -58,15 +58,15 @@ class DemoResult:
     """`plain` is the reference of the other variants; `reports` are those of the accelerated generations."""
 
     settings: GenerationSettings
-    plain: Variant
-    accelerated: Variant
-    fewer_steps: Variant
+    plain: DemoVariant
+    accelerated: DemoVariant
+    fewer_steps: DemoVariant
     reports: tuple[galaxydit.Report, ...]
     files: tuple[Path, ...]
 
     @property
-    def variants(self) -> tuple[Variant, Variant, Variant]:
-        """In the order they are shown."""
+    def variants(self) -> tuple[DemoVariant, DemoVariant, DemoVariant]:
+        """All three, in display order."""
         return self.plain, self.accelerated, self.fewer_steps
 
 
@@ -80,21 +80,22 @@ def run_demo(
     acceleration: Mapping[str, Any] | None = None,
     on_progress: Callable[[str], None] = logger.info,
 ) -> DemoResult:
-    """Generate every prompt in three ways, prompt number i from the noise of seed + i, and write the files to `out`.
+    """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
-    The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt and report.json
-    of all. `acceleration` goes to `galaxydit.accelerate`. A short generation comes first, so that one-time costs do not
-    count. Raises ValueError if there are no prompts or fewer than 2 steps.
+    The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt, and report.json
+    of all prompts. `acceleration` goes to `galaxydit.accelerate`. A short generation comes first, so that one-time
+    costs are not timed. Raises ValueError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
-        raise ValueError("prompts is empty, allowed is at least one prompt")
+        raise ValueError("prompts is empty: expected at least one prompt; pass one")
     if settings.steps is None or settings.steps < 2:
         raise ValueError(
-            f"steps is {settings.steps}, allowed are integers from 2, because the demo also runs half of them"
+            f"steps={settings.steps} is not allowed: expected an integer from 2, because the demo also runs half of "
+            "them; pass for example 50"
         )
     half_steps = settings.steps // 2
     names = ("plain", "accelerated", f"{half_steps} plain steps")
-    samples: dict[str, list[Sample]] = {name: [] for name in names}
+    samples: dict[str, list[DemoSample]] = {name: [] for name in names}
     reports: list[galaxydit.Report] = []
     videos: list[Generation] = []
 
@@ -115,7 +116,7 @@ def run_demo(
             samples[name].append(_measure(generation, plain, fraction))
         videos = videos or [plain, accelerated, fewer]
 
-    plain_variant, accelerated_variant, fewer_variant = (Variant(name, tuple(samples[name])) for name in names)
+    plain_variant, accelerated_variant, fewer_variant = (DemoVariant(name, tuple(samples[name])) for name in names)
     result = DemoResult(
         settings=settings,
         plain=plain_variant,
@@ -129,9 +130,9 @@ def run_demo(
     return result
 
 
-def _measure(generation: Generation, plain: Generation, compute_fraction: float) -> Sample:
+def _measure(generation: Generation, plain: Generation, compute_fraction: float) -> DemoSample:
     same = generation is plain
-    return Sample(
+    return DemoSample(
         prompt=generation.prompt,
         seed=generation.seed,
         denoise_seconds=generation.denoise_seconds,
@@ -155,8 +156,8 @@ def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: Diffusi
     report.write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
 
 
-def _label(variant: Variant, plain: Variant) -> str:
-    """Of the first prompt, whose videos are shown."""
+def _label(variant: DemoVariant, plain: DemoVariant) -> str:
+    """Label of a variant's video of the first prompt."""
     first = variant.samples[0]
     if first.psnr is None:
         return f"{variant.name}, {first.denoise_seconds:.1f} s"
@@ -165,8 +166,8 @@ def _label(variant: Variant, plain: Variant) -> str:
 
 
 def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
-    """Plain data; what JSON cannot hold, such as the infinite PSNR of equal videos, becomes null."""
-    data = {
+    """JSON data for report.json."""
+    return {
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),
         "settings": asdict(result.settings),
@@ -182,4 +183,3 @@ def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
         ],
         "reports": [report.to_dict() for report in result.reports],
     }
-    return json.loads(json.dumps(data), parse_constant=lambda _: None)

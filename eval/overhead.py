@@ -1,7 +1,7 @@
-"""What the plugin costs where it reuses nothing: `python -m galaxydit.eval.overhead`.
+"""Overhead of the plugin without reuse: `python -m galaxydit.eval.overhead`.
 
-Plain and attached generations take turns, so that a slow spell of the machine hits both; the proxy is read at every
-step and the threshold is too small for any reuse.
+Plain and attached generations alternate, so that drift of the machine affects both. The proxy is read at every step,
+and the threshold is too small for any reuse.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 
-NEVER_REUSED = galaxydit.Config(threshold=1e-12)
+NEVER_REUSED = galaxydit.GalaxyDiTConfig(galaxydit.Threshold(1e-12))
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,19 @@ class Overhead:
 
     @property
     def ratio(self) -> float:
-        """Median over pairs of attached / plain denoise seconds; 1.02 is two per cent more."""
+        """Median over pairs of attached / plain denoise seconds; 1.02 means two percent more."""
         return statistics.median(b / a for a, b in zip(self.plain, self.attached, strict=True))
 
 
 def measure_overhead(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, *, show_progress: bool = False
 ) -> Overhead:
-    """One pair of generations for each prompt, after one of each to warm up; every second pair starts with the
-    attached.
+    """Time one pair of generations per prompt, after a warm-up; every second pair starts with the attached one.
 
-    Raises ValueError if prompts is empty or if anything was reused after all.
+    Raises ValueError if `prompts` is empty, and if anything was reused.
     """
     if not prompts:
-        raise ValueError("prompts is empty, allowed is at least one prompt")
+        raise ValueError("prompts is empty: expected at least one prompt; pass one")
     short = replace(settings, steps=3)
     generate(pipe, prompts[0], short, 0)
     seconds: dict[bool, list[float]] = {False: [], True: []}
@@ -53,7 +52,9 @@ def measure_overhead(
                 with galaxydit.accelerate(pipe, config=NEVER_REUSED) as acceleration:
                     generation = generate(pipe, prompt, settings, index)
                 if acceleration.report.compute_fraction != 1:
-                    raise ValueError(f"compute fraction is {acceleration.report.compute_fraction}, allowed here is 1")
+                    raise ValueError(
+                        f"compute_fraction={acceleration.report.compute_fraction}: expected 1, without reuse"
+                    )
             else:
                 generation = generate(pipe, prompt, settings, index)
             seconds[attached].append(generation.denoise_seconds)

@@ -1,4 +1,4 @@
-"""`accelerate`: attach the plugin to a pipeline or a transformer, and take it off again."""
+"""`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
 import warnings
 from collections.abc import Iterator
@@ -9,16 +9,27 @@ from typing import Any
 
 from torch import nn
 
-from galaxydit.config import Config
-from galaxydit.engine import Engine
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, refusal
 from galaxydit.families import Family, blocks_of, family_of
-from galaxydit.hooks import HOOK_NAME, ClockHook, FirstBlockHook, HookSet, PartHook, RootHook, StackBlockHook
-from galaxydit.planning import Planned, plan_settings
-from galaxydit.profile import Profile
-from galaxydit.proxies import PROXIES
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.resolve import MeasuredProfile, find_settings
+from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import Place, proxies_of
 from galaxydit.report import Report
-from galaxydit.session import Session
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import DEFAULT_REPORTS, Session, Source
+from galaxydit.runtime.hooks import (
+    HOOK_NAME,
+    FirstBlockHook,
+    HookSet,
+    PartHook,
+    RootHook,
+    StackBlockHook,
+    TimerHook,
+    refuse_other_caches,
+)
+from galaxydit.runtime.observer import Observer
 
 COMPONENTS = ("transformer", "transformer_2")
 TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
@@ -33,42 +44,46 @@ def accelerate(
     threshold: float | None = None,
     proxy: str | None = None,
     warmup: float | None = None,
-    config: Config | None = None,
+    config: GalaxyDiTConfig | None = None,
     scheduler: Any | None = None,
+    keep_reports: int | None = DEFAULT_REPORTS,
 ) -> "Acceleration":
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. 2.0 if nothing
-            else is said.
-        max_error: largest expected relative error of a reused step, above 0; with `speedup` it wins, at the cost of
-            speed.
+        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. Default 2.0.
+        max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
+            the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
-            that belongs to this model, and without one errors are learned online.
-        threshold: overrides `config.threshold`, on the proxy's distance; larger is faster, 0 changes nothing.
+            that belongs to this model; without one, errors are learned online.
+        threshold: the policy `Threshold(threshold)`; larger is faster, 0 changes nothing.
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
-        warmup: overrides `config.warmup`, share of first steps never reused.
-        config: all other settings. With `config`, `threshold` or `proxy` and none of the first three, no profile is
-            used.
-        scheduler: for a bare transformer, the scheduler that drives it; a pipeline brings its own.
+        warmup: overrides `config.warmup`, share of first steps that are always computed.
+        config: all settings. With `config`, `threshold` or `proxy`, and none of the first three, no profile is used.
+        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own.
+        keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
     Returns:
         An `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: bad settings, an unsupported transformer, or one that is accelerated or cached already; a
-            damaged profile, or one of another model.
+        GalaxyDiTError: settings that are not allowed, an unsupported transformer, one that is accelerated or cached
+            already, a damaged profile, or one of another model.
     """
-    given: dict[str, Any] = {"threshold": threshold, "proxy": proxy, "warmup": warmup}
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = replace(config or Config(), **given)
+    if config is not None and not isinstance(config, GalaxyDiTConfig):
+        raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
+    given: dict[str, Any] = {"proxy": proxy, "warmup": warmup}
+    given["policy"] = None if threshold is None else Threshold(threshold)
+    settings = replace(
+        config or GalaxyDiTConfig(), **{name: value for name, value in given.items() if value is not None}
+    )
     by_hand = config is not None or threshold is not None or proxy is not None
     if by_hand and speedup is None and max_error is None and profile is None:
-        return Acceleration(pipe, settings, scheduler)
+        return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports)
     transformer = next(iter(transformers_of(pipe).values()))
     family_of(transformer)
-    planned = plan_settings(
+    settings, found, notes = find_settings(
         pipe,
         transformer,
         settings,
@@ -78,15 +93,39 @@ def accelerate(
         threshold=threshold,
         proxy=proxy,
     )
-    if proxy is not None and planned.config.proxy != proxy:
+    if proxy not in (None, settings.proxy):
         raise GalaxyDiTError(
-            f"proxy={proxy!r}, and the profile was fitted to {planned.config.proxy!r}; leave proxy or profile out"
+            f"proxy={proxy!r}, and the profile was fitted to {settings.proxy!r}; leave proxy or profile out"
         )
     if warmup is not None:
-        planned = replace(planned, config=replace(planned.config, warmup=warmup))
-    acceleration = Acceleration(pipe, planned.config, scheduler)
-    acceleration.follow(planned)
-    return acceleration
+        settings = replace(settings, warmup=warmup)
+    return Acceleration(pipe, settings, scheduler, profile=found, notes=notes, keep_reports=keep_reports)
+
+
+def apply_galaxydit(
+    transformer: nn.Module, config: GalaxyDiTConfig | None = None, *, scheduler: Any | None = None
+) -> "Acceleration":
+    """Attach the plugin to one transformer with these settings, in the manner of diffusers' `apply_*` hooks.
+
+    Without a `scheduler`, calls must come from a pipeline that names its steps (`cache_context`); see `accelerate` for
+    the errors. `remove_galaxydit(transformer)` removes it again.
+    """
+    return accelerate(transformer, config=config or GalaxyDiTConfig(), scheduler=scheduler)
+
+
+def remove_galaxydit(transformer: nn.Module) -> None:
+    """Remove the plugin from a transformer, and from all that was attached with it; does nothing without one."""
+    registry = getattr(unwrap_compiled(transformer), "_diffusers_hook", None)
+    hook = None if registry is None else registry.get_hook(HOOK_NAME)
+    if isinstance(hook, RootHook):
+        hook.engine.session.close()
+        hook.hooks.remove()
+
+
+def remove(pipe: Any) -> None:
+    """Remove the plugin from a pipeline or a transformer whose `Acceleration` was not kept."""
+    for transformer in transformers_of(pipe).values():
+        remove_galaxydit(transformer)
 
 
 def transformers_of(pipe: Any) -> dict[str, nn.Module]:
@@ -99,8 +138,8 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
         transformers.pop("transformer_2", None)
     if not transformers:
         raise GalaxyDiTError(
-            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}; "
-            "pass a diffusers video pipeline or its transformer"
+            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}: expected a diffusers video pipeline or its "
+            "transformer; pass one of these"
         )
     return transformers
 
@@ -111,53 +150,68 @@ def unwrap_compiled(module: nn.Module) -> nn.Module:
 
 
 class Acceleration:
-    """The plugin on one pipeline: a context manager with the reports of all generations since it was attached."""
+    """The plugin on one pipeline: a context manager with the reports of its generations.
 
-    def __init__(self, pipe: Any, config: Config, scheduler: Any | None = None) -> None:
+    Args:
+        pipe: a diffusers pipeline, or one of its transformers.
+        config: the settings.
+        scheduler: for a bare transformer, the scheduler that drives it.
+        profile: where the settings come from; every generation is compared with its conditions.
+        notes: remarks that belong in every report.
+        observer: watches every call, and may decide in the policy's place.
+        keep_reports: how many finished reports are kept; None keeps all.
+    """
+
+    def __init__(
+        self,
+        pipe: Any,
+        config: GalaxyDiTConfig,
+        scheduler: Any | None = None,
+        *,
+        profile: Profile | None = None,
+        notes: tuple[str, ...] = (),
+        observer: Observer | None = None,
+        keep_reports: int | None = DEFAULT_REPORTS,
+    ) -> None:
         self.config = config
-        self.profile: Profile | None = None
-        self._session = Session(config, lambda: scheduler or getattr(pipe, "scheduler", None))
-        self._hooks = HookSet()
+        self.profile = profile
         transformers = transformers_of(pipe)
         families = {name: family_of(transformer) for name, transformer in transformers.items()}
         for name, transformer in transformers.items():
             _check(name, transformer, families[name], config)
-        if config.threshold == 0 and config.schedule is None and config.plan is None:
+        if config.history_length == 0 and observer is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
+        source = Source(pipe, next(iter(transformers.values())), scheduler)
+        conditions = None if profile is None else MeasuredProfile(profile)
+        self._session = Session(config, source, notes, conditions, keep_reports)
+        self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():
-                self._attach(name, transformer, families[name])
+                self._attach(Engine(transformer, name, families[name], self._session, observer))
             if not isinstance(pipe, nn.Module):
-                self._attach_clocks(pipe)
+                self._attach_timers(pipe)
         except BaseException:
             self.remove()
             raise
 
-    def follow(self, planned: Planned) -> None:
-        """Say in every report what `planned` has to remark on that generation."""
-        self.profile = planned.profile
-        self._session.remarks = planned.remarks
+    def _attach(self, engine: Engine) -> None:
+        self._hooks.add(engine.transformer, RootHook(engine, self._hooks))
+        for path, hook in block_hooks(engine):
+            self._hooks.add(engine.transformer.get_submodule(path), hook)
+        self._hooks.refresh(engine.transformer)
 
-    def _attach(self, component: str, transformer: nn.Module, family: Family) -> None:
-        blocks = blocks_of(transformer, family)
-        engine = Engine(transformer, component, family, len(blocks), self._session)
-        self._hooks.add(transformer, RootHook(engine))
-        for path, hook in planned_hooks(engine, family, self.config):
-            self._hooks.add(transformer.get_submodule(path), hook)
-        self._hooks.refresh(transformer)
-
-    def _attach_clocks(self, pipe: Any) -> None:
+    def _attach_timers(self, pipe: Any) -> None:
         for name in TEXT_ENCODERS:
             if isinstance(encoder := getattr(pipe, name, None), nn.Module):
-                self._hooks.add(encoder, ClockHook(self._session, encodes_text=True))
+                self._hooks.add(encoder, TimerHook(self._session, encodes_text=True))
         if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
-            self._hooks.add(decoder, ClockHook(self._session, encodes_text=False))
+            self._hooks.add(decoder, TimerHook(self._session, encodes_text=False))
 
     @property
     def reports(self) -> list[Report]:
-        """The reports of all generations, oldest first; the last may still be running."""
+        """The reports of the last `keep_reports` generations, oldest first; the last may still be running."""
         current = self._session.current
-        return self._session.reports + ([current.report()] if current else [])
+        return [*self._session.reports, *([current.report()] if current else [])]
 
     @property
     def report(self) -> Report:
@@ -167,7 +221,7 @@ class Acceleration:
         return self.reports[-1]
 
     def remove(self) -> None:
-        """Take the plugin off. Reports stay; removing twice does nothing."""
+        """Remove the plugin. Reports stay; removing twice does nothing."""
         self._session.close()
         self._hooks.remove()
 
@@ -180,42 +234,36 @@ class Acceleration:
         self.remove()
 
 
-def planned_hooks(
-    engine: Engine, family: Family, config: Config
-) -> Iterator[tuple[str, FirstBlockHook | StackBlockHook | PartHook]]:
-    """Paths below the transformer and the hooks that these settings need there."""
+def block_hooks(engine: Engine) -> Iterator[tuple[str, FirstBlockHook | StackBlockHook | PartHook]]:
+    """Paths below the transformer and the hooks that the engine needs there."""
+    family, proxies = engine.family, engine.watched_proxies
     paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
-    residual = config.reuse == "residual"
-    if residual or PROXIES[config.proxy].place != "transformer":
+    if engine.watches_stack or any(proxy.place is not Place.LATENT for proxy in proxies):
         yield paths[0], FirstBlockHook(engine)
-    if residual:
+    if engine.watches_stack:
         for path in paths[1:]:
             yield path, StackBlockHook(engine, is_last=path == paths[-1])
-    if PROXIES[config.proxy].place == "inside first block":
-        name = "self_attention" if config.proxy == "modulated_input" else config.proxy
-        yield (
-            f"{paths[0]}.{family.parts[name]}",
-            PartHook(engine, "modulated_input" if name == "self_attention" else None, name),
-        )
+    for part in dict.fromkeys(proxy.part for proxy in proxies if proxy.part is not None):
+        yield f"{paths[0]}.{family.parts[part]}", PartHook(engine, part)
 
 
-def _check(component: str, transformer: nn.Module, family: Family, config: Config) -> None:
+def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
     """Refuse what cannot work, before anything is attached."""
     registry = getattr(transformer, "_diffusers_hook", None)
     if registry is not None and registry.get_hook(HOOK_NAME) is not None:
         raise GalaxyDiTError(
-            f"{component} is accelerated already; call remove() on the first Acceleration before the next"
+            f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
         )
-    if getattr(transformer, "is_cache_enabled", False):
-        kind = type(getattr(transformer, "_cache_config", None)).__name__
-        raise GalaxyDiTError(f"{component} has the cache {kind} enabled; call {component}.disable_cache() first")
-    if config.proxy not in family.proxies:
+    refuse_other_caches(component, transformer)
+    offered = proxies_of(family)
+    if config.proxy not in offered:
         raise GalaxyDiTError(
-            f"proxy={config.proxy!r} is not offered by {family.name}; choose one of {', '.join(sorted(family.proxies))}"
+            f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
+            "choose one of these"
         )
     if config.reuse == "residual" and not (family.returns_tensor and len(blocks_of(transformer, family)) > 1):
         raise GalaxyDiTError(
-            f"reuse='residual' needs blocks that hand on one tensor, and two of them at least; {family.name} has not; "
+            f"reuse='residual' is not offered by {family.name}: expected at least two blocks that return one tensor; "
             "choose reuse='output'"
         )
 
@@ -233,18 +281,22 @@ class TransformerDescription:
     hooked: tuple[str, ...]
 
 
-def describe(pipe: Any, config: Config | None = None) -> list[TransformerDescription]:
+def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[TransformerDescription]:
     """Family, blocks, guidance branches and the modules that would be hooked, for each transformer of a pipeline."""
-    config = config or Config()
     descriptions = []
     for component, transformer in transformers_of(pipe).items():
         family = family_of(transformer)
-        blocks = blocks_of(transformer, family)
-        engine = Engine(transformer, component, family, len(blocks), Session(config, lambda: None))
-        hooked = (component, *(f"{component}.{path}" for path, _ in planned_hooks(engine, family, config)))
+        session = Session(config or GalaxyDiTConfig(), Source(pipe, transformer))
+        hooked = [f"{component}.{path}" for path, _ in block_hooks(Engine(transformer, component, family, session))]
         descriptions.append(
             TransformerDescription(
-                component, type(transformer).__name__, family.name, len(blocks), family.branches, family.proxies, hooked
+                component=component,
+                class_name=type(transformer).__name__,
+                family=family.name,
+                blocks=len(blocks_of(transformer, family)),
+                branches=family.branches,
+                proxies=proxies_of(family),
+                hooked=(component, *hooked),
             )
         )
     return descriptions

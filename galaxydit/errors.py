@@ -1,12 +1,20 @@
-"""What can go wrong, by name."""
+"""Errors and warnings of the plugin, and the checks that raise them in one form."""
+
+import math
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+LONGEST = 80
 
 
 class GalaxyDiTError(ValueError):
-    """Bad input. The message names the field, the value, what is allowed and the cure."""
+    """Input that the user can mend: `field=value is not allowed: expected ...; what to do`."""
 
 
 class FullComputeWarning(UserWarning):
-    """Something was not understood, so the model was computed in full; the report carries the same text in `notes`."""
+    """A call was not understood, so the model was computed in full; the report carries the same text in `notes`."""
 
 
 class NoEffectWarning(UserWarning):
@@ -15,3 +23,42 @@ class NoEffectWarning(UserWarning):
 
 class ProfileWarning(UserWarning):
     """A profile is used under conditions other than those it was measured under; the report carries the same text."""
+
+
+def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
+    """The error for one value of one field; a long value is shortened."""
+    shown = repr(value)
+    shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
+    return GalaxyDiTError(f"{field}={shown} is not allowed: expected {expected}; {cure}")
+
+
+def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf) -> None:
+    """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum]."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not minimum <= value <= min(maximum, sys.float_info.max):
+        allowed = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
+        raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
+
+
+def check_count(field: str, value: Any, minimum: int) -> None:
+    """Raise GalaxyDiTError unless the value is a whole number of at least `minimum`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise refusal(field, value, f"a whole number of at least {minimum}", f"pass for example {minimum}")
+
+
+def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Raise GalaxyDiTError unless the value is one of `allowed`, of the same type."""
+    if not any(value == choice and type(value) is type(choice) for choice in allowed):
+        names = ", ".join(repr(choice) for choice in allowed)
+        raise refusal(field, value, f"one of {names}", "choose one of these")
+
+
+def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> None:
+    """Raise GalaxyDiTError unless all values are finite, at least 0 and never fall (with `strictly`: always rise)."""
+    for value in values:
+        if not math.isfinite(value) or value < 0:
+            raise refusal(field, value, "finite numbers of at least 0", "calibrate again")
+    for before, after in pairwise(values):
+        if after < before or (strictly and after == before):
+            kind = "rising" if strictly else "never falling"
+            raise GalaxyDiTError(f"{field} goes from {before!r} to {after!r}: expected {kind} numbers; calibrate again")

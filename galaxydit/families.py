@@ -1,4 +1,7 @@
-"""DiT families as data: where a transformer's blocks are, what they take and return, how guidance branches arrive."""
+"""DiT families as data: where a transformer's blocks are, what they take and return, how guidance branches arrive.
+
+A family is one entry of `FAMILIES`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +20,17 @@ class Family:
     """One kind of transformer.
 
     Attributes:
-        name: for people.
-        class_name: the diffusers class.
-        stacks: attributes holding the block lists, in the order they run.
-        branches: how guidance reaches the transformer. In a concatenated batch the conditional half is the second.
-        returns_tensor: whether blocks hand on one tensor (then the stack's residual can be reused), or a tuple.
-        time_embedding: the block's argument that carries the time embedding, its name and position; None where there is
-            none.
-        parts: submodules of a block for the proxies inside it; a proxy whose part is absent is not offered.
-        plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a straight mix of clean and
-            noise, as the proxy filtered_latent needs it.
+        name: shown to users.
+        class_name: the diffusers class; its subclasses belong to the family, too.
+        stacks: attributes that hold the block lists, in the order they run.
+        branches: how guidance reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the second) or
+            NO_GUIDANCE.
+        returns_tensor: whether a block returns one tensor (then the stack's residual can be reused) or a tuple.
+        time_embedding: name and position of the block's argument that carries the time embedding; None without one.
+        parts: submodules of a block by what they are ("self_attention", "cross_attention", "feed_forward"), for the
+            proxies inside a block.
+        plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
+            and noise, as the proxy filtered_latent needs it.
     """
 
     name: str
@@ -38,24 +42,10 @@ class Family:
     parts: Mapping[str, str] = field(default_factory=dict)
     plain_latent: bool = True
 
-    @property
-    def proxies(self) -> tuple[str, ...]:
-        """Names of the proxies that this family offers."""
-        inside = {"modulated_input": "self_attention"}
-        names = ["noisy_latent", "block_input", "block_residual", "block_output"]
-        names += ["filtered_latent"] if self.plain_latent else []
-        names += ["time_embedding"] if self.time_embedding else []
-        names += [
-            name
-            for name in ("modulated_input", "self_attention", "cross_attention", "feed_forward")
-            if inside.get(name, name) in self.parts
-        ]
-        return tuple(names)
-
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
 _LTX_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}
-FAMILIES = (
+_ENTRIES = (
     Family("Wan", "WanTransformer3DModel", ("blocks",), SEPARATE, True, ("temb", 2), _WAN_PARTS),
     Family(
         "LTX-Video",
@@ -85,18 +75,18 @@ FAMILIES = (
         ("temb", 2),
     ),
 )
+FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
+"""All families by the name of their diffusers class; assign a new entry to add one."""
 
 
 def family_of(transformer: nn.Module) -> Family:
     """The family of a transformer; raises GalaxyDiTError naming the class and what is supported."""
-    names = [base.__name__ for base in type(transformer).__mro__]
-    for family in FAMILIES:
-        if family.class_name in names:
-            return family
-    supported = ", ".join(family.class_name for family in FAMILIES)
+    for base in type(transformer).__mro__:
+        if base.__name__ in FAMILIES:
+            return FAMILIES[base.__name__]
     raise GalaxyDiTError(
-        f"transformer={type(transformer).__name__} is not supported; supported are {supported}. "
-        "A new family is one entry of galaxydit/families.py"
+        f"transformer={type(transformer).__name__} is not supported: expected one of {', '.join(FAMILIES)}; choose one "
+        "of these, or add its family, one entry of galaxydit.families.FAMILIES"
     )
 
 
@@ -104,5 +94,8 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
     """All blocks of a transformer in the order they run; raises GalaxyDiTError where there is none."""
     blocks = [block for stack in family.stacks for block in getattr(transformer, stack)]
     if not blocks:
-        raise GalaxyDiTError(f"transformer={type(transformer).__name__} has no blocks in {', '.join(family.stacks)}")
+        raise GalaxyDiTError(
+            f"transformer={type(transformer).__name__} has no blocks in {', '.join(family.stacks)}: expected at least "
+            "one; correct the `stacks` of its family"
+        )
     return blocks

@@ -1,92 +1,66 @@
-"""Proxies: cheap tensors of a step whose change foretells how much the model's output is about to change.
+"""Proxies: cheap tensors of a step whose change predicts how much the model's output is about to change.
 
-Each is read at one place and costs a share of one DiT block when the step is then reused: what must run before it is
-known.
+A proxy is one entry of `PROXIES`: its name, where it is read, what it costs, which families have it, and how it is made
+from the tensors at hand there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from galaxydit.ranks import sum_over
+from galaxydit.context_parallel import sum_over
+from galaxydit.families import Family
+
+
+class Place(Enum):
+    """Where a proxy is read, in the order of the forward pass, and the arguments of `Proxy.tensor` there."""
+
+    LATENT = "transformer input"
+    """`(latent, sigma)`: the transformer's `hidden_states`, and the noise level in [0, 1]."""
+    BLOCK_INPUT = "first block input"
+    """`(hidden, time_embedding)`: `(batch, tokens, dim)`, and the block's time embedding or None."""
+    PART_INPUT = "input of a part of the first block"
+    """`(hidden,)`: what the block hands to the part named by `Proxy.part`."""
+    PART_OUTPUT = "output of a part of the first block"
+    """`(hidden,)`: what that part returns."""
+    BLOCK_OUTPUT = "first block output"
+    """`(hidden, output)`: the block's input and output, both `(batch, tokens, dim)`."""
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """A tensor to watch.
+    """A tensor whose relative L1 change from step to step is measured.
 
     Attributes:
         name: how settings and reports call it.
-        place: where it is read: "transformer" (its inputs), "first block input", "inside first block" or "first block
-            output".
-        cost: share of one block that runs before it is known, in [0, 1]. Inside the block: the multiply-adds of Wan's
-            parts.
+        place: where it is read.
+        cost: share of one block that runs before it is known, in [0, 1]; inside the block, by the multiply-adds of
+            Wan's parts. A reused step costs that much.
         source: the method that used it first.
+        tensor: makes it from the tensors at its place; must return a new tensor, because CUDA graphs overwrite the
+            model's own at the next step.
+        part: for places inside the block, which of `Family.parts` it belongs to.
+        offered: whether a family has it, besides the part.
     """
 
     name: str
-    place: str
+    place: Place
     cost: float
     source: str
-
-
-_ALL = (
-    Proxy("time_embedding", "first block input", 0.0, "TeaCache, arXiv 2411.19108"),
-    Proxy("noisy_latent", "transformer", 0.0, "EasyCache, arXiv 2507.02860"),
-    Proxy("filtered_latent", "transformer", 0.0, "SeaCache, arXiv 2602.18993"),
-    Proxy("block_input", "first block input", 0.0, "TeaCache, arXiv 2411.19108"),
-    Proxy("modulated_input", "inside first block", 0.0, "TeaCache, arXiv 2411.19108"),
-    Proxy("self_attention", "inside first block", 0.4, "GalaxyDiT, arXiv 2512.03451"),
-    Proxy("cross_attention", "inside first block", 0.6, "GalaxyDiT, arXiv 2512.03451"),
-    Proxy("feed_forward", "inside first block", 1.0, "GalaxyDiT, arXiv 2512.03451"),
-    Proxy("block_residual", "first block output", 1.0, "First Block Cache (ParaAttention); DiCache, arXiv 2508.17356"),
-    Proxy("block_output", "first block output", 1.0, "DiCache, arXiv 2508.17356"),
-)
-PROXIES: Mapping[str, Proxy] = MappingProxyType({proxy.name: proxy for proxy in _ALL})
-
-# Elements of a sample that a distance looks at in one go: on a CPU what its cache holds, else enough to outweigh the
-# launches.
-PIECE_ON_CPU = 2**20
-PIECE = 2**24
-
-
-LARGEST_DISTANCE = 2.0
-
-
-def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, from 0
-    to 2: a step away from next to nothing (the filtered latent at sigma 1) must not drown all others in a sum.
-    Over all ranks of `group` where they share the tokens.
-
-    Source: TeaCache, arXiv 2411.19108, equation 4. Computed in the tensors' own precision, summed in float32, and piece
-    by piece: what is allocated meanwhile is one piece and no copy of the hidden states, and a piece stays in the cache.
-    """
-    size = PIECE_ON_CPU if current.device.type == "cpu" else PIECE
-    change = scale = torch.zeros(current.shape[0], dtype=torch.float32, device=current.device)
-    pieces = zip(current.flatten(1).split(size, dim=1), previous.flatten(1).split(size, dim=1), strict=True)
-    for now, before in pieces:
-        change = change + (now - before).abs_().sum(dim=1, dtype=torch.float32)
-        scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
-    change, scale = sum_over(group, torch.stack([change, scale]))
-    return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(LARGEST_DISTANCE)
-
-
-def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
-    """Root mean square of tensor - reference over that of `tensor`, a scalar of at least 0: what PSNR measures."""
-    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (tensor - reference, tensor)]
-    change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
-    return change / scale.clamp_min(torch.finfo(torch.float32).tiny)
+    tensor: Callable[..., Tensor]
+    part: str | None = None
+    offered: Callable[[Family], bool] = lambda family: True
 
 
 def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
     """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
 
     For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-power, the best linear
-    guess of the clean part weighs each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
+    estimate of the clean part multiplies each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
     Source of the idea and of power 3: SeaCache, arXiv 2602.18993.
     """
     axes = (-3, -2, -1)
@@ -100,3 +74,76 @@ def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
     signal = (1 - sigma) ** 2 * squares.clamp_min(1.0 / max(frames, height, width) ** 2) ** (-power / 2)
     weight = signal / (signal + sigma**2 + torch.finfo(torch.float32).tiny)
     return torch.fft.irfftn(spectrum * weight, s=(frames, height, width), dim=axes)
+
+
+GALAXYDIT, TEACACHE = "GalaxyDiT, arXiv 2512.03451", "TeaCache, arXiv 2411.19108"
+_ENTRIES = (
+    Proxy(
+        "time_embedding",
+        Place.BLOCK_INPUT,
+        0.0,
+        TEACACHE,
+        lambda hidden, time_embedding: time_embedding.clone(),
+        offered=lambda family: family.time_embedding is not None,
+    ),
+    Proxy("noisy_latent", Place.LATENT, 0.0, "EasyCache, arXiv 2507.02860", lambda latent, sigma: latent.clone()),
+    Proxy(
+        "filtered_latent",
+        Place.LATENT,
+        0.0,
+        "SeaCache, arXiv 2602.18993",
+        filter_latent,
+        offered=lambda family: family.plain_latent,
+    ),
+    Proxy("block_input", Place.BLOCK_INPUT, 0.0, TEACACHE, lambda hidden, time_embedding: hidden.clone()),
+    Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, Tensor.clone, part="self_attention"),
+    Proxy("self_attention", Place.PART_OUTPUT, 0.4, GALAXYDIT, Tensor.clone, part="self_attention"),
+    Proxy("cross_attention", Place.PART_OUTPUT, 0.6, GALAXYDIT, Tensor.clone, part="cross_attention"),
+    Proxy("feed_forward", Place.PART_OUTPUT, 1.0, GALAXYDIT, Tensor.clone, part="feed_forward"),
+    Proxy(
+        "block_residual",
+        Place.BLOCK_OUTPUT,
+        1.0,
+        "First Block Cache (ParaAttention); DiCache, arXiv 2508.17356",
+        lambda hidden, output: output - hidden,
+    ),
+    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, "DiCache, arXiv 2508.17356", lambda hidden, output: output.clone()),
+)
+PROXIES: dict[str, Proxy] = {proxy.name: proxy for proxy in _ENTRIES}
+"""All proxies by name; assign a new entry to add one."""
+
+
+def proxies_of(family: Family) -> tuple[str, ...]:
+    """Names of the proxies that a family offers."""
+    entries = PROXIES.values()
+    return tuple(p.name for p in entries if (p.part is None or p.part in family.parts) and p.offered(family))
+
+
+# Elements of a sample per piece: on a CPU few enough to stay in its cache, else enough to outweigh kernel launches.
+PIECE_ON_CPU = 2**20
+PIECE = 2**24
+LARGEST_DISTANCE = 2.0
+
+
+def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
+    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, in [0, 2].
+
+    It is clamped, because a change from almost zero (the filtered latent at sigma 1) would dominate every sum. The
+    means are taken over all ranks of `group`. The tensors' own precision is used, with sums in float32, piece by piece,
+    so that no copy of the hidden states is allocated. Source: TeaCache, arXiv 2411.19108, equation 4.
+    """
+    size = PIECE_ON_CPU if current.device.type == "cpu" else PIECE
+    change = scale = torch.zeros(current.shape[0], dtype=torch.float32, device=current.device)
+    pieces = zip(current.flatten(1).split(size, dim=1), previous.flatten(1).split(size, dim=1), strict=True)
+    for now, before in pieces:
+        change = change + (now - before).abs_().sum(dim=1, dtype=torch.float32)
+        scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
+    change, scale = sum_over(group, torch.stack([change, scale]))
+    return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(LARGEST_DISTANCE)
+
+
+def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
+    """Root mean square of (tensor - reference) / root mean square of `tensor`: a scalar of at least 0."""
+    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (tensor - reference, tensor)]
+    change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
+    return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""What happened in one generation."""
+"""The report of one generation: what was computed, what was reused, and why."""
 
 import json
 from collections import Counter
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from galaxydit.config import Config
+from galaxydit.policies.config import GalaxyDiTConfig
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class CallRecord:
         reused: whether the block stack was reused.
         reason: why it was computed or reused.
         distance: proxy's relative L1 distance since the previous step; None where the proxy was not read.
-        accumulated: that distance summed since the last full step, as held against the threshold; None likewise.
+        accumulated: that distance summed since the last computed step; None likewise.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
-        expected_error: relative error to be expected from reuse, where a profile or the warm-up told; None elsewhere.
+        expected_error: expected relative error of the prediction; None where it is unknown.
     """
 
     step: int
@@ -48,14 +48,14 @@ class Report:
         config: the settings in force.
         steps: number of steps of the generation.
         calls: every transformer call in order.
-        notes: what was not understood or could not be done.
-        bytes_held: most bytes that the plugin kept alive between calls.
+        notes: what was not understood or could not be done, and how the conditions differ from the profile's.
+        bytes_held: peak bytes that the plugin kept between calls.
         denoise_seconds: from the first transformer call to the end of the last; None while it runs.
         end_to_end_seconds: in the text encoder, plus from the first transformer call to the end of the VAE's decoding;
-            None where no decoding was seen, as on a bare transformer.
+            None where nothing was decoded, as with a bare transformer.
     """
 
-    config: Config
+    config: GalaxyDiTConfig
     steps: int
     calls: tuple[CallRecord, ...]
     notes: tuple[str, ...]
@@ -76,8 +76,9 @@ class Report:
         return len({call.step for call in self.calls} - computed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON: infinities, which it has no words for, become None."""
+        """Plain data, ready for JSON, which has no infinities, so they become None."""
         data: dict[str, Any] = _finite(asdict(self))
+        data["config"]["policy"]["name"] = type(self.config.policy).__name__
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:

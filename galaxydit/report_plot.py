@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from galaxydit.policies.threshold import Threshold
+
 if TYPE_CHECKING:
     from galaxydit.report import Report
 
@@ -10,7 +12,7 @@ COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 
 def plot_decisions(report: "Report", path: Path) -> None:
-    """One row of cells a branch, dark where the stack ran, light where it was reused, over the summed distance."""
+    """One row of cells per branch, dark where the stack ran, light where it was reused; below, the distance."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -36,10 +38,11 @@ def plot_decisions(report: "Report", path: Path) -> None:
     if signal:
         steps = [call.step for call in signal]
         axes[1].plot(steps, [call.accumulated for call in signal], color=SIGNAL, marker="o", markersize=3)
-        if report.config.threshold > 0 and report.config.schedule is None and report.config.plan is None:
-            axes[1].axhline(report.config.threshold, color=REUSED, linestyle="--", label="threshold")
+        policy = report.config.policy
+        if isinstance(policy, Threshold) and policy.threshold > 0:
+            axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
             axes[1].legend(frameon=False)
-        axes[1].set_ylabel(f"{report.config.proxy}\ndistance since full step")
+        axes[1].set_ylabel(f"{report.config.proxy}\ndistance since computed step")
         axes[1].set_ylim(bottom=0)
     axes[-1].set_xlabel("step")
     axes[-1].set_xlim(-0.6, report.steps - 0.4)

@@ -53,7 +53,7 @@ def bind_model(store: Store, pipe: "DiffusionPipeline", settings: "GenerationSet
     training, with another copy on another machine, or with a version that recommends other settings.
     """
     from galaxydit.acceleration import transformers_of
-    from galaxydit.fingerprint import project_weights
+    from galaxydit.profiles.fingerprint import project_weights
 
     found = {
         "settings": asdict(settings),

@@ -26,7 +26,7 @@ from galaxydit.eval.jobs.tables import (
     shown,
     suggestion,
 )
-from galaxydit.profile_store import get_profile
+from galaxydit.profiles.registry import load_profile
 
 MOST_VIDEOS = 1_000_000
 SOURCES = ("file", "texts", "suite")
@@ -200,7 +200,7 @@ def _variant(path: Path, name: str, data: Any) -> Variant:
             options["profile"] = str(profile.resolve())
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
         try:
-            get_profile(options["profile"])
+            load_profile(options["profile"])
         except GalaxyDiTError as error:
             raise GalaxyDiTError(f"{place}{error}") from error
     return Variant(name, method, options, files)

@@ -19,8 +19,8 @@ from galaxydit.eval.jobs.tables import Count, Number, Positive, Table, Text
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
-    from galaxydit.eval.arena.counter import Part
-    from galaxydit.eval.arena.method import Method
+    from galaxydit.eval.compare.compute_counter import Part
+    from galaxydit.eval.compare.method import Method
     from galaxydit.pipelines.generate import Generation
     from galaxydit.pipelines.settings import GenerationSettings
 
@@ -162,7 +162,7 @@ def _make_in_arena(
     calibration: Any,
     plain: PlainCompute,
 ) -> Made:
-    from galaxydit.eval.arena.counter import ComputeCounter, only_transformer
+    from galaxydit.eval.compare.compute_counter import ComputeCounter, only_transformer
     from galaxydit.pipelines.generate import generate
 
     method = _arena()[variant.method]
@@ -179,7 +179,7 @@ def measure_plain_compute(
     pipe: "DiffusionPipeline", prompt: str, settings: "GenerationSettings", seed: int
 ) -> PlainCompute:
     """From plain generations of a few steps."""
-    from galaxydit.eval.arena.counter import measure_parts, only_transformer
+    from galaxydit.eval.compare.compute_counter import measure_parts, only_transformer
     from galaxydit.pipelines.generate import generate
 
     parts = measure_parts(pipe, prompt, settings, seed)
@@ -205,7 +205,7 @@ def _steps(settings: "GenerationSettings") -> int:
 
 def _arena() -> "dict[str, Method]":
     """The arena's methods by the name that a job file uses."""
-    from galaxydit.eval.arena.plain_methods import SPEEDUPS
-    from galaxydit.eval.arena.registry import every_method
+    from galaxydit.eval.compare.methods.uniform_skip import SPEEDUPS
+    from galaxydit.eval.compare.registry import every_method
 
     return {method.slug: method for method in every_method(SPEEDUPS)}

@@ -1,20 +1,15 @@
 """Peak signal-to-noise ratio."""
 
-import math
-
 import numpy as np
 
 from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair
+from galaxydit.pipelines import psnr as signal_to_noise
 
 
 def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
-    difference = np.subtract(*float_pair(video, reference), dtype=np.float64)
-    errors = np.mean(difference**2, axis=(1, 2, 3))
-    return Score(_decibels(float(errors.mean())), np.array([_decibels(error) for error in errors]))
-
-
-def _decibels(mean_squared_error: float) -> float:
-    return math.inf if mean_squared_error == 0 else -10 * math.log10(mean_squared_error)
+    frames = float_pair(video, reference)
+    per_frame = [signal_to_noise.psnr(*pair) for pair in zip(*frames, strict=True)]
+    return Score(signal_to_noise.psnr(*frames), np.array(per_frame))
 
 
 PSNR = Metric(
@@ -22,7 +17,7 @@ PSNR = Metric(
     title="PSNR",
     unit="dB",
     low=0.0,
-    high=math.inf,
+    high=signal_to_noise.HIGHEST_PSNR,
     higher_is_better=True,
     needs_reference=True,
     function=_measure,
@@ -30,9 +25,9 @@ PSNR = Metric(
 
 
 def psnr(video: Video, reference: Video) -> float:
-    """Peak signal-to-noise ratio in dB, higher is closer: 10 log10(1 / MSE), the MSE taken over all frames at once.
+    """Peak signal-to-noise ratio in dB, 10 log10(1 / MSE) with the MSE over all frames; higher is closer.
 
-    From 0 for black against white to infinity for equal videos. The mean over the whole video comes before the
-    logarithm, so that a few perfect frames cannot hide bad ones. Raises ValueError for bad or unequal shapes.
+    From 0 for black against white to 120, which stands for equal videos. The mean over the whole video comes before the
+    logarithm, so that a few equal frames cannot hide bad ones. Raises ValueError for bad or unequal shapes.
     """
     return PSNR(video, reference).value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.vbench.score import Drop
-from galaxydit.strict import decode
+from galaxydit.validation import parse
 
 VERSION = 1
 CURE = "run `galaxydit eval vbench` again"
@@ -93,7 +93,7 @@ def read_results(path: Path) -> Results:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
-    results: Results = decode(Results, data, str(path), CURE)
+    results: Results = parse(Results, data, str(path), CURE)
     return results
 
 

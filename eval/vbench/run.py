@@ -35,7 +35,7 @@ from galaxydit.eval.vbench.results import (
     to_json,
 )
 from galaxydit.eval.vbench.score import measure_drop, normalise, totals
-from galaxydit.strict import decode
+from galaxydit.validation import parse
 
 DRIVER = Path(__file__).with_name("driver.py")
 CLASSES = {"vbench": "VBench", "vbench2": "VBench2"}
@@ -207,7 +207,7 @@ def _variant_scores(benchmark: Benchmark, dimensions: Mapping[str, DimensionScor
 
 def _read_score(folder: Path, benchmark: Benchmark, dimension: Dimension, units: set[str]) -> DimensionScore:
     path = folder / "task.json"
-    task: Task = decode(Task, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
+    task: Task = parse(Task, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
     if set(task.units) != units:
         raise GalaxyDiTError(f"{folder} is of other videos")
     written = folder / f"{NAME}_eval_results.json"

@@ -1,4 +1,4 @@
-"""`galaxydit calibrate`: measure which proxy to watch on a model and what each speedup costs."""
+"""`galaxydit calibrate`: measure the profile of a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +13,14 @@ from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision
 
 if TYPE_CHECKING:
     from galaxydit.calibration.analyze import Stability
-    from galaxydit.profile import Profile
+    from galaxydit.calibration.tables import TextTable
 
 
 def calibrate(
     model: Model,
-    prompts: Annotated[Path, typer.Option(help="A text file, one prompt a line; the last ones are for verification.")],
+    prompts: Annotated[
+        Path, typer.Option(help="A text file, one prompt a line; the last ones are held out for verification.")
+    ],
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     steps: Steps = None,
@@ -27,22 +29,24 @@ def calibrate(
     width: Width = None,
     frames: Frames = None,
     seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
-    verify: Annotated[int, typer.Option(min=1, help="Prompts kept for verification.")] = 4,
+    verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
-    analyze: Annotated[bool, typer.Option("--analyze", help="Also show how far the profile carries over.")] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Also measure how far the profile carries over.")] = False,
     resume_dir: Annotated[
-        Path | None, typer.Option(help="Where finished samples are kept; by default beside --out.")
+        Path | None, typer.Option(help="Folder of the finished parts; by default beside --out.")
     ] = None,
     revision: Revision = None,
 ) -> None:
-    """Measure a profile for `accelerate`. Started again after a kill, it goes on where it was."""
+    """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
     if out.suffix != ".json":
-        raise typer.BadParameter(f"is {out}, allowed are files ending in .json", param_hint="--out")
+        raise typer.BadParameter(f"{out} is not allowed: expected a name ending in .json", param_hint="--out")
     import diffusers
     import transformers
     from accelerate import PartialState
 
-    from galaxydit.calibration.procedure import read_prompts, run_calibration
+    from galaxydit.calibration import calibrate as run_calibration
+    from galaxydit.calibration import read_prompts
+    from galaxydit.calibration.tables import stability_table, target_table
     from galaxydit.commands.progress import StageProgress
     from galaxydit.pipelines.loading import load_pipeline
 
@@ -80,51 +84,21 @@ def calibrate(
             )
     calibration.profile.save(out)
     console = Console()
-    console.print(calibration.profile.reason, highlight=False, markup=False)
-    console.print(build_table(calibration.profile))
+    console.print(calibration.profile.evidence.reason, highlight=False, markup=False)
+    console.print(_rich(target_table(calibration.profile)))
     if stability:
-        console.print(build_stability_table(stability))
+        console.print(_rich(stability_table(stability)))
     console.print(str(out), highlight=False, markup=False, soft_wrap=True)
     if report is not None:
-        from galaxydit.calibration.report import write_report
+        from galaxydit.calibration.html_report import write_report
 
         console.print(str(write_report(calibration, report)), highlight=False, markup=False, soft_wrap=True)
 
 
-def build_table(profile: "Profile") -> Table:
-    """One row for each speedup: what was asked for, what was measured, what it costs."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for heading in ("speedup", "blocks", "seconds\npredicted", "seconds\nmeasured", "PSNR\ndB", "at\norder 1"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    seconds = profile.seconds
-    for index, target in enumerate(profile.targets):
-        measured = seconds.measured_speedup if seconds else ()
-        cells = (
-            f"{target.speedup:g}x",
-            f"{1 / target.compute_fraction:.2f}x" if target.compute_fraction else "",
-            f"{seconds.predicted_speedup[index]:.2f}x" if seconds else "",
-            f"{measured[index]:.2f}x" if index < len(measured) else "",
-            f"{target.psnr_db:.2f}" if target.psnr_db is not None else "",
-            f"{target.fixed_psnr_db:.2f}" if target.fixed_psnr_db is not None else "",
-        )
-        table.add_row(*cells)
-    return table
-
-
-def build_stability_table(rows: Sequence["Stability"]) -> Table:
-    """How far the profile carries over, one row for each change of settings."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("change")
-    for heading in ("pattern\nrho", "pattern\napart", "true error /\nexpected", "proxy's\nrho"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("best proxy")
-    for row in rows:
-        table.add_row(
-            row.change,
-            f"{row.pattern_rho:.2f}",
-            f"{row.pattern_apart:.0%}",
-            f"{row.error_ratio:.2f}",
-            f"{row.proxy_rho:.2f}",
-            row.best_proxy,
-        )
-    return table
+def _rich(table: "TextTable") -> Table:
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for index, heading in enumerate(table.headings):
+        shown.add_column(heading, justify="right" if index else "left")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown

@@ -12,7 +12,7 @@ from rich.text import Text
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
-    from galaxydit.eval.arena.run import Comparison
+    from galaxydit.eval.compare.comparison import Comparison
 
 USUAL_STEPS = 50
 WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
@@ -48,14 +48,14 @@ def compare(
     import diffusers
     import transformers
 
-    from galaxydit.calibration.procedure import read_prompts
+    from galaxydit.calibration import read_prompts
     from galaxydit.commands.progress import StageProgress
-    from galaxydit.eval.arena.bench import Bench
-    from galaxydit.eval.arena.plot import plot_pareto
-    from galaxydit.eval.arena.registry import choose_methods, every_method
-    from galaxydit.eval.arena.run import Plan, run_comparison
-    from galaxydit.eval.arena.table import markdown
-    from galaxydit.eval.arena.videos import save_videos
+    from galaxydit.eval.compare.bench import Bench
+    from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+    from galaxydit.eval.compare.markdown import markdown
+    from galaxydit.eval.compare.pareto_plot import plot_pareto
+    from galaxydit.eval.compare.registry import choose_methods, every_method
+    from galaxydit.eval.compare.side_by_side import save_videos
     from galaxydit.pipelines.loading import load_pipeline
 
     console = Console()
@@ -73,7 +73,7 @@ def compare(
             "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
         )
     reserved = tuple(read_prompts(calibration or _own_prompts()))
-    plan = Plan(_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    plan = ComparisonPlan(_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()
@@ -110,7 +110,7 @@ def _own_prompts() -> Path:
 
 
 def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    from galaxydit.calibration.procedure import read_prompts
+    from galaxydit.calibration import read_prompts
 
     if given.isdigit() and int(given) > 0:
         if model != WITH_CAPTIONS:
@@ -130,7 +130,7 @@ def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ..
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:
     """Methods at one speedup, best first; those that do not reach it are named below."""
-    from galaxydit.eval.arena.table import describe, number
+    from galaxydit.eval.compare.markdown import describe, number
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")
     out_of_reach = []

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from galaxydit.eval.latency_result import Row
+    from galaxydit.eval.latency.latency_rows import LatencyRow
 
 
 class Mode(StrEnum):
@@ -47,16 +47,16 @@ def latency(
     """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
     console = Console()
     if table is not None:
-        from galaxydit.eval.latency_result import load
-        from galaxydit.eval.latency_table import markdown
+        from galaxydit.eval.latency.latency_rows import load
+        from galaxydit.eval.latency.latency_table import markdown
 
         console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
         return
     import torch
 
-    from galaxydit.eval.latency import LatencyRun, LatencySettings
-    from galaxydit.eval.latency_result import row_from
-    from galaxydit.eval.latency_table import caption
+    from galaxydit.eval.latency.latency_rows import row_from
+    from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+    from galaxydit.eval.latency.latency_table import caption
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.startswith("cuda")
@@ -97,9 +97,9 @@ def _run(run: Any, settings: Any, out: Path, console: Console) -> dict[str, Any]
         return run(settings, out, lambda text, done: progress.update(task, description=text, completed=done)).measure()
 
 
-def build_table(rows: "list[Row]") -> Table:
+def build_table(rows: "list[LatencyRow]") -> Table:
     """The rows for a terminal: medians alone, and no column that would be empty."""
-    from galaxydit.eval.latency_table import HEADINGS, cells
+    from galaxydit.eval.latency.latency_table import HEADINGS, cells
 
     texts = [cells(row, quartiles=False) for row in rows]
     shown = [index for index in range(2, len(HEADINGS)) if any(text[index] for text in texts)]

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.calibration.procedure import Calibration, draft_profile, run_calibration
-from galaxydit.calibration.recording import CONDITIONAL, LAGS, Recording
+from galaxydit.calibration import Calibration, calibrate
+from galaxydit.calibration.build_profile import build_profile
+from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profile import Profile
+from galaxydit.profiles.schema import ErrorPropagation, Profile
 
 STEPS = 40
 PROMPTS = [
@@ -41,12 +42,10 @@ def make_recording(
         prompt=f"prompt {index}",
         seed=index,
         sigmas=tuple(float(value) for value in np.linspace(1.0, 0.1, steps)),
-        step_weights=(*(0.9 / (steps - 1),) * (steps - 1), 0.1),
+        scheduler_response=(*(0.9 / (steps - 1),) * (steps - 1), 0.1),
         guidance_scale=6.0,
         latent_shape=(16, 5, 8, 8),
-        distances={CONDITIONAL: {name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()}},
-        residual_changes={},
-        output_changes={CONDITIONAL: tuple((0.0,) * len(LAGS) for _ in range(steps))},
+        distances={name: tuple(float(v) for v in make(change, rng)) for name, make in proxies.items()},
         guided_norms=tuple(float(np.sqrt(np.mean(row**2))) for row in outputs),
         guided_products=tuple(tuple(row) for row in products.tolist()),
     )
@@ -91,9 +90,14 @@ def prompts() -> list[str]:
 @pytest.fixture
 def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings) -> Profile:
     """A profile of the tiny pipeline, its numbers from synthetic recordings."""
-    jobs = [(recording.prompt, recording.seed) for recording in recordings]
-    return draft_profile(
-        tiny_wan_pipeline, recordings, replace(settings, steps=STEPS), jobs, 0, (1.5, 2.0, 2.5), "tiny"
+    return build_profile(
+        tiny_wan_pipeline,
+        recordings,
+        replace(settings, steps=STEPS),
+        seed=0,
+        speedups=(1.5, 2.0, 2.5),
+        propagation=ErrorPropagation(),
+        name="tiny",
     )
 
 
@@ -102,7 +106,7 @@ def calibration(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
 ) -> Calibration:
     """A real one, of the tiny pipeline."""
-    return run_calibration(
+    return calibrate(
         tiny_wan_pipeline,
         prompts,
         resume_dir=tmp_path / "parts",

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.profile import load_profile
+from galaxydit.profiles.registry import load_profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]
 
@@ -28,13 +28,13 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     assert profile.name == "mine"
     assert profile.conditions.samples == 2
     shown = capsys.readouterr().out
-    for text in (profile.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
+    for text in (profile.recipe.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
         assert text in shown
     assert (report / "report.html").read_text().count("<img") == 5
     pieces = sorted(path.name for path in (tmp_path / "profiles" / "mine.parts").iterdir())
     assert pieces == ["costs.json", "sample-0000.json", "sample-0001.json", "verify-0000.json"]
     assert all("\n" not in (out.parent / "mine.parts" / name).read_text().strip() for name in pieces)
-    assert json.loads(out.read_text())["seconds"]["step"] > 0
+    assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
 
 @pytest.mark.parametrize(

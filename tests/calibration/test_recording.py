@@ -40,7 +40,7 @@ def test_errors_of_extrapolation_follow_from_the_kept_products(
 
 
 def test_distances_add_up_over_a_lag(recording: Recording) -> None:
-    distances = np.array(recording.distances["conditional"]["block_residual"])
+    distances = np.array(recording.distances["block_residual"])
     summed = recording.accumulated("block_residual", 3)
     assert np.isnan(summed[:3]).all()
     np.testing.assert_allclose(summed[3:], distances[3:] + distances[2:-1] + distances[1:-2])

@@ -1,27 +1,24 @@
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
-from galaxydit.calibration.drift import Drift
+from galaxydit.calibration.coefficients import fit_coefficients
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.replay import mean_distances, planned_config, replay
-from galaxydit.calibration.search import LONGEST_GAP, Planner, best_schedules, refined
-from galaxydit.calibration.weights import fit_weights
-from galaxydit.profile import Profile
-from galaxydit.propagation import Propagation
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import LONGEST_GAP, best_schedules, refine
+from galaxydit.profiles.schema import ErrorPropagation, Profile
 
-FADING = Propagation((0.9, 0.2), (5.0, 0.5))
-PULL = 1.0
+FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
+RIDGE = 1.0
 
 
 @pytest.mark.parametrize("full_steps", [4, 6])
 def test_the_best_schedule_is_that_of_an_exhaustive_search(
     recording_of: Callable, noisy_proxy: Callable, full_steps: int
 ) -> None:
-    drift = Drift([recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)])
+    model = ScheduleError([recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)])
     schedules = [
         (0, *middle, 10)
         for middle in combinations(range(1, 10), full_steps - 2)
@@ -29,75 +26,53 @@ def test_the_best_schedule_is_that_of_an_exhaustive_search(
     ]
 
     def mean_error(schedule: tuple[int, ...]) -> float:
-        return float(np.mean(drift.at_the_end(schedule, FADING, lasting=0.0)))
+        return float(np.mean(model.final_error(schedule, FADING, coherence=0.0)))
 
-    found, error = best_schedules(drift, full_steps, FADING)[full_steps]
+    found, error = best_schedules(model, full_steps, FADING)[full_steps]
     assert error == pytest.approx(min(map(mean_error, schedules)))
     assert mean_error(found) == pytest.approx(error)
 
 
 def test_the_warm_up_is_kept(recordings: list[Recording]) -> None:
-    schedule, _ = best_schedules(Drift(recordings), 12, FADING, warmup=6)[12]
+    schedule, _ = best_schedules(ScheduleError(recordings), 12, FADING, warmup=6)[12]
     assert schedule[:6] == (0, 1, 2, 3, 4, 5)
-    assert sorted(best_schedules(Drift(recordings), 5, FADING)) == [5], "fewer leave gaps of more than 12 steps"
+    assert sorted(best_schedules(ScheduleError(recordings), 5, FADING)) == [5], "fewer leave gaps of more than 12 steps"
 
 
 def test_full_steps_lie_where_errors_grow(recordings: list[Recording]) -> None:
-    early, _ = best_schedules(Drift(recordings), 16, Propagation((0.9, 0.2), (100.0, 0.01)))[16]
-    late, _ = best_schedules(Drift(recordings), 16, Propagation((0.9, 0.2), (0.01, 100.0)))[16]
+    early, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (100.0, 0.01)))[16]
+    late, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (0.01, 100.0)))[16]
     assert np.mean(early) < np.mean(late) - 3
 
 
-def test_the_plan_plays_the_best_schedule_on_the_mean_trajectory(drafted: Profile, recordings: list[Recording]) -> None:
-    sigmas = recordings[0].sigmas
-    for target in drafted.targets:
-        config = planned_config(drafted, target, target.speedup)
-        played = replay(sigmas, mean_distances(recordings, drafted.proxy), config).full
-        assert [sigmas[step] for step in played] == pytest.approx(target.schedule)
-
-
-def test_following_the_signal_is_chosen_only_where_it_is_worth_its_cost(
-    drafted: Profile, recordings: list[Recording]
-) -> None:
-    planner = Planner(drafted, recordings)
-    for target in drafted.targets:
-        fixed = planner.fixed(target.speedup)
-        assert planner._cost(target) <= planner._cost(fixed)
-        assert target.follow > 0 or target == fixed
-    free = Planner(replace(drafted, reused_cost=0.0), recordings)
-    dear = Planner(replace(drafted, reused_cost=0.3), recordings)
-    assert dear.target(2.0).follow == 0
-    assert free._cost(free.target(2.0)) <= dear._cost(dear.target(2.0))
-
-
 def test_refining_a_schedule_keeps_its_size_and_warm_up_and_lowers_the_error(recordings: list[Recording]) -> None:
-    drift, start = Drift(recordings), (*range(4), *range(5, 39, 4), 39)
-    found = refined(drift, start, FADING, PULL, warmup=4)
+    model, start = ScheduleError(recordings), (*range(4), *range(5, 39, 4), 39)
+    found = refine(model, start, FADING, RIDGE, warmup=4)
     assert len(set(found)) == len(start)
     assert found[:4] == start[:4]
     assert found[-1] == 39
-    error = fit_weights(drift, found, FADING, PULL)[1]
-    assert error < fit_weights(drift, start, FADING, PULL)[1]
+    error = fit_coefficients(model, found, FADING, RIDGE)[1]
+    assert error < fit_coefficients(model, start, FADING, RIDGE)[1]
     for index in range(4, len(found) - 1):
         for place in (found[index] - 1, found[index] + 1):
             if place not in found:
                 moved = tuple(sorted({*found, place} - {found[index]}))
-                assert fit_weights(drift, moved, FADING, PULL)[1] >= error * (1 - 1e-5)
+                assert fit_coefficients(model, moved, FADING, RIDGE)[1] >= error * (1 - 1e-5)
 
 
 def test_one_search_finds_the_best_schedules_of_all_numbers_of_full_steps(recordings: list[Recording]) -> None:
-    drift = Drift(recordings)
-    found = best_schedules(drift, 40, FADING, warmup=3)
+    model = ScheduleError(recordings)
+    found = best_schedules(model, 40, FADING, warmup=3)
     assert sorted(found) == [*range(min(found), 41)]
     for count in (12, 23, 40):
-        assert found[count] == best_schedules(drift, count, FADING, warmup=3)[count]
+        assert found[count] == best_schedules(model, count, FADING, warmup=3)[count]
         assert len(found[count][0]) == count
     assert found[40][1] == 0.0
 
 
 def test_every_number_of_full_steps_between_has_its_own_plan(drafted: Profile) -> None:
     steps = drafted.conditions.steps
-    counts = [round(steps / target.speedup) for target in (*drafted.targets, *drafted.unverified)]
+    counts = [round(steps / target.speedup) for target in drafted.recipe.targets]
     assert sorted(counts) == [*range(min(counts), max(counts) + 1)]
-    assert [len(target.schedule) for target in drafted.unverified] == counts[len(drafted.targets) :]
-    assert all(target.psnr_db is None for target in drafted.unverified)
+    assert [len(target.sigmas) for target in drafted.recipe.targets] == counts
+    assert [verified.speedup for verified in drafted.evidence.verifications] == [1.5, 2.0, 2.5]

@@ -8,7 +8,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import WAN_TINY
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profile_store import find_profile
+from galaxydit.profiles.registry import find_profile
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_the_shipped_profile_is_found_and_measured(wan_tiny: WanPipeline) -> Non
     assert why == ""
     assert (profile.name, profile.kind) == ("wan-tiny", "measured")
     assert profile.conditions.samples == 16
-    assert all(target.psnr_db > 20 for target in profile.targets if target.speedup <= 3)
+    assert all(target.psnr_db > 20 for target in profile.evidence.verifications if target.speedup <= 3)
 
 
 @pytest.mark.parametrize("speedup", [1.5, 2.0, 2.5, 3.0])

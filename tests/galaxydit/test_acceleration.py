@@ -9,12 +9,20 @@ from diffusers import FirstBlockCacheConfig, FlowMatchEulerDiscreteScheduler, Wa
 from torch import Tensor, nn
 
 import galaxydit
-from galaxydit import PROXIES, Config, FullComputeWarning, GalaxyDiTError, NoEffectWarning
-from galaxydit.plan import Plan
-from galaxydit.reuse import predict
+from galaxydit import (
+    PROXIES,
+    FixedSteps,
+    FullComputeWarning,
+    GalaxyDiTConfig,
+    GalaxyDiTError,
+    NoEffectWarning,
+    Schedule,
+    Threshold,
+)
+from galaxydit.extrapolation import predict
 
 PROMPT = "a red ball moves left over a plain background"
-FAST = Config(threshold=0.5, warmup=0.2, max_consecutive=2)
+FAST = GalaxyDiTConfig(Threshold(0.5), warmup=0.2, max_consecutive=2)
 
 
 def run(pipe: WanPipeline, **changes: Any) -> Tensor:
@@ -44,14 +52,14 @@ def test_threshold_zero_is_bit_identical_and_says_so(tiny_wan_pipeline: WanPipel
 def test_a_schedule_of_all_steps_is_bit_identical(tiny_wan_pipeline: WanPipeline) -> None:
     plain = run(tiny_wan_pipeline)
     for reuse in ("output", "residual"):
-        with galaxydit.accelerate(tiny_wan_pipeline, config=Config(reuse=reuse, schedule=tuple(range(12)))):
+        with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(FixedSteps(tuple(range(12))), reuse=reuse)):
             assert torch.equal(run(tiny_wan_pipeline), plain)
 
 
 @pytest.mark.parametrize("reuse", ["output", "residual"])
 @pytest.mark.parametrize("proxy", sorted(PROXIES))
 def test_every_proxy_drives_both_kinds_of_reuse(tiny_wan_pipeline: WanPipeline, proxy: str, reuse: str) -> None:
-    config = Config(threshold=50.0, proxy=proxy, reuse=reuse, max_consecutive=2)
+    config = GalaxyDiTConfig(Threshold(50.0), proxy=proxy, reuse=reuse, max_consecutive=2)
     with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
         run(tiny_wan_pipeline)
     calls = acceleration.report.calls
@@ -73,7 +81,7 @@ def count_block_runs(transformer: nn.Module, counts: list[int]) -> list[Any]:
 def test_the_compute_fraction_is_what_really_ran(tiny_wan_pipeline: WanPipeline, reuse: str) -> None:
     counts = [0]
     handles = count_block_runs(tiny_wan_pipeline.transformer, counts)
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(threshold=0.5, reuse=reuse)) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(Threshold(0.5), reuse=reuse)) as acceleration:
         run(tiny_wan_pipeline)
     for handle in handles:
         handle.remove()
@@ -84,7 +92,7 @@ def test_the_compute_fraction_is_what_really_ran(tiny_wan_pipeline: WanPipeline,
 def test_residual_order_0_equals_the_formula_done_by_hand(tiny_wan_pipeline: WanPipeline) -> None:
     """Step 1 reuses step 0: hidden states are embedded anew, the stack's change of step 0 is added, the head runs."""
     transformer = tiny_wan_pipeline.transformer
-    config = Config(reuse="residual", order=0, schedule=(0, *range(2, 12)))
+    config = GalaxyDiTConfig(FixedSteps((0, *range(2, 12))), reuse="residual", order=0)
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     stack_in: list[Tensor] = []
@@ -108,7 +116,9 @@ def test_residual_order_0_equals_the_formula_done_by_hand(tiny_wan_pipeline: Wan
 def test_output_order_1_equals_the_formula_done_by_hand(tiny_wan_pipeline: WanPipeline) -> None:
     outputs: list[Tensor] = []
     handle = tiny_wan_pipeline.transformer.register_forward_hook(lambda _, a, o: outputs.append(o[0].clone()))
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(schedule=(0, 1, *range(3, 12)))) as acceleration:
+    with galaxydit.accelerate(
+        tiny_wan_pipeline, config=GalaxyDiTConfig(FixedSteps((0, 1, *range(3, 12))))
+    ) as acceleration:
         run(tiny_wan_pipeline)
     handle.remove()
     sigma = [call.sigma for call in acceleration.report.calls[::2]]
@@ -118,17 +128,17 @@ def test_output_order_1_equals_the_formula_done_by_hand(tiny_wan_pipeline: WanPi
         assert torch.allclose(outputs[4 + branch], expected, atol=1e-5)
 
 
-def test_a_plan_without_a_signal_runs_nothing_in_a_reused_step_and_weighs_its_predictions(
+def test_a_schedule_runs_nothing_in_a_reused_step_and_applies_its_coefficients(
     tiny_wan_pipeline: WanPipeline,
 ) -> None:
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(schedule=tuple(range(12)))) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(FixedSteps(tuple(range(12))))) as acceleration:
         run(tiny_wan_pipeline)
     sigmas = [call.sigma for call in acceleration.report.calls[::2]]
     full = (0, 1, 2, 3, *range(5, 12))
-    plan = Plan(12 / 11, schedule=tuple(sigmas[step] for step in full), weights=((0.5, 0.25),) * 11, follow=0.0)
+    policy = Schedule(12 / 11, tuple(sigmas[step] for step in full), ((0.5, 0.25),) * 11)
     outputs: list[Tensor] = []
     handle = tiny_wan_pipeline.transformer.register_forward_hook(lambda _, a, o: outputs.append(o[0].clone()))
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(warmup=0.0, plan=plan)) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(policy, warmup=0.0)) as acceleration:
         run(tiny_wan_pipeline)
     handle.remove()
     assert acceleration.report.compute_fraction == pytest.approx(11 / 12)
@@ -221,7 +231,7 @@ def attributes_of(pipe: WanPipeline) -> dict[str, set[str]]:
 def test_removal_leaves_every_module_as_it_was(tiny_wan_pipeline: WanPipeline) -> None:
     plain = run(tiny_wan_pipeline)
     before = attributes_of(tiny_wan_pipeline)
-    for config in (FAST, Config(reuse="residual"), Config(proxy="modulated_input")):
+    for config in (FAST, GalaxyDiTConfig(reuse="residual"), GalaxyDiTConfig(proxy="modulated_input")):
         acceleration = galaxydit.accelerate(tiny_wan_pipeline, config=config)
         run(tiny_wan_pipeline)
         acceleration.remove()
@@ -242,7 +252,7 @@ def test_tensors_are_let_go_when_the_generation_ends(tiny_wan_pipeline: WanPipel
 def test_the_output_mode_holds_latents_and_not_hidden_states(tiny_wan_pipeline: WanPipeline) -> None:
     held = {}
     for reuse in ("output", "residual"):
-        config = Config(threshold=0.5, proxy="noisy_latent", reuse=reuse, order=0)
+        config = GalaxyDiTConfig(Threshold(0.5), proxy="noisy_latent", reuse=reuse, order=0)
         with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
             run(tiny_wan_pipeline)
         held[reuse] = acceleration.report.bytes_held
@@ -259,7 +269,7 @@ def test_without_guidance_there_is_one_branch(tiny_wan_pipeline: WanPipeline) ->
 
 
 def test_without_alignment_each_branch_decides_for_itself(tiny_wan_pipeline: WanPipeline) -> None:
-    config = Config(threshold=0.5, guidance_alignment=False)
+    config = GalaxyDiTConfig(Threshold(0.5), guidance_alignment=False)
     with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
         run(tiny_wan_pipeline)
     distances = {
@@ -273,10 +283,10 @@ def test_without_alignment_each_branch_decides_for_itself(tiny_wan_pipeline: Wan
 def test_the_hardest_sample_of_a_batch_decides(tiny_wan_pipeline: WanPipeline) -> None:
     single = []
     for seed in (0, 1):
-        with galaxydit.accelerate(tiny_wan_pipeline, config=Config(threshold=1e-9)) as acceleration:
+        with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(Threshold(1e-9))) as acceleration:
             run(tiny_wan_pipeline, latents=noise(seed))
         single.append([call.distance for call in acceleration.report.calls[2::2]])
-    with galaxydit.accelerate(tiny_wan_pipeline, config=Config(threshold=1e-9)) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(Threshold(1e-9))) as acceleration:
         run(tiny_wan_pipeline, prompt=[PROMPT, PROMPT], latents=torch.cat([noise(0), noise(1)]))
     together = [call.distance for call in acceleration.report.calls[2::2]]
     assert together == pytest.approx([max(pair) for pair in zip(*single, strict=True)], rel=1e-3)
@@ -340,7 +350,10 @@ def test_model_outputs_come_in_the_form_asked_for(tiny_wan_pipeline: WanPipeline
     transformer, scheduler = tiny_wan_pipeline.transformer, tiny_wan_pipeline.scheduler
     scheduler.set_timesteps(12)
     text = torch.zeros(1, 8, 128)
-    with galaxydit.accelerate(transformer, config=Config(schedule=(0,)), scheduler=scheduler), torch.no_grad():
+    with (
+        galaxydit.accelerate(transformer, config=GalaxyDiTConfig(FixedSteps((0,))), scheduler=scheduler),
+        torch.no_grad(),
+    ):
         for index, timestep in enumerate(scheduler.timesteps):
             context = {"step_index": index, "num_inference_steps": 12, "sigma": 1.0 - index / 12}
             with transformer.cache_context("cond", **context):
@@ -373,7 +386,7 @@ def test_residual_reuse_of_a_single_block_is_refused(
     tiny_transformer: Callable[[int], WanTransformer3DModel],
 ) -> None:
     with pytest.raises(GalaxyDiTError, match="reuse='output'"):
-        galaxydit.accelerate(tiny_transformer(1), config=Config(reuse="residual"))
+        galaxydit.accelerate(tiny_transformer(1), config=GalaxyDiTConfig(reuse="residual"))
 
 
 def test_a_report_before_the_first_generation_is_an_error(tiny_wan_pipeline: WanPipeline) -> None:

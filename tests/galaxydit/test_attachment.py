@@ -9,9 +9,9 @@ import torch
 from diffusers import WanPipeline, WanTransformer3DModel
 
 import galaxydit
-from galaxydit import Config, FullComputeWarning
+from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Threshold
 
-OFTEN = Config(threshold=50.0, max_consecutive=2)
+OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 
 
 @pytest.mark.parametrize("first_off", [0, 1])
@@ -71,7 +71,7 @@ def test_a_prompt_changed_in_the_middle_is_computed_anew_and_said_so(tiny_wan: A
 
     inputs = {"callback_on_step_end": change, "callback_on_step_end_tensor_inputs": ["latents", "prompt_embeds"]}
     with (
-        galaxydit.accelerate(tiny_wan.pipe, config=Config(schedule=(0, 1, 2, 3))) as acceleration,
+        galaxydit.accelerate(tiny_wan.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, 3)))) as acceleration,
         pytest.warns(FullComputeWarning, match="begins at step 7, as its text is another tensor"),
     ):
         tiny_wan.run(**inputs)

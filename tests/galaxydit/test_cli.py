@@ -8,7 +8,7 @@ import pytest
 
 from galaxydit.cli import main
 from galaxydit.commands.demo import build_table
-from galaxydit.eval.demo import DemoResult, Sample, Variant
+from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.pipelines import loading
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -136,11 +136,12 @@ def test_demo_shows_the_table_and_its_files(
 
 
 def test_table_holds_means_and_speedups():
-    def variant(name: str, seconds: float, fraction: float, psnr: float | None) -> Variant:
+    def variant(name: str, seconds: float, fraction: float, psnr: float | None) -> DemoVariant:
         samples = [
-            Sample(PROMPT, 0, scale * seconds, scale * seconds + 1, fraction, psnr, psnr and 0.5) for scale in (1, 3)
+            DemoSample(PROMPT, 0, scale * seconds, scale * seconds + 1, fraction, psnr, psnr and 0.5)
+            for scale in (1, 3)
         ]
-        return Variant(name, tuple(samples))
+        return DemoVariant(name, tuple(samples))
 
     table = build_table(
         DemoResult(

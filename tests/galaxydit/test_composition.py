@@ -15,10 +15,10 @@ from diffusers.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
 import galaxydit
-from galaxydit import Config, FullComputeWarning, GalaxyDiTError
+from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, GalaxyDiTError, Threshold
 
-OFTEN = Config(threshold=50.0, max_consecutive=2)
-NEVER = Config(schedule=tuple(range(12)))
+OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(12))))
 CONFIGS = {
     "output": replace(OFTEN, proxy="cross_attention"),
     "residual": replace(OFTEN, reuse="residual"),
@@ -38,7 +38,7 @@ OFFLOADS: dict[str, Callable[[WanPipeline], None]] = {
 
 
 @pytest.fixture(params=CONFIGS)
-def config(request: pytest.FixtureRequest) -> Config:
+def config(request: pytest.FixtureRequest) -> GalaxyDiTConfig:
     return CONFIGS[request.param]
 
 
@@ -53,7 +53,7 @@ def forwards_of(pipe: WanPipeline) -> dict[str, Any]:
 @pytest.mark.parametrize("order", ["offload first", "accelerate first"])
 @pytest.mark.parametrize("offload", OFFLOADS)
 def test_offloading_changes_neither_results_nor_decisions(
-    tiny_wan: Any, offload: str, order: str, config: Config
+    tiny_wan: Any, offload: str, order: str, config: GalaxyDiTConfig
 ) -> None:
     """Three generations: model offloading takes its hooks off and puts new ones on after each."""
     pipe = tiny_wan.pipe
@@ -77,7 +77,7 @@ def test_offloading_changes_neither_results_nor_decisions(
     assert torch.equal(tiny_wan.run(), plain)
 
 
-def test_offloading_that_ends_before_the_plugin_leaves_it_working(tiny_wan: Any, config: Config) -> None:
+def test_offloading_that_ends_before_the_plugin_leaves_it_working(tiny_wan: Any, config: GalaxyDiTConfig) -> None:
     with galaxydit.accelerate(tiny_wan.pipe, config=config):
         latents = tiny_wan.run()
     tiny_wan.pipe.enable_model_cpu_offload(device="cpu")
@@ -88,7 +88,7 @@ def test_offloading_that_ends_before_the_plugin_leaves_it_working(tiny_wan: Any,
 
 
 @pytest.mark.parametrize("order", ["cast first", "accelerate first"])
-def test_layerwise_casting_works_in_either_order(tiny_wan: Any, order: str, config: Config) -> None:
+def test_layerwise_casting_works_in_either_order(tiny_wan: Any, order: str, config: GalaxyDiTConfig) -> None:
     pipe = tiny_wan.pipe
 
     def cast() -> None:
@@ -168,7 +168,7 @@ def test_hooks_on_one_module_come_off_in_any_order(
     assert not registry.hooks
 
 
-def test_a_model_cast_to_bfloat16_while_accelerated_goes_on_working(tiny_wan: Any, config: Config) -> None:
+def test_a_model_cast_to_bfloat16_while_accelerated_goes_on_working(tiny_wan: Any, config: GalaxyDiTConfig) -> None:
     with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
         tiny_wan.run()
         tiny_wan.pipe.to(dtype=torch.bfloat16)
@@ -245,7 +245,9 @@ def with_adapters(tiny_wan: Any) -> Any:
     return tiny_wan
 
 
-def test_an_adapter_loaded_after_accelerating_is_part_of_the_next_generation(tiny_wan: Any, config: Config) -> None:
+def test_an_adapter_loaded_after_accelerating_is_part_of_the_next_generation(
+    tiny_wan: Any, config: GalaxyDiTConfig
+) -> None:
     peft = pytest.importorskip("peft")
     with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
         without = tiny_wan.run()
@@ -281,7 +283,7 @@ def test_adapters_changed_in_the_middle_are_not_answered_with_old_outputs(with_a
         return tensors
 
     with (
-        galaxydit.accelerate(with_adapters.pipe, config=Config(schedule=(0, 1, 2, 3))) as acceleration,
+        galaxydit.accelerate(with_adapters.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, 3)))) as acceleration,
         pytest.warns(FullComputeWarning, match="adapters have changed"),
     ):
         with_adapters.run(callback_on_step_end=alter)

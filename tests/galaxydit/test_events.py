@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning"),
@@ -100,10 +100,10 @@ EVENTS = st.builds(
 )
 TEXTS = [[torch.full((1, 3, 4), 0.2 * index + 0.1 * branch) for branch in (1, 0)] for index in (0, 1)]
 CONFIGS: dict[str, dict[str, Any]] = {
-    "output": {"config": Config(threshold=0.3, warmup=0.0)},
-    "residual": {"config": Config(threshold=0.3, warmup=0.0, reuse="residual", proxy="block_input")},
-    "not aligned": {"config": Config(threshold=0.3, warmup=0.0, guidance_alignment=False)},
-    "schedule": {"config": Config(schedule=(0, 3, 4, 8))},
+    "output": {"config": GalaxyDiTConfig(Threshold(0.3), warmup=0.0)},
+    "residual": {"config": GalaxyDiTConfig(Threshold(0.3), warmup=0.0, reuse="residual", proxy="block_input")},
+    "not aligned": {"config": GalaxyDiTConfig(Threshold(0.3), warmup=0.0, guidance_alignment=False)},
+    "schedule": {"config": GalaxyDiTConfig(FixedSteps((0, 3, 4, 8)))},
     "speedup": {"speedup": 2.0},
 }
 

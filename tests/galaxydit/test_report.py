@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from galaxydit.config import Config
+from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.report import CallRecord, Report
 
 
@@ -26,7 +26,7 @@ def call(
 
 
 def report(*calls: CallRecord, notes: tuple[str, ...] = ()) -> Report:
-    return Report(Config(), 4, calls, notes, 2**20, 2.0, 2.5)
+    return Report(GalaxyDiTConfig(), 4, calls, notes, 2**20, 2.0, 2.5)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Re
     data = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
     assert data["calls"][-1]["accumulated"] is None
     assert data["compute_fraction"] == endless.compute_fraction
-    assert data["config"]["threshold"] == Config().threshold
+    assert data["config"]["policy"] == {"name": "Threshold", "threshold": GalaxyDiTConfig().policy.threshold}
 
 
 def test_the_plot_shows_computed_and_reused_steps_in_their_colours(half_reused: Report, tmp_path: Path) -> None:

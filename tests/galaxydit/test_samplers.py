@@ -17,10 +17,10 @@ from diffusers import (
 from torch import Tensor
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 
-OFTEN = Config(threshold=50.0, max_consecutive=2)
-NEVER = Config(schedule=tuple(range(60)))
+OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 5.0}
 SCHEDULERS: dict[str, Callable[[], Any]] = {
     "Euler": lambda: FlowMatchEulerDiscreteScheduler(shift=5.0),
@@ -65,7 +65,7 @@ def test_every_sampler_is_followed_call_by_call(tiny_wan: Any, name: str) -> Non
 def test_a_sample_of_a_batch_knows_nothing_of_the_others(tiny_wan: Any) -> None:
     prompts = ["a red ball moves left over a plain background", "a blue square grows over a dotted background"]
     latents = torch.cat([noise(0), noise(1)])
-    with galaxydit.accelerate(tiny_wan.pipe, config=Config(schedule=(0, 1, 2, 5, 8, 11))):
+    with galaxydit.accelerate(tiny_wan.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, 5, 8, 11)))):
         together = tiny_wan.run(prompt=prompts, latents=latents)
         alone = [tiny_wan.run(prompt=prompts[index], latents=latents[index : index + 1]) for index in (0, 1)]
         repeated = tiny_wan.run(prompt=prompts[0], num_videos_per_prompt=2, latents=latents)
@@ -141,7 +141,7 @@ def test_two_loops_that_take_turns_on_one_transformer_are_not_mixed(
     schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
     text = [texts(1), texts(2 if own_texts else 1)]
 
-    def take_turns(config: Config) -> list[Tensor]:
+    def take_turns(config: GalaxyDiTConfig) -> list[Tensor]:
         for scheduler in schedulers:
             scheduler.set_timesteps(12)
         with torch.no_grad(), galaxydit.accelerate(transformer, config=config, scheduler=schedulers[0]):
@@ -162,7 +162,7 @@ def test_two_threads_that_share_a_transformer_are_not_mixed(tiny_wan: Any) -> No
     transformer = tiny_wan.pipe.transformer
     schedulers = [SCHEDULERS["Euler"]() for _ in range(2)]
 
-    def take_turns(config: Config) -> list[Tensor]:
+    def take_turns(config: GalaxyDiTConfig) -> list[Tensor]:
         for scheduler in schedulers:
             scheduler.set_timesteps(12)
         results: dict[int, Tensor] = {}
@@ -199,7 +199,7 @@ def test_two_pipelines_whose_steps_alternate_are_not_mixed(tiny_wan: Any) -> Non
     other.set_progress_bar_config(disable=True)
     tinies = [tiny_wan, replace(tiny_wan, pipe=other)]
 
-    def alternate(config: Config) -> list[Tensor]:
+    def alternate(config: GalaxyDiTConfig) -> list[Tensor]:
         turns = [threading.Semaphore(1), threading.Semaphore(0)]
         results: dict[int, Tensor] = {}
 

@@ -16,10 +16,10 @@ from diffusers import (
 from PIL import Image
 
 import galaxydit
-from galaxydit import Config
+from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 
-OFTEN = Config(threshold=50.0, max_consecutive=2)
-NEVER = Config(schedule=tuple(range(60)))
+OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
 IMAGE = Image.new("RGB", (32, 32), (200, 30, 30))
 
 
@@ -178,7 +178,7 @@ def test_guidance_that_pauses_comes_back_without_stale_history(tiny_wan: Any) ->
         pipe._guidance_scale = 1.0 if 3 <= index < 7 else 3.0
         return tensors
 
-    config = Config(schedule=(0, 1, 2, 3, 5, 7, 10, 11))
+    config = GalaxyDiTConfig(FixedSteps((0, 1, 2, 3, 5, 7, 10, 11)))
     with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
         tiny_wan.run(callback_on_step_end=pause)
     unconditional = {call.step: call for call in acceleration.report.calls if call.branch == "uncond"}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from galaxydit.eval.latency import LatencyRun, LatencySettings
-from galaxydit.eval.latency_models import PRESETS, VideoSize, build_inputs, build_transformer
-from galaxydit.eval.latency_plan import sampling_plan
-from galaxydit.eval.latency_variant import Variant
+from galaxydit.eval.latency.forced_steps import alternating
+from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+from galaxydit.eval.latency.random_models import PRESETS, VideoSize, build_inputs, build_transformer
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -74,9 +74,9 @@ def test_output_reuse_adds_no_more_than_the_proxy_to_the_peak():
     inputs = build_inputs(preset, size, device, torch.bfloat16)
     peaks = {}
     for method in ("plain", "galaxydit output"):
-        variant = Variant(method, sampling_plan(50), transformer, inputs, proxy="block_residual")
-        variant.run(4)
-        peaks[method] = variant.run(4).peak_bytes or 0
+        trajectory = TimedTrajectory(method, alternating(50), transformer, inputs, proxy="block_residual")
+        trajectory.run(4)
+        peaks[method] = trajectory.run(4).peak_bytes or 0
     hidden = size.tokens * 1536 * 2
     latents = 5 * 2 * torch.Size(size.latent_shape).numel()
     assert peaks["galaxydit output"] - peaks["plain"] <= 2 * hidden + latents

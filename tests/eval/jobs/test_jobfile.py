@@ -12,7 +12,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.suites import suite_prompts
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.profile_store import FOLDER
+from galaxydit.profiles.registry import FOLDER
 
 SMALLEST = 'model = "wan-tiny"\n[prompts]\ntexts = ["a cat", "a dog"]\n'
 EXAMPLE = Path(jobfile.__file__).with_name("example.toml")

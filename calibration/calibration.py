@@ -1,0 +1,160 @@
+"""`calibrate`: record, rank, fit, plan, verify."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from diffusers import DiffusionPipeline
+
+from galaxydit.acceleration import transformers_of
+from galaxydit.calibration.build_profile import REUSE, add_measurements, build_profile
+from galaxydit.calibration.costs import Costs, measure_costs
+from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.store import Progress, Store, work_through
+from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.profiles.fingerprint import model_of
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
+
+SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+VERIFIED_PROMPTS = 4
+VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A finished calibration.
+
+    Attributes:
+        profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
+        recordings: of the samples that the profile was fitted to.
+        verifications: of each target on each held-out prompt.
+    """
+
+    profile: Profile
+    recordings: tuple[Recording, ...]
+    verifications: tuple[VerifiedPrompt, ...]
+
+
+def calibrate(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    *,
+    resume_dir: Path,
+    samples: int = 16,
+    settings: GenerationSettings | None = None,
+    seed: int = 0,
+    verified_prompts: int = VERIFIED_PROMPTS,
+    speedups: Sequence[float] = SPEEDUPS,
+    proxy: str | None = None,
+    name: str = "profile",
+    progress: Progress = lambda stage, done, total: None,
+) -> Calibration:
+    """Measure a profile of `pipe`.
+
+    Args:
+        pipe: a text-to-video pipeline with one denoising transformer, not accelerated.
+        prompts: the last `verified_prompts` of them are held out for verification; samples cycle through the others.
+        resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
+            continues from there and gives the same profile. Processes started together (torchrun) share it.
+        samples: recorded generations, at least 2.
+        settings: of the generations; by default what the makers of the model recommend.
+        seed: sample i starts from the noise of seed + i.
+        speedups: in block evaluations, each above 1; the profile gets a verified target for each.
+        proxy: replaces the best one.
+        name: of the profile.
+        progress: called with the stage ("recording", "planning", "verifying"), and with the finished and all parts of
+            this process.
+
+    Raises:
+        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
+    """
+    settings = settings or recommended_settings(pipe)
+    own, held_out = _split(prompts, samples, verified_prompts, settings)
+    jobs = [(own[i % len(own)], seed + i) for i in range(samples)]
+    state = PartialState(cpu=pipe.device.type == "cpu")
+    key = {
+        "schema": SCHEMA_VERSION,
+        "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
+        "model": asdict(model_of(transformers_of(pipe)["transformer"])),
+        "settings": asdict(settings),
+        "scheduler": {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")},
+        "jobs": jobs,
+        "intervals": INTERVALS,
+    }
+    store = Store(resume_dir, key)
+
+    def report(stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: progress(stage, done, total)
+
+    def record(index: int) -> dict[str, Any]:
+        recording, generation = record_sample(pipe, jobs[index][0], settings, jobs[index][1])
+        intervals = [interval for interval in range(len(INTERVALS)) if interval % samples == index]
+        perturbations = [perturb(pipe, recording, generation, interval, REUSE) for interval in intervals]
+        return {"recording": recording.to_dict(), "perturbations": perturbations}
+
+    def verify(index: int) -> list[dict[str, Any]]:
+        return verify_prompt(pipe, profile, held_out[index], settings, seed + VERIFICATION_SEED + index)
+
+    if store.get("costs") is None and state.is_main_process:
+        store.put("costs", asdict(measure_costs(pipe, own[0], settings, seed)))
+    names = [f"sample-{index:04d}" for index in range(samples)]
+    parts = work_through(store, names, record, state, report("recording"))
+    recordings = tuple(Recording.from_dict(part["recording"]) for part in parts)
+    profile = build_profile(
+        pipe,
+        recordings,
+        settings,
+        seed=seed,
+        speedups=speedups,
+        propagation=average_perturbations([tuple(found) for part in parts for found in part["perturbations"]]),
+        name=name,
+        proxy=proxy,
+        progress=progress,
+    )
+    names = [f"verify-{index:04d}" for index in range(len(held_out))]
+    verified = Store(resume_dir, {"profile": profile.identity, "seed": seed})
+    rows = work_through(verified, names, verify, state, report("verifying"))
+    verifications = tuple(VerifiedPrompt(**row) for part in rows for row in part)
+    costs = Costs(**store.get("costs"))  # type: ignore[arg-type]
+    return Calibration(add_measurements(profile, costs, verifications), recordings, verifications)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts of a text file, one a line, without empty lines and repetitions.
+
+    Raises GalaxyDiTError if there is none.
+    """
+    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    prompts = list(dict.fromkeys(line for line in lines if line))
+    if not prompts:
+        raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")
+    return prompts
+
+
+def _split(
+    prompts: Sequence[str], samples: int, verified_prompts: int, settings: GenerationSettings
+) -> tuple[list[str], list[str]]:
+    if samples < 2:
+        raise GalaxyDiTError(f"samples={samples} is not allowed: expected at least 2; pass 16")
+    if settings.steps is not None and settings.steps <= FEW_STEPS:
+        raise GalaxyDiTError(
+            f"steps={settings.steps} is not allowed: expected more than {FEW_STEPS}, because shorter generations are "
+            "never reused; pass more steps"
+        )
+    given = list(dict.fromkeys(prompts))
+    if len(given) < verified_prompts + 2:
+        raise GalaxyDiTError(
+            f"prompts holds {len(given)} different ones, which is not allowed: expected at least "
+            f"{verified_prompts + 2}, of which {verified_prompts} are held out for verification; pass more, or verify "
+            "on fewer"
+        )
+    cut = len(given) - verified_prompts
+    return given[:cut][:samples], given[cut:]

@@ -1,0 +1,159 @@
+"""Record one full generation: every proxy, and how much the guided prediction changes."""
+
+import math
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit.acceleration import Acceleration, transformers_of
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.scheduler_response import scheduler_response
+from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.families import CONCATENATED, family_of
+from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.threshold import Threshold
+from galaxydit.proxies import proxies_of, relative_l1
+from galaxydit.runtime.engine import Call
+from galaxydit.runtime.observer import Observer
+
+CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
+NORM = "guided norm"
+GUIDED_ELEMENTS = 2**17  # about, of each guided prediction; those of all steps are kept
+
+
+class GenerationObserver(Observer):
+    """Turns the tensors of one full generation of `pipe` into the scalars of a `Recording`.
+
+    Memory: the last tensor of each proxy, and a subsample of the guided prediction of every step.
+    """
+
+    def __init__(self, pipe: DiffusionPipeline) -> None:
+        family = family_of(transformers_of(pipe)["transformer"])
+        self.proxies = frozenset(proxies_of(family))
+        self._order = proxies_of(family)
+        self._concatenates = family.branches == CONCATENATED
+        self._pipe = pipe
+        self._call: Call | None = None
+        self._branch = CONDITIONAL
+        self._split = False
+        self._scheduler: Any = None
+        self._latent_shape: tuple[int, ...] = ()
+        self._sigmas: list[float] = []
+        self._previous: dict[str, Tensor] = {}
+        self._outputs: dict[str, Tensor] = {}
+        self._scalars: dict[str, Tensor] = {}
+        self._finished: list[dict[str, float]] = []
+        self._guided: list[Tensor] = []
+
+    def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
+        """Note the distance of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
+        self._enter(call)
+        if self._branch == UNCONDITIONAL and not self._split:
+            return
+        current = self._branches_of(tensor)[CONDITIONAL]
+        if name in self._previous:
+            self._scalars[name] = relative_l1(current, self._previous[name]).max()
+        self._previous[name] = current
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        """Note the call's output, `(batch, ...)`."""
+        self._enter(call)
+        for branch, tensor in self._branches_of(output).items():
+            self._outputs[branch] = tensor.detach().float().flatten()
+
+    def recording(self, prompt: str, seed: int) -> Recording:
+        """The recording, once the generation is over; raises GalaxyDiTError if no step was recognised."""
+        self._finish_step()
+        if not self._finished:
+            raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
+
+        def column(key: str) -> tuple[float, ...]:
+            return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._finished)
+
+        return Recording(
+            prompt=prompt,
+            seed=seed,
+            sigmas=tuple(map(round_digits, self._sigmas)),
+            scheduler_response=scheduler_response(self._scheduler, self._sigmas),
+            guidance_scale=guidance_of(self._pipe),
+            latent_shape=self._latent_shape,
+            distances={proxy: column(proxy) for proxy in self._order},
+            guided_norms=column(NORM),
+            guided_products=self._guided_products(),
+        )
+
+    def _enter(self, call: Call) -> None:
+        """Note what a new call, and a new step, begin with."""
+        if call is self._call:
+            return
+        if self._call is None or call.info.step != self._call.info.step:
+            self._finish_step()
+            self._sigmas.append(call.info.sigma)
+        self._call = call
+        self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
+        self._latent_shape = tuple(call.latent.shape[1:])
+        self._split = self._concatenates and guidance_of(self._pipe) > 1 and len(call.latent) % 2 == 0
+        unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
+        self._branch = UNCONDITIONAL if unconditional else CONDITIONAL
+
+    def _branches_of(self, tensor: Tensor) -> dict[str, Tensor]:
+        """The branches in one call; a concatenated batch has the unconditional half first."""
+        if not self._split:
+            return {self._branch: tensor}
+        if len(tensor) % 2:
+            return {UNCONDITIONAL: tensor, CONDITIONAL: tensor}
+        return dict(zip((UNCONDITIONAL, CONDITIONAL), tensor.chunk(2), strict=True))
+
+    def _finish_step(self) -> None:
+        """Compose the guided prediction from all branches, and read all scalars at once: one GPU wait per step."""
+        if not self._outputs:
+            return
+        guided = self._outputs[CONDITIONAL]
+        if UNCONDITIONAL in self._outputs:
+            base = self._outputs[UNCONDITIONAL]
+            guided = base + guidance_of(self._pipe) * (guided - base)
+        stride = max(1, guided.numel() // GUIDED_ELEMENTS)
+        while math.gcd(stride, self._latent_shape[-1]) > 1:  # else only some columns of the latent would be sampled
+            stride += 1
+        self._guided.append(guided[::stride].clone())
+        self._scalars[NORM] = guided.square().mean().sqrt()
+        values = torch.stack([value.to(dtype=torch.float32, device="cpu") for value in self._scalars.values()]).tolist()
+        self._finished.append(dict(zip(self._scalars, values, strict=True)))
+        self._scalars.clear()
+        self._outputs.clear()
+
+    def _guided_products(self) -> tuple[tuple[float, ...], ...]:
+        """Mean products of the guided prediction's differences from step to step, `(steps - 1, steps - 1)`."""
+        differences = torch.stack(self._guided).cpu().double().diff(dim=0)
+        products = (differences @ differences.T / differences.shape[1]).tolist()
+        return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
+
+
+def record_sample(
+    pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
+) -> tuple[Recording, Generation]:
+    """Generate one video in full; returns its recording, and the generation without decoded frames.
+
+    Raises GalaxyDiTError for a pipeline with two denoising transformers, and for one that is accelerated.
+    """
+    if len(transformers_of(pipe)) > 1:
+        raise refusal(
+            "pipe",
+            type(pipe).__name__,
+            "a pipeline with one denoising transformer",
+            "leave profile out, galaxydit.accelerate(pipe, speedup=...) then learns online",
+        )
+    observer = GenerationObserver(pipe)
+    with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
+        generation = generate(pipe, prompt, settings, seed, decode=False)
+    return observer.recording(prompt, seed), generation
+
+
+def guidance_of(pipe: DiffusionPipeline) -> float:
+    """The guidance scale of the generation under way; 1 for a pipeline without guidance."""
+    scale = getattr(pipe, "_guidance_scale", None)
+    return 1.0 if scale is None else float(scale)

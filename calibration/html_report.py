@@ -1,0 +1,81 @@
+"""The calibration's report: one self-contained HTML page, and its figures as PNGs."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from galaxydit.calibration.calibration import Calibration
+from galaxydit.calibration.plots import captions, draw_all
+from galaxydit.calibration.tables import TextTable, ranking_table, settings_table, target_table
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:56rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}
+table{border-collapse:collapse;font-size:.9rem;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
+th{white-space:normal;vertical-align:bottom}
+td:first-child,th:first-child,:first-child+td:last-child,:first-child+th:last-child{text-align:left}
+img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
+.note{background:#fff6e5;padding:.6rem 1rem;border-left:4px solid #d9731a}
+"""
+
+
+def write_report(calibration: Calibration, folder: Path) -> Path:
+    """Write the figures and `report.html` to `folder`; returns the page's path."""
+    pictures = draw_all(calibration, folder)
+    path = folder / "report.html"
+    path.write_text(build_page(calibration, pictures), encoding="utf-8")
+    return path
+
+
+def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
+    """The page. All text from outside, such as prompts, is escaped."""
+    profile = calibration.profile
+    verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
+    figures = "".join(
+        f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{_encode(picture)}">'
+        f"<figcaption>{escape(text)}</figcaption></figure>"
+        for picture, text in zip(pictures, captions(), strict=True)
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Calibration of {escape(profile.name)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>Calibration of {escape(profile.name)}</h1>"
+        f"<p>Proxy: <b>{escape(profile.recipe.proxy)}</b>. {escape(profile.evidence.reason)}.</p>"
+        f"{_off_target(calibration)}"
+        "<h2>What a speedup costs</h2>"
+        "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
+        f"video of the same seed, the mean over {len(verified)} held-out prompts.</p>"
+        f"{_table(target_table(profile))}<h2>Figures</h2>{figures}"
+        f"<h2>Ranking</h2>{_table(ranking_table(profile))}"
+        f"<h2>Settings</h2>{_table(settings_table(profile))}"
+        f"<h2>Prompts</h2><p>Recorded:</p>{_prompts((r.prompt, r.seed) for r in calibration.recordings)}"
+        f"<p>Verified on:</p>{_prompts(verified)}"
+        "</body></html>"
+    )
+
+
+def _off_target(calibration: Calibration) -> str:
+    """A warning where a speedup was missed by more than 5 %."""
+    missed = [
+        f"{target.speedup:g}x came out as {1 / target.compute_fraction:.2f}x"
+        for target in calibration.profile.evidence.verifications
+        if target.compute_fraction and abs(target.compute_fraction * target.speedup - 1) > 0.05
+    ]
+    return f'<p class="note">Missed by more than 5 %: {escape("; ".join(missed))}.</p>' if missed else ""
+
+
+def _prompts(samples: Iterable[tuple[str, int]]) -> str:
+    return "<ol>" + "".join(f"<li>{escape(prompt)} (seed {seed})</li>" for prompt, seed in samples) + "</ol>"
+
+
+def _table(table: TextTable) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _encode(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode("ascii")

@@ -1,0 +1,58 @@
+"""Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from diffusers import DiffusionPipeline
+
+import galaxydit
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.schedule import FixedSteps
+from galaxydit.profiles.schema import ErrorPropagation
+
+INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; about 2.7 generations in all
+SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video
+
+Perturbation = tuple[int, float, float]
+"""Index of the interval, mean noise level of its reused steps, and the sensitivity measured there."""
+
+
+def perturbed_schedule(steps: int, interval: tuple[float, float]) -> tuple[int, ...]:
+    """Full steps if every other step of an interval is reused; the last step is full, and the first two for order 1."""
+    first = min(max(2, round(interval[0] * steps)), steps - 2)
+    reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
+    return tuple(step for step in range(steps) if step not in reused)
+
+
+def perturb(
+    pipe: DiffusionPipeline, recording: Recording, plain: Generation, interval: int, reuse: str
+) -> Perturbation:
+    """Repeat the recorded generation `plain` with reuse in `INTERVALS[interval]`.
+
+    The sensitivity is the rms change of the final latent / the error that the reuse introduced.
+    """
+    schedule = perturbed_schedule(recording.steps, INTERVALS[interval])
+    with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, reuse=reuse)):
+        changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
+    final = float((changed.latents - plain.latents).square().mean())
+    introduced = float(ScheduleError([recording]).final_error(schedule, ErrorPropagation())[0])
+    sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
+    reused = sorted(set(range(recording.steps)) - set(schedule))
+    sigma = fmean(recording.sigmas[step] for step in reused)
+    return interval, sigma, min(max(sensitivity, SENSITIVITIES[0]), SENSITIVITIES[1])
+
+
+def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
+    """Geometric mean of the sensitivities of each interval, and 1 at sigma 0, where no step is left."""
+    levels = {0.0: 1.0}
+    for interval in {interval for interval, _, _ in perturbations}:
+        found = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
+        levels[fmean(sigma for sigma, _ in found)] = math.exp(fmean(log for _, log in found))
+    sigmas = sorted(levels, reverse=True)
+    return ErrorPropagation(
+        tuple(round_digits(sigma) for sigma in sigmas), tuple(round_digits(levels[sigma], 5) for sigma in sigmas)
+    )

@@ -1,0 +1,1 @@
+"""Methods side by side: the same prompts, seeds and machine, compared at equal compute."""

@@ -1,0 +1,237 @@
+"""The whole comparison: calibrate, tune on calibration prompts, score on others."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
+from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.scores import AtSpeedup, Row, compare_at, summarize
+from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
+from galaxydit.pipelines.settings import GenerationSettings
+
+logger = logging.getLogger(__name__)
+
+SCREENING_PROMPTS = 1
+TUNING_SEED = 50_000
+SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
+SPEEDUP_RANGE = (1.05, 10.0)
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Prompts, seeds and speedups of a comparison.
+
+    Attributes:
+        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
+        seeds: scored, each prompt with each of them.
+        calibration_prompts: never scored, because a profile may have been measured on any of them.
+        speedups: wanted, by compute, each from 1.05 to 10.
+        tuned: number of calibration prompts that are used, from the first.
+    """
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    calibration_prompts: tuple[str, ...]
+    speedups: tuple[float, ...]
+    tuned: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} is {list(values)}, allowed are one or more different ones")
+        low, high = SPEEDUP_RANGE
+        for speedup in self.speedups:
+            if not low <= speedup <= high:
+                raise ValueError(f"speedups holds {speedup:g}, allowed are numbers from {low:g} to {high:g}")
+        if not 1 <= self.tuned <= len(self.calibration_prompts):
+            raise ValueError(
+                f"tuned is {self.tuned}, allowed are 1 to {len(self.calibration_prompts)}, all calibration prompts"
+            )
+        seen = set(self.prompts) & set(self.calibration_prompts)
+        if seen:
+            raise ValueError(
+                f"{len(seen)} of the prompts to score on are calibration prompts, the first {min(seen)!r}; allowed is "
+                "none, because settings tuned on a prompt know it"
+            )
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The scored cases, prompt by prompt with all seeds each."""
+        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
+        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
+
+    @property
+    def tuning_prompts(self) -> tuple[str, ...]:
+        """Prompts for calibration and tuning."""
+        return self.calibration_prompts[: self.tuned]
+
+    @property
+    def tuning_cases(self) -> tuple[Case, ...]:
+        """The cases that settings are tuned on."""
+        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its calibration and the settings that are scored."""
+
+    method: Method
+    calibration: Any
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished comparison; `failed` maps methods that raised an error, and were left out, to that error."""
+
+    plan: ComparisonPlan
+    contenders: tuple[Contender, ...]
+    rows: tuple[Row, ...]
+    at_speedups: tuple[AtSpeedup, ...]
+    failed: dict[str, str]
+    conditions: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON data for results.json."""
+        sources = {contender.method.name: contender.method.source for contender in self.contenders}
+        return {
+            "conditions": self.conditions,
+            "plan": asdict(self.plan),
+            "rows": [{"source": sources[row.method]} | asdict(row) for row in self.rows],
+            "at_speedups": [asdict(one) for one in self.at_speedups],
+            "failed": self.failed,
+        }
+
+
+def run_comparison(
+    pipe: DiffusionPipeline,
+    methods: Sequence[Method],
+    plan: ComparisonPlan,
+    settings: GenerationSettings,
+    out: Path,
+    progress: Progress = lambda stage, done, total: None,
+) -> Comparison:
+    """Calibrate and tune every method on the tuning prompts, score it on the others, write results.json.
+
+    All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
+    method that raises an error is left out and reported in `failed`.
+    """
+    stages = _Stages(Bench(pipe, settings, out), plan, progress)
+    contenders = stages.tune(stages.calibrate(methods))
+    rows = stages.score(contenders)
+    comparison = Comparison(
+        plan=plan,
+        contenders=tuple(one for one in contenders if one.method.name not in stages.failed),
+        rows=tuple(rows),
+        at_speedups=tuple(one for speedup in plan.speedups for one in compare_at(rows, speedup)),
+        failed=stages.failed,
+        conditions=conditions(pipe, settings),
+    )
+    text = json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n"
+    (out / "results.json").write_text(text, encoding="utf-8")
+    return comparison
+
+
+class _Stages:
+    """The stages of a comparison on one bench."""
+
+    def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
+        self.bench = bench
+        self.plan = plan
+        self.progress = progress
+        self.failed: dict[str, str] = {}
+
+    def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
+        """All methods with all their settings, calibrated."""
+        contenders = []
+        for index, method in enumerate(methods):
+            self.progress("calibrating", index, len(methods))
+            try:
+                calibration = self.bench.calibrate(method, self.plan.tuning_prompts, TUNING_SEED)
+            except Exception as error:
+                self._fail(method, error)
+                continue
+            contenders.append(Contender(method, calibration, tuple(method.settings(self.bench.steps))))
+        self.progress("calibrating", len(methods), len(methods))
+        return contenders
+
+    def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """The settings of each method to score: the best ones, or all if the method is not tuned."""
+        speedups, cases = self.plan.speedups, self.plan.tuning_cases
+        first, rest = cases[:SCREENING_PROMPTS], cases[SCREENING_PROMPTS:]
+        kept = {one.method.name: list(range(len(one.settings) if one.method.tuned else 0)) for one in contenders}
+        samples = self._measure("screening", contenders, kept, first)
+        for name, found in samples.items():
+            candidates = [candidate(index, [sample for _, sample in pairs]) for index, pairs in found.items()]
+            kept[name] = [one.index for one in screen(candidates, speedups)]
+        for name, more in self._measure("tuning", contenders, kept, rest).items():
+            for index, pairs in more.items():
+                samples[name][index] += pairs
+        chosen = []
+        for one in self._remaining(contenders):
+            if one.method.tuned:
+                found = samples[one.method.name]
+                candidates = [candidate(i, [sample for _, sample in found[i]]) for i in kept[one.method.name]]
+                indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.cases))
+                one = replace(one, settings=tuple(one.settings[index] for index in indices))
+            chosen.append(one)
+        return chosen
+
+    def score(self, contenders: Sequence[Contender]) -> list[Row]:
+        """All rows, method by method, slowest setting first."""
+        every = {one.method.name: list(range(len(one.settings))) for one in contenders}
+        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_frames_of=self.plan.cases[0])
+        return [
+            summarize(one.method.name, one.settings[index], pairs)
+            for one in self._remaining(contenders)
+            for index, pairs in samples[one.method.name].items()
+        ]
+
+    def _measure(
+        self,
+        stage: str,
+        contenders: Sequence[Contender],
+        indices: dict[str, list[int]],
+        cases: Sequence[Case],
+        keep_frames_of: Case | None = None,
+    ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
+        """Samples by method and setting, measured case by case, so that all methods share the plain video."""
+        found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
+            one.method.name: {index: [] for index in indices[one.method.name]} for one in contenders
+        }
+        total, done = len(cases) * sum(len(rows) for rows in found.values()), 0
+        for case in cases:
+            for one in contenders:
+                name = one.method.name
+                for index in indices[name]:
+                    self.progress(stage, done, total)
+                    done += 1
+                    if name in self.failed:
+                        continue
+                    try:
+                        sample = self.bench.sample(
+                            one.method, one.settings[index], one.calibration, case, keep_frames=case == keep_frames_of
+                        )
+                    except Exception as error:
+                        self._fail(one.method, error)
+                        continue
+                    found[name][index].append((case, sample))
+        self.progress(stage, done, total)
+        return {name: rows for name, rows in found.items() if name not in self.failed}
+
+    def _remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
+        return [one for one in contenders if one.method.name not in self.failed]
+
+    def _fail(self, method: Method, error: Exception) -> None:
+        self.failed[method.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        logger.warning("%s is left out: %s", method.name, self.failed[method.name])
+        logger.debug("traceback", exc_info=error)

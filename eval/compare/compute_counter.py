@@ -1,0 +1,167 @@
+"""Compute counted from outside, independently of what a method reports.
+
+A block consists of parts (in Wan: self-attention, cross-attention, feed-forward). Caches skip blocks, parts of blocks
+or one branch of a batch. Most replace a module's forward method, so a call of the module proves nothing; but if the
+first layer with weights inside a part runs, the part runs. That layer is observed in each part. A part counts the
+floating-point operations that PyTorch counts in one plain call (`torch.utils.flop_counter`, matrix products and
+attention), times the share of the plain batch and tokens that came in. Norms and modulations are negligible and not
+counted; neither is what a method computes outside the blocks.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from galaxydit.acceleration import transformers_of
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import blocks_of, family_of
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+WARM_UP_STEPS = 2
+CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as the method's
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a block.
+
+    Attributes:
+        path: the part's path below the transformer, such as "blocks.3.attn1".
+        marker: path of the observed layer.
+        flops: operations of one plain call.
+        elements: number of elements of the marker's input in that call.
+    """
+
+    path: str
+    marker: str
+    flops: float
+    elements: int
+
+
+def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
+    """The pipeline's transformer; raises GalaxyDiTError if there are two."""
+    transformers = list(transformers_of(pipe).values())
+    if len(transformers) > 1:
+        raise GalaxyDiTError(
+            f"pipeline={type(pipe).__name__} is not allowed: expected one transformer, found {len(transformers)}; "
+            "compare on a pipeline with one"
+        )
+    return transformers[0]
+
+
+def measure_parts(
+    pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int = 0
+) -> tuple[Part, ...]:
+    """The parts of all blocks, from a plain generation of two steps, which also warms up the pipeline."""
+    transformer = only_transformer(pipe)
+    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = transformer.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
+    try:
+        generate(pipe, prompt, replace(settings, steps=WARM_UP_STEPS), seed)
+    finally:
+        hook.remove()
+    args, kwargs = seen[0]
+    return parts_of_call(transformer, args, kwargs)
+
+
+def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
+    """The parts that one plain call of the transformer runs; raises ValueError if there are none."""
+    layers = _layers_in_parts(transformer)
+    first: dict[str, tuple[str, int]] = {}
+
+    def watch(part: str, layer: str) -> Callable[[nn.Module, Any], None]:
+        return lambda _, inputs: first.setdefault(part, (layer, inputs[0].numel())) and None
+
+    cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # missing in PyTorch's own table
+    counter = FlopCounterMode(display=False, custom_mapping={cpu_attention: _attention_flops})
+    with ExitStack() as stack, torch.no_grad():
+        for part, paths in layers.items():
+            for path in paths:
+                layer = transformer.get_submodule(path)
+                stack.callback(layer.register_forward_pre_hook(watch(part, path)).remove)
+        stack.enter_context(counter)
+        transformer(*args, **kwargs)
+    root = type(transformer).__name__
+    counts = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    parts = tuple(
+        Part(part, layer, float(counts[f"{root}.{part}"]), elements)
+        for part, (layer, elements) in first.items()
+        if counts.get(f"{root}.{part}")
+    )
+    if not parts:
+        raise ValueError(f"{root} ran no layer with weights in its blocks: it cannot be compared")
+    return parts
+
+
+def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Operations of attention on `(batch, heads, tokens, dim)`."""
+    return sdpa_flop_count(query, key, value)
+
+
+def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
+    """For each child of each block, the paths of its layers with weights."""
+    names = {id(module): name for name, module in transformer.named_modules()}
+    layers = {}
+    for block in blocks_of(transformer, family_of(transformer)):
+        for child_name, child in block.named_children():
+            part = f"{names[id(block)]}.{child_name}"
+            inside = [
+                f"{part}.{name}" if name else part
+                for name, module in child.named_modules()
+                if not list(module.children()) and getattr(getattr(module, "weight", None), "ndim", 0) >= 2
+            ]
+            if inside:
+                layers[part] = inside
+    return layers
+
+
+class ComputeCounter:
+    """Sums in `flops` the operations that a transformer's blocks really run inside its context.
+
+    `bytes_held` is the largest result of the function of that name, called after every sixteenth transformer call; None
+    if it never returned a number.
+    """
+
+    def __init__(
+        self, transformer: nn.Module, parts: tuple[Part, ...], bytes_held: Callable[[], int | None] = lambda: None
+    ) -> None:
+        self.flops = 0.0
+        self.bytes_held: int | None = None
+        self._transformer = transformer
+        self._parts = parts
+        self._read = bytes_held
+        self._calls = 0
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> "ComputeCounter":
+        for part in self._parts:
+            layer = self._transformer.get_submodule(part.marker)
+            self._hooks.callback(layer.register_forward_pre_hook(self._adder(part)).remove)
+        self._hooks.callback(self._transformer.register_forward_hook(self._read_bytes).remove)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hooks.close()
+
+    def _adder(self, part: Part) -> Callable[[nn.Module, Any], None]:
+        each = part.flops / part.elements
+
+        def add(layer: nn.Module, inputs: Any) -> None:
+            self.flops += each * inputs[0].numel()
+
+        return add
+
+    def _read_bytes(self, transformer: nn.Module, inputs: Any, output: Any) -> None:
+        self._calls += 1
+        if self._calls % CALLS_BETWEEN_READINGS == 0 and (held := self._read()) is not None:
+            self.bytes_held = max(self.bytes_held or 0, held)

@@ -1,0 +1,42 @@
+"""Hashes of source code: a stored result is reused only while the code that produced it is the same."""
+
+import ast
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from diffusers import DiffusionPipeline
+
+import galaxydit
+from galaxydit import extrapolation
+
+CORE = ("", "policies", "profiles", "runtime")
+RULES = Path(__file__).parent / "rules"
+
+
+def core_identity(pipe: DiffusionPipeline) -> str:
+    """SHA-256 of the plugin's code."""
+    folder = Path(galaxydit.__file__).parent
+    return code_identity([path for part in CORE for path in sorted((folder / part).glob("*.py"))])
+
+
+def prediction_identity(pipe: DiffusionPipeline) -> str:
+    """SHA-256 of the plugin's extrapolation, the only part of it that a fixed schedule depends on."""
+    return code_identity([Path(extrapolation.__file__)])
+
+
+def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
+    """Return the identity of a method on the hooks of `rules/`: SHA-256 of its own file and of that folder."""
+    return lambda pipe: code_identity([Path(method_file), *sorted(RULES.glob("*.py"))])
+
+
+def code_identity(paths: Sequence[Path]) -> str:
+    """SHA-256 of Python files without comments and docstrings."""
+    digest = hashlib.sha256()
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                del node.body[0]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()

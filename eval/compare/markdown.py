@@ -1,0 +1,116 @@
+"""The comparison as markdown: one table per speedup, then all scored settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.scores import AtSpeedup, Row
+
+DASH = "-"
+
+
+def markdown(comparison: Comparison) -> str:
+    """All tables of a comparison."""
+    parts = [_caption(comparison)]
+    for speedup in comparison.plan.speedups:
+        rows = [one for one in comparison.at_speedups if one.speedup == speedup]
+        parts.append(f"## At {speedup:g}x by compute\n\n{_at_speedup_table(rows)}")
+    parts.append(f"## All scored settings\n\n{_row_table(comparison.rows)}")
+    if comparison.failed:
+        lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
+        parts.append(f"## Left out because they failed\n\n{lines}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _caption(comparison: Comparison) -> str:
+    plan, conditions = comparison.plan, comparison.conditions
+    versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
+    return (
+        f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
+        f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
+        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of "
+        "the same noise."
+    )
+
+
+def _at_speedup_table(rows: Sequence[AtSpeedup]) -> str:
+    headings = (
+        "method",
+        "PSNR dB",
+        "worst prompt",
+        "SSIM",
+        "ahead of the best other",
+        "speedup by seconds",
+        "settings (their speedup)",
+    )
+    return _table(headings, [_at_speedup_cells(row) for row in rows])
+
+
+def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
+    settings = ", ".join(
+        f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in zip(row.settings, row.speedups, strict=True)
+    )
+    if row.psnr is None:
+        return (row.method, DASH, DASH, DASH, DASH, DASH, f"nearest: {settings}")
+    return (
+        row.method,
+        f"{row.psnr:.2f}",
+        number(row.psnr_worst, ".2f"),
+        number(row.ssim, ".4f"),
+        f"{number(row.ahead, '+.2f')} ({number(row.ahead_low, '+.2f')} to {number(row.ahead_high, '+.2f')})",
+        f"{number(row.denoise_speedup, '.2f')}x",
+        settings,
+    )
+
+
+def _row_table(rows: Sequence[Row]) -> str:
+    headings = (
+        "method",
+        "setting",
+        "compute",
+        "speedup by compute",
+        "denoise s",
+        "speedup",
+        "end to end s",
+        "PSNR dB",
+        "worst",
+        "SSIM",
+        "held MiB",
+        "n",
+    )
+    cells = [
+        (
+            row.method,
+            describe(row.setting),
+            f"{row.compute_fraction:.3f}",
+            f"{row.compute_speedup:.2f}x",
+            f"{row.denoise_seconds:.2f}",
+            f"{row.denoise_speedup:.2f}x",
+            f"{row.end_to_end_seconds:.2f}",
+            f"{row.psnr_mean:.2f}",
+            f"{row.psnr_min:.2f}",
+            f"{row.ssim_mean:.4f}",
+            DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
+            str(row.n),
+        )
+        for row in rows
+    ]
+    return _table(headings, cells)
+
+
+def describe(setting: Mapping[str, Any]) -> str:
+    """Parameters and values; the number of steps is omitted unless it is the only one."""
+    shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()
+    )
+
+
+def number(value: float | None, form: str) -> str:
+    """The formatted value, or a dash for None."""
+    return DASH if value is None else format(value, form)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rules = ["---" if heading.startswith(("method", "setting")) else "---:" for heading in headings]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))

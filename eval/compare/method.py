@@ -1,0 +1,79 @@
+"""The interface of a compared method: how it is attached, which settings it has, what it measures beforehand."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.pipelines.settings import GenerationSettings
+
+Setting = Mapping[str, Any]
+"""Parameters of a method as JSON data, such as {"threshold": 0.08}."""
+Calibrate = Callable[[DiffusionPipeline, Sequence[str], GenerationSettings, int], Any]
+"""From pipeline, calibration prompts, generation settings and seed to JSON data; prompt i starts from seed + i."""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A method that is attached to a pipeline.
+
+    Attributes:
+        bytes_held: bytes of the tensors that the method keeps now, or None if the method does not expose them. It is
+            called between transformer calls, so it must be cheap and must not change the method's state.
+        reset: drops the state of a trajectory that was run without a pipeline call. None means the reset that every
+            diffusers cache has, `transformer._reset_stateful_cache`.
+    """
+
+    bytes_held: Callable[[], int | None]
+    reset: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to generate a video faster.
+
+    Attributes:
+        name: unique name for tables; no commas.
+        source: the paper or project that the method comes from.
+        settings: returns the candidate settings for a number of steps, from accurate to fast. A tuned method should
+            cover speedups from 1.25 to 3.5; the comparison tries all candidates on calibration prompts and scores the
+            best of them.
+        attach: returns a context manager for a pipeline, a setting and a calibration. Inside it, the pipeline runs any
+            number of generations with the method; afterwards the pipeline is bit-identical to before.
+        calibrate: measures what the method needs beforehand, once, never on scored prompts. None if the method needs
+            nothing; `attach` then gets None.
+        generation: returns the generation settings of a setting, for a method that changes them (fewer steps).
+        identity: returns what the results depend on besides setting, calibration, model and package versions, such as
+            the code of this project. A stored result with another identity is not reused.
+        needs: module that must be importable, if it is not a dependency of this package.
+        tuned: False scores all settings without tuning, for settings that a paper published.
+    """
+
+    name: str
+    source: str
+    settings: Callable[[int], Sequence[Setting]]
+    attach: Callable[[DiffusionPipeline, Setting, Any], AbstractContextManager[Attached]]
+    calibrate: Calibrate | None = None
+    generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None
+    identity: Callable[[DiffusionPipeline], str] | None = None
+    needs: str | None = None
+    tuned: bool = True
+
+    @property
+    def slug(self) -> str:
+        """The name in lower case with hyphens, for files and job files: "uniform-skip-order-0"."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the optional package that the method needs is installed."""
+        return self.needs is None or find_spec(self.needs) is not None
+
+
+def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Return `count` numbers from low to high at equal ratios, rounded to three significant digits."""
+    return tuple(float(f"{low * (high / low) ** (index / (count - 1)):.3g}") for index in range(count))

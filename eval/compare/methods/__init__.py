@@ -1,0 +1,1 @@
+"""One file a method. Each defines METHOD or METHODS; `../registry.py` lists them."""

@@ -1,0 +1,64 @@
+"""cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.third_party import collect_tensors, restored
+
+SOURCE = "cache-dit (github.com/vipshop/cache-dit)"
+NEEDS = "cache_dit"
+
+
+def _settings(steps: int) -> list[Setting]:
+    """One block decides, because the default of 8 leaves little to skip in a model of 12 blocks; two warm-ups."""
+    return [
+        {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1}
+        for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True)
+        for threshold in geometric_grid(0.012, 1.2, 11)
+    ]
+
+
+def _held(manager: Any) -> int:
+    found: dict[int, int] = {}
+    for context in manager._cached_context_manager.values():
+        calibrators = (*context.get_calibrators(), *context.get_cfg_calibrators())
+        collect_tensors([context.buffers, *calibrators], found)
+    return sum(found.values())
+
+
+def _method(name: str, order: int | None = None, joint: bool = False) -> Method:
+    """`order` of the TaylorSeer calibrator, None for no calibrator; `joint`: one decision for both branches."""
+
+    @contextmanager
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+        os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "ERROR")  # cache-dit reads it when it is imported
+        import cache_dit
+
+        config = cache_dit.DBCacheConfig(
+            Fn_compute_blocks=setting["first_blocks"],
+            Bn_compute_blocks=0,
+            residual_diff_threshold=setting["threshold"],
+            max_warmup_steps=setting["warmup_steps"],
+            cfg_diff_compute_separate=not joint,
+        )
+        calibrator = None
+        if "order" in setting:
+            calibrator = cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=setting["order"])
+        with restored(pipe):
+            cache_dit.enable_cache(pipe, cache_config=config, calibrator_config=calibrator)
+            manager = pipe._context_manager
+            try:
+                yield Attached(lambda: _held(manager))
+            finally:
+                cache_dit.disable_cache(pipe)
+
+    more = {} if order is None else {"order": order}
+    return Method(name, SOURCE, lambda steps: [{**one, **more} for one in _settings(steps)], attach, needs=NEEDS)
+
+
+METHODS = (_method("DBCache"), _method("DBCache + TaylorSeer", order=1), _method("DBCache joint CFG", joint=True))

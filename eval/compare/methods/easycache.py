@@ -1,0 +1,62 @@
+"""EasyCache (Zhou et al., arXiv 2507.02860; github.com/H-EmbodVis/EasyCache).
+
+Between two full steps the output changes roughly in proportion to the input (section 3.2, "transformation rate"). The
+input's change times the rate k of the last two full steps, divided by the size of the last output, estimates the
+relative change of the output; the estimates are summed until they reach a threshold (section 3.3). The conditional
+branch decides for both. A reused step adds the difference of prediction and latent at the last full step to the new
+latent.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
+from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
+
+
+def predicted_change(observation: StepObservation) -> float | None:
+    """k |x_t - x_(t-1)| / |y|; None before two full steps have given k."""
+    if observation.change_size is None or observation.slope is None or observation.output_size is None:
+        return None
+    return observation.slope * observation.change_size / max(observation.output_size, 1e-12)
+
+
+def settings(steps: int) -> list[Setting]:
+    """With the authors' warm-up, a fifth of the steps (10 of 50), and without; the last step is always full."""
+    return [
+        {"threshold": value, "first": first, "last": 1}
+        for first in warm_ups(steps, 0.2)
+        for value in geometric_grid(0.012, 0.5, 14)
+    ]
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full."""
+    return [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}]
+
+
+def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
+    """The latent plus prediction - latent of the last full step."""
+    return latent + (cached.output - cached.latent)
+
+
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    """Run the pipeline under EasyCache's rule."""
+    return under_rule(
+        pipe,
+        lambda: AccumulationRule(setting["threshold"], setting["first"], setting["last"], predicted_change),
+        signal="latent",
+        predict=repeat_difference,
+    )
+
+
+SOURCE = "arXiv 2507.02860"
+METHODS = (
+    Method("EasyCache", SOURCE, settings, attach, identity=with_rules(__file__)),
+    Method("EasyCache published", SOURCE, published_settings, attach, identity=with_rules(__file__), tuned=False),
+)

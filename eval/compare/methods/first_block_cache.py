@@ -1,0 +1,13 @@
+"""FirstBlockCache (ParaAttention): reuse the later blocks while the first block's residual changes little."""
+
+from diffusers import FirstBlockCacheConfig
+
+from galaxydit.eval.compare.diffusers_cache import cache_method
+from galaxydit.eval.compare.method import geometric_grid
+
+METHOD = cache_method(
+    "FirstBlockCache",
+    "ParaAttention; diffusers",
+    lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.008, 1.0, 17)],
+    lambda pipe, setting, calibration: FirstBlockCacheConfig(threshold=setting["threshold"]),
+)

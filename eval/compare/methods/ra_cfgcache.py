@@ -1,0 +1,204 @@
+"""RA-CFGCache (arXiv 2609.36433; github.com/yiming-l21/RA-CFGCache, its Wan2.1 backend).
+
+One decision for both guidance branches, from the error that reuse causes in the *guided* prediction and from how that
+error propagates to the final latent. Written from the repository, because the paper was not available.
+
+A polynomial of TeaCache's signal, here the change of the projected time embedding since the last full step, estimates
+each branch's error r. Guidance u + s (c - u) composes them, with rho the correlation of the branches' errors:
+
+    e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
+
+and the sensitivity w(t) = a ((T - t) / T)^alpha + b, scaled to a mean of 1, weights them. The risks w e are summed
+since the last full step, and a step is reused while the sum is within a threshold. rho, for pairs of steps, and the law
+w are
+measured beforehand: w from generations in which one step's guided prediction is replaced by the previous one. A reused
+step adds the residual of the block stack at the last full step.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from scipy.optimize import curve_fit
+from torch import Tensor
+
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.methods.teacache import fit_polynomial
+from galaxydit.eval.compare.rules.decision import (
+    CONDITIONAL,
+    UNCONDITIONAL,
+    ScheduleRule,
+    StepObservation,
+    check_steps,
+    is_kept_full,
+    share_of_steps,
+    warm_ups,
+)
+from galaxydit.eval.compare.rules.full_trajectory import (
+    Trajectory,
+    record_all,
+    relative_change,
+)
+from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.step_pairs import Pairs, at, mean_of, over_pairs
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+LINEAR_DECAY = (1.0, 1.0, 0.0)
+PERTURBED_PROMPTS = 2
+PERTURBED_STEPS = 12
+FITTED_GAPS = 8  # steps; the polynomial is evaluated for changes over as many
+
+
+def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
+    """Size of the guided prediction's error from the sizes of the branches' errors."""
+    s = guidance_scale
+    square = (1 - s) ** 2 * unconditional**2 + s**2 * conditional**2
+    return math.sqrt(max(0.0, square + 2 * s * (1 - s) * rho * unconditional * conditional))
+
+
+def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
+    """Sensitivity of the final latent to an error at each step, by the law (a, alpha, b); the mean is 1."""
+    a, alpha, b = law
+    raw = [a * ((steps - 1 - step) / max(1, steps - 1)) ** alpha + b for step in range(steps)]
+    mean = max(sum(raw) / steps, 1e-12)
+    return [value / mean for value in raw]
+
+
+class RiskRule:
+    """Reuse while the weighted guided errors since the last full step sum to at most `threshold`."""
+
+    def __init__(
+        self, threshold: float, first: int, coefficients: Sequence[float], rho: Pairs, law: Sequence[float]
+    ) -> None:
+        self.threshold, self.first, self.coefficients, self.rho = threshold, first, coefficients, rho
+        self.sensitivities = sensitivities(len(rho), law)
+        self.last_full = 0
+        self.accumulated = 0.0
+
+    def decide(self, observation: StepObservation) -> bool:
+        check_steps(observation, len(self.rho))
+        rho = at(self.rho, self.last_full, observation.step)
+        change = observation.change_since_full
+        if change is not None and rho is not None and not is_kept_full(observation, self.first, 0):
+            error = max(0.0, float(np.polyval(self.coefficients, change)))
+            risk = guided_error(error, error, observation.guidance_scale, rho) * self.sensitivities[observation.step]
+            if 0 < self.threshold >= self.accumulated + risk:
+                self.accumulated += risk
+                return True
+        self.accumulated, self.last_full = 0.0, observation.step
+        return False
+
+
+def settings(steps: int) -> list[Setting]:
+    """The warm-up of the authors' Wan settings (10 of 50 steps) and none; the fitted law, and a linear decay, which the
+    authors report to be nearly as good.
+    """
+    modes: list[dict[str, Any]] = [{"first": first, "propagation": "fitted"} for first in warm_ups(steps, 0.2)]
+    modes.append({"first": 1, "propagation": "linear"})
+    return [mode | {"threshold": value} for mode in modes for value in geometric_grid(0.03, 4.0, 13)]
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, the first 10 of 50 steps full."""
+    first = share_of_steps(steps, 0.2)
+    return [{"first": first, "propagation": "fitted", "threshold": threshold} for threshold in (0.4, 0.6)]
+
+
+def calibrate(
+    pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
+) -> dict[str, Any]:
+    """`coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` of the sensitivities."""
+    recorded = record_all(pipe, prompts, generation, seed)
+    steps = recorded[0].steps
+    changes, errors = [], []
+    for one in recorded:
+        for step in range(1, steps):
+            for earlier in range(max(0, step - FITTED_GAPS), step):
+                change = relative_change(one.time_projections[step], one.time_projections[earlier])
+                for outputs in one.outputs.values():
+                    changes.append(change)
+                    errors.append(relative_change(outputs[earlier], outputs[step]))
+    return {
+        "coefficients": fit_polynomial(changes, errors),
+        "rho": mean_of([over_pairs(steps, partial(branch_correlation, one)) for one in recorded]),
+        "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recorded)),
+    }
+
+
+def branch_correlation(recorded: Trajectory, earlier: int, step: int) -> float:
+    """Cosine of the errors that reusing an earlier residual causes in the two branches; 1 without guidance."""
+    if UNCONDITIONAL not in recorded.outputs:
+        return 1.0
+    errors = [recorded.residual(earlier, b) - recorded.residual(step, b) for b in (CONDITIONAL, UNCONDITIONAL)]
+    return float(torch.cosine_similarity(errors[0].flatten(), errors[1].flatten(), dim=0))
+
+
+def _propagation(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    generation: GenerationSettings,
+    seed: int,
+    recorded: list[Trajectory],
+) -> dict[int, float]:
+    """By step: relative change of the final latent / relative error of the guided prediction that caused it.
+
+    The first tenth of the steps is left out, because the ratio is extreme there (the authors omit the first 5 points).
+    """
+    steps = recorded[0].steps
+    begin = share_of_steps(steps, 0.1)
+    ratios = {}
+    for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
+        found = []
+        only_this = partial(ScheduleRule, set(range(steps)) - {step})
+        for index, one in enumerate(recorded[:PERTURBED_PROMPTS]):
+            with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
+                final = generate(pipe, prompts[index], generation, seed + index).latents
+            caused = _relative_l2(one.guided(step - 1), one.guided(step))
+            found.append(_relative_l2(final, one.final) / max(caused, 1e-12))
+        ratios[step] = sum(found) / len(found)
+    return ratios
+
+
+def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
+    """Fit (a, alpha, b) of a ((T - t) / T)^alpha + b to the ratios, with no negative parameter."""
+    left = [(steps - step) / steps for step in ratios]
+    values = list(ratios.values())
+    start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])
+    law, _ = curve_fit(lambda x, a, alpha, b: a * x**alpha + b, left, values, start, bounds=bounds)
+    return [float(value) for value in law]
+
+
+def _relative_l2(tensor: Tensor, reference: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-12))
+
+
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    """Run the pipeline under RA-CFGCache's rule."""
+    law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
+    return under_rule(
+        pipe,
+        lambda: RiskRule(setting["threshold"], setting["first"], calibration["coefficients"], calibration["rho"], law),
+        signal="time_projection",
+    )
+
+
+SOURCE = "arXiv 2609.36433"
+METHODS = (
+    Method("RA-CFGCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
+    Method(
+        "RA-CFGCache published",
+        SOURCE,
+        published_settings,
+        attach,
+        calibrate,
+        identity=with_rules(__file__),
+        tuned=False,
+    ),
+)

@@ -1,0 +1,35 @@
+"""SeaCache (arXiv 2602.18993): reuse while the spectrally filtered latent changes little."""
+
+from diffusers import SeaCacheConfig
+
+from galaxydit.eval.compare.diffusers_cache import cache_method
+from galaxydit.eval.compare.method import Method, Setting, geometric_grid
+
+SOURCE = "SeaCache, arXiv 2602.18993; diffusers"
+
+
+def _settings(steps: int) -> list[Setting]:
+    return [
+        {"threshold": threshold, "max_consecutive_cached": most}
+        for most in (0, 3)
+        for threshold in geometric_grid(0.02, 2.0, 11)
+    ]
+
+
+def _method(order: int, published: bool = False) -> Method:
+    return cache_method(
+        "SeaCache published" if published else f"SeaCache order {order}",
+        SOURCE,
+        _published_settings if published else _settings,
+        lambda pipe, setting, calibration: SeaCacheConfig(residual_order=order, **setting),
+        tuned=not published,
+    )
+
+
+def _published_settings(steps: int) -> list[Setting]:
+    """The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a
+    limit on consecutive reuse; diffusers' default exponent is the authors' 3."""
+    return [{"threshold": threshold, "max_consecutive_cached": 0} for threshold in (0.2, 0.28, 0.35, 0.47, 0.7)]
+
+
+METHODS = (_method(0), _method(1), _method(0, published=True))

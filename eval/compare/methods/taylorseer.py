@@ -1,0 +1,90 @@
+"""TaylorSeer (arXiv 2503.06923): extrapolate features from full steps at a fixed interval."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
+from diffusers.hooks.taylorseer_cache import TaylorSeerState
+
+from galaxydit.eval.compare.diffusers_cache import cache_method, enabled
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.families import family_of
+
+
+def _settings(steps: int) -> list[Setting]:
+    """The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels."""
+    points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.1), (6, 0.06)]
+    shares = (0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.34, 0.4)
+    fine = [*points, *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
+    modes = [({"lite": True}, 1, fine), ({"lite": True}, 0, points), ({"lite": False}, 1, points)]
+    found = [
+        {"cache_interval": interval, "disable_cache_before_step": math.ceil(steps * share), "max_order": order} | mode
+        for mode, order, tried in modes
+        for interval, share in tried
+    ]
+    return [setting for index, setting in enumerate(found) if setting not in found[:index]]
+
+
+def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
+    """The configuration of diffusers' cache.
+
+    The lite mode extrapolates the last projection only; otherwise every attention and feed-forward is extrapolated, as
+    published. diffusers' default patterns match none of Wan's modules, so the modules are named here.
+    """
+    family = family_of(pipe.transformer)
+    parts = [part for name, part in family.parts.items() if name != "modulated_input"]
+    stacks = "|".join(family.stacks)
+    return TaylorSeerCacheConfig(
+        cache_interval=setting["cache_interval"],
+        disable_cache_before_step=setting["disable_cache_before_step"],
+        max_order=setting["max_order"],
+        taylor_factors_dtype=pipe.transformer.dtype,
+        use_lite_mode=setting["lite"],
+        cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],
+    )
+
+
+@contextmanager
+def on_published_steps(
+    pipe: DiffusionPipeline, setting: Setting, state_class: type[TaylorSeerState] = TaylorSeerState
+) -> Iterator[Attached]:
+    """Run TaylorSeer's cache on the steps of the published code: the first ones, then every `cache_interval`-th.
+
+    At an interval of 3 after 3 first steps these are 0, 1, 2, 5, 8, ..., 47; diffusers' cache computes 0, 1, 2, 4, 7.
+    `state_class` extrapolates each module.
+    """
+
+    def measure(hook: Any) -> tuple[bool, TaylorSeerState]:
+        state = hook.state_manager.get_state()
+        state.current_step += 1
+        past_first = state.current_step - setting["disable_cache_before_step"] + 1
+        return past_first <= 0 or past_first % setting["cache_interval"] == 0, state
+
+    with enabled(pipe, taylorseer_config(pipe, setting, None)) as attached:
+        for module in pipe.transformer.modules():
+            hook = module._diffusers_hook.get_hook("taylorseer_cache") if hasattr(module, "_diffusers_hook") else None
+            if hook is not None:
+                hook.state_manager._state_cls = state_class
+                hook._measure_should_compute = partial(measure, hook)
+        yield attached
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """Interval 3, order 1, the first 3 steps full, every module extrapolated (arXiv 2609.36433)."""
+    return [{"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}]
+
+
+SOURCE = "TaylorSeer, arXiv 2503.06923; diffusers"
+METHODS = (
+    cache_method("TaylorSeer", SOURCE, _settings, taylorseer_config),
+    Method(
+        "TaylorSeer published",
+        SOURCE,
+        published_settings,
+        lambda pipe, setting, calibration: on_published_steps(pipe, setting),
+        tuned=False,
+    ),
+)

@@ -1,0 +1,123 @@
+"""TeaCache (Liu et al., arXiv 2411.19108; github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
+
+A polynomial of the time embedding's relative change estimates the relative change of the model's output (sections 3.2
+and 3.3). The estimates are summed, and a step is computed when the sum reaches a threshold (equation 7). Each guidance
+branch decides for itself, although the time embedding is the same in both. A reused step adds the residual of the block
+stack at the last full step.
+
+The authors publish polynomials for their models only. For other models the polynomial is fitted as they describe:
+degree 4, least squares, on the relative L1 changes of embedding and output between consecutive steps of recorded
+generations. An estimate below 0 counts as 0.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from diffusers import DiffusionPipeline
+
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.rules.decision import CONDITIONAL, AccumulationRule, StepObservation, share_of_steps
+from galaxydit.eval.compare.rules.full_trajectory import record_all, relative_change
+from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.pipelines.settings import GenerationSettings
+
+DEGREE = 4
+# The authors' polynomials of Wan2.1, highest degree first (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
+POLYNOMIALS = {
+    "Wan2.1-T2V-1.3B": {
+        "time_embedding": (2.39676752e3, -1.31110545e3, 2.01331979e2, -8.29855975, 1.37887774e-1),
+        "time_projection": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
+    },
+    "Wan2.1-T2V-14B": {
+        "time_embedding": (-5784.54975374, 5449.50911966, -1811.16591783, 256.27178429, -13.02252404),
+        "time_projection": (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
+    },
+}
+# By signal: the authors' thresholds for Wan2.1-1.3B, then those of arXiv 2610.10457 and 2609.36433 (plain mode).
+PUBLISHED_THRESHOLDS = {
+    "time_embedding": (0.05, 0.07, 0.08, 0.142, 0.15, 0.195, 0.36),
+    "time_projection": (0.05, 0.1, 0.2),
+}
+
+
+def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
+    """The rule that sums the polynomial's estimates; `coefficients` from the highest degree down."""
+
+    def estimate(observation: StepObservation) -> float | None:
+        return None if observation.change is None else float(np.polyval(coefficients, observation.change))
+
+    return AccumulationRule(threshold, first, last, estimate)
+
+
+def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
+    """Coefficients that estimate the output's change from the embedding's, from the highest degree down."""
+    degree = min(DEGREE, len(set(changes)) - 1)
+    return [float(value) for value in np.polyfit(changes, output_changes, degree)]
+
+
+def modes(steps: int) -> tuple[Setting, Setting]:
+    """The authors' two modes: first and last step full, or retention, with the first tenth of the steps full and the
+    embedding watched after its projection."""
+    plain = {"signal": "time_embedding", "first": 1, "last": 1}
+    retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
+    return plain, retention
+
+
+def settings(steps: int) -> list[Setting]:
+    """Both modes at a range of thresholds."""
+    return [{**mode, "threshold": value} for mode in modes(steps) for value in geometric_grid(0.012, 0.5, 14)]
+
+
+def published_settings(steps: int) -> list[Setting]:
+    """The published thresholds with a polynomial fitted to the model, and with that of Wan2.1-1.3B."""
+    return [
+        {**mode, "polynomial": polynomial, "threshold": threshold}
+        for polynomial in ("fitted", "Wan2.1-T2V-1.3B")
+        for mode in modes(steps)
+        for threshold in PUBLISHED_THRESHOLDS[mode["signal"]]
+    ]
+
+
+def calibrate(
+    pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
+) -> dict[str, list[float]]:
+    """A polynomial for each of the two embeddings."""
+    changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
+    output_changes: list[float] = []
+    for recorded in record_all(pipe, prompts, generation, seed):
+        outputs = recorded.outputs[CONDITIONAL]
+        embeddings = {"time_embedding": recorded.time_embeddings, "time_projection": recorded.time_projections}
+        for step in range(1, recorded.steps):
+            output_changes.append(relative_change(outputs[step], outputs[step - 1]))
+            for name, tensors in embeddings.items():
+                changes[name].append(relative_change(tensors[step], tensors[step - 1]))
+    return {name: fit_polynomial(values, output_changes) for name, values in changes.items()}
+
+
+def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    """Run the pipeline under TeaCache's rule."""
+    coefficients = POLYNOMIALS.get(setting.get("polynomial", "fitted"), calibration)[setting["signal"]]
+    return under_rule(
+        pipe,
+        lambda: new_rule(setting["threshold"], coefficients, setting["first"], setting["last"]),
+        signal=setting["signal"],
+        joint=False,
+    )
+
+
+SOURCE = "arXiv 2411.19108"
+METHODS = (
+    Method("TeaCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
+    Method(
+        "TeaCache published",
+        SOURCE,
+        published_settings,
+        attach,
+        calibrate,
+        identity=with_rules(__file__),
+        tuned=False,
+    ),
+)

@@ -1,0 +1,52 @@
+"""Control: evenly spaced full steps, and the extrapolation of the plugin between them."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.eval.compare.identity import prediction_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
+
+SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
+
+
+def full_step_counts(steps: int) -> tuple[int, ...]:
+    """Numbers of full steps for speedups from 1.2 to 3.6, in descending order."""
+    return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
+
+
+def counts_around(steps: int, speedups: Sequence[float]) -> tuple[int, ...]:
+    """Numbers of full steps next above and below each speedup, in descending order."""
+    counts = {count for speedup in speedups for count in (math.floor(steps / speedup), math.ceil(steps / speedup))}
+    return tuple(sorted({min(steps, max(2, count)) for count in counts}, reverse=True))
+
+
+def even_schedule(steps: int, count: int) -> tuple[int, ...]:
+    """`count` step indices from the first to the last, as evenly spaced as integers allow."""
+    return tuple(round(index * (steps - 1) / (count - 1)) for index in range(count))
+
+
+def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
+    """Run the plugin with these full steps, and extrapolate the output of the others at order 0 or 1."""
+    return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order))
+
+
+def _method(order: int) -> Method:
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order)
+
+    return Method(
+        name=f"uniform skip order {order}",
+        source="control",
+        settings=lambda steps: [{"steps": steps, "full_steps": count} for count in full_step_counts(steps)],
+        attach=attach,
+        identity=prediction_identity,
+    )
+
+
+METHODS = (_method(0), _method(1))

@@ -1,0 +1,99 @@
+"""Plot PSNR over speedup for all methods, by compute and by seconds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.compare.scores import Row
+
+GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
+OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
+LABEL_GAP = 0.036  # of the axis' height between two labels
+
+
+def plot_pareto(comparison: Comparison, path: Path) -> None:
+    """Write the plot; each method's label is at the right edge, at the height of its fastest setting."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 8), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
+    colours = colours_of(sources)
+    speeds = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
+    for axes, (title, field) in zip(panels, speeds, strict=True):
+        ends = {}
+        for name, colour in colours.items():
+            rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
+            if rows:
+                ends[name] = _draw_line(axes, rows, field, colour, name == SHIPPED)
+        axes.set_xscale("log")
+        ticks = [1.25, 1.5, 2, 2.5, 3, 3.5, 4]
+        axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel(f"speedup {title}")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        _write_labels(axes, ends, colours)
+    panels[0].set_ylabel("PSNR against the plain video, dB")
+    count = f"{len(comparison.plan.cases)} videos"
+    figure.suptitle(f"{comparison.conditions['pipeline']}, {comparison.conditions['settings']['steps']} steps, {count}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def colours_of(sources: dict[str, str]) -> dict[str, str]:
+    """A colour for each method by its source: controls in grey, this project and its paper in warm colours."""
+    colours, rest = {}, 0
+    for name, source in sources.items():
+        group = next((colour for key, colour in GROUPS.items() if source.startswith(key)), None)
+        if group is None:
+            group = OTHERS[rest % len(OTHERS)]
+            rest += 1
+        colours[name] = group
+    return colours
+
+
+def _draw_line(axes: Any, rows: Sequence[Row], field: str, colour: str, is_ours: bool) -> tuple[float, float]:
+    speeds, values = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
+    axes.plot(
+        speeds,
+        values,
+        color=colour,
+        marker="o",
+        markersize=6 if is_ours else 4,
+        linewidth=3 if is_ours else 1.2,
+        zorder=5 if is_ours else 2,
+    )
+    return speeds[-1], values[-1]
+
+
+def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
+    """Write labels at the right in the order of the lines' ends, each connected to its line."""
+    low, high = axes.get_ylim()
+    names = sorted(ends, key=lambda name: ends[name][1])
+    wanted = [(ends[name][1] - low) / (high - low) for name in names]
+    for name, height in zip(names, spread_out(wanted, LABEL_GAP), strict=True):
+        axes.annotate(
+            name,
+            xy=ends[name],
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            color=colours[name],
+            fontsize=8.5,
+            fontweight="bold" if name == SHIPPED else "normal",
+            verticalalignment="center",
+            arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.5, "alpha": 0.6, "relpos": (0, 0.5)},
+            annotation_clip=False,
+        )
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Move ascending heights in [0, 1] by least squares, so that neighbours are at least `gap` apart."""
+    steps = gap * np.arange(len(heights))
+    free = isotonic_regression(np.asarray(heights) - steps).x
+    return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

@@ -1,0 +1,117 @@
+"""Decision rules on plain numbers: an observation of a step in, reuse or compute out."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance branches
+
+
+@dataclass(frozen=True)
+class StepObservation:
+    """What a rule knows when it decides a step. Sizes are means of absolute values, at least 0.
+
+    Attributes:
+        step: index of the step, from 0.
+        steps: number of steps of the generation.
+        guidance_scale: of classifier-free guidance; 1 without guidance.
+        branch: the branch that is called.
+        change_size: size of the watched tensor's change since the previous step; None at the first step.
+        size: size of the watched tensor at the previous step.
+        change_since_full: relative L1 change of the watched tensor since the last full step; None before the first.
+        output_size: size of the output of the last full step; None before the first.
+        slope: size of the output's change / size of the latent's change between the last two full steps; None before
+            the second.
+    """
+
+    step: int
+    steps: int
+    guidance_scale: float = 1.0
+    branch: str = CONDITIONAL
+    change_size: float | None = None
+    size: float = 1.0
+    change_since_full: float | None = None
+    output_size: float | None = None
+    slope: float | None = None
+
+    @property
+    def change(self) -> float | None:
+        """Relative L1 change of the watched tensor since the previous step."""
+        return None if self.change_size is None else self.change_size / max(self.size, 1e-12)
+
+
+class Rule(Protocol):
+    """Decides the steps of one generation in order; each generation gets a new rule."""
+
+    def decide(self, observation: StepObservation) -> bool:
+        """Whether this step is reused."""
+
+
+class AccumulationRule:
+    """Reuse while the estimated costs since the last full step sum to less than `threshold`.
+
+    `estimate` returns the cost of reusing a step; below 0 counts as 0, and None computes the step. The `first` and the
+    `last` steps are always computed.
+    """
+
+    def __init__(
+        self, threshold: float, first: int, last: int, estimate: Callable[[StepObservation], float | None]
+    ) -> None:
+        self.threshold, self.first, self.last, self.estimate = threshold, first, last, estimate
+        self.accumulated = 0.0
+
+    def decide(self, observation: StepObservation) -> bool:
+        cost = None if is_kept_full(observation, self.first, self.last) else self.estimate(observation)
+        if cost is not None and self.accumulated + max(0.0, cost) < self.threshold:
+            self.accumulated += max(0.0, cost)
+            return True
+        self.accumulated = 0.0
+        return False
+
+
+class ScheduleRule:
+    """Compute the steps in `full`.
+
+    `steps` is the required number of steps, if there is one. `unconditional` replaces `full` in that branch, if given;
+    it needs one decision per branch.
+    """
+
+    def __init__(
+        self, full: Collection[int], steps: int | None = None, unconditional: Collection[int] | None = None
+    ) -> None:
+        self.steps = steps
+        self.full = {CONDITIONAL: full, UNCONDITIONAL: full if unconditional is None else unconditional}
+
+    def decide(self, observation: StepObservation) -> bool:
+        check_steps(observation, self.steps)
+        return observation.step not in self.full[observation.branch]
+
+
+def alignment(change: float, change_between: float) -> float:
+    """Coefficient of the extrapolation through two full steps, from 1 to 2: the ratio of a probe's changes since the
+    older one (DiCache, arXiv 2508.17356)."""
+    return min(2.0, max(1.0, change / max(change_between, 1e-12)))
+
+
+def is_kept_full(observation: StepObservation, first: int, last: int) -> bool:
+    """Whether a step is one of the `first` or `last` ones, which are always computed."""
+    return observation.step < first or observation.step >= observation.steps - last
+
+
+def share_of_steps(steps: int, share: float) -> int:
+    """A share of the steps, rounded, at least one. Authors give counts for 50 steps; this converts them."""
+    return max(1, round(steps * share))
+
+
+def warm_ups(steps: int, share: float) -> list[int]:
+    """Candidate numbers of warm-up steps: the authors' share, and one."""
+    return sorted({share_of_steps(steps, share), 1}, reverse=True)
+
+
+def check_steps(observation: StepObservation, calibrated: int | None) -> None:
+    """Raise ValueError if a rule was calibrated for another number of steps."""
+    if calibrated is not None and observation.steps != calibrated:
+        raise ValueError(
+            f"steps={observation.steps} is not allowed: expected {calibrated}, for which this method was calibrated; "
+            "calibrate it anew"
+        )

@@ -1,0 +1,164 @@
+"""From samples to scores: means by setting, PSNR at equal compute, and confidence intervals. Numbers only."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from galaxydit.eval.bootstrap import interval
+from galaxydit.eval.compare.bench import Case, Sample
+
+SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one setting, over all scored prompts and seeds.
+
+    Attributes:
+        compute_fraction: mean over samples, operations in the blocks / those of a plain generation.
+        denoise_seconds, end_to_end_seconds: means.
+        denoise_speedup, end_to_end_speedup: the plain generations' seconds in the same process / these, summed over all
+            samples.
+        psnr_mean, psnr_min: dB; over all samples, and of the worst one.
+        ssim_mean: mean.
+        bytes_held: largest of all samples; None if the method does not expose it.
+        n: number of samples.
+        psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
+    """
+
+    method: str
+    setting: Mapping[str, Any]
+    compute_fraction: float
+    denoise_seconds: float
+    end_to_end_seconds: float
+    denoise_speedup: float
+    end_to_end_speedup: float
+    psnr_mean: float
+    psnr_min: float
+    ssim_mean: float
+    bytes_held: int | None
+    n: int
+    psnr_of_prompt: tuple[float, ...]
+
+    @property
+    def compute_speedup(self) -> float:
+        """1 / compute fraction."""
+        return 1 / self.compute_fraction
+
+
+@dataclass(frozen=True)
+class AtSpeedup:
+    """A method at a wanted speedup by compute.
+
+    Attributes:
+        settings: the two interpolated settings, or the one that meets the speedup; the nearest if it is out of reach.
+        speedups: their speedups.
+        psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next four.
+        psnr_worst: of the worst prompt.
+        ssim: mean.
+        denoise_speedup: in seconds.
+        psnr_of_prompt: dB.
+        ahead: mean difference in dB to the best other method at this speedup; None without one.
+        ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
+        best_other: the name of that method.
+    """
+
+    method: str
+    speedup: float
+    settings: tuple[Mapping[str, Any], ...]
+    speedups: tuple[float, ...]
+    psnr: float | None = None
+    psnr_worst: float | None = None
+    ssim: float | None = None
+    denoise_speedup: float | None = None
+    psnr_of_prompt: tuple[float, ...] = ()
+    ahead: float | None = None
+    ahead_low: float | None = None
+    ahead_high: float | None = None
+    best_other: str | None = None
+
+
+def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[tuple[Case, Sample]]) -> Row:
+    """Summarize the samples of one setting."""
+    values = [sample for _, sample in samples]
+    by_prompt: dict[str, list[float]] = {}
+    for case, sample in samples:
+        by_prompt.setdefault(case.prompt, []).append(sample.psnr)
+    held = [sample.bytes_held for sample in values if sample.bytes_held is not None]
+    denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in values) for kind in ("denoise", "end_to_end"))
+    return Row(
+        method=method,
+        setting=dict(setting),
+        compute_fraction=fmean(sample.compute_fraction for sample in values),
+        denoise_seconds=denoise / len(values),
+        end_to_end_seconds=end_to_end / len(values),
+        denoise_speedup=sum(sample.plain_denoise_seconds for sample in values) / denoise,
+        end_to_end_speedup=sum(sample.plain_end_to_end_seconds for sample in values) / end_to_end,
+        psnr_mean=fmean(sample.psnr for sample in values),
+        psnr_min=min(sample.psnr for sample in values),
+        ssim_mean=fmean(sample.ssim for sample in values),
+        bytes_held=max(held, default=None),
+        n=len(values),
+        psnr_of_prompt=tuple(fmean(row) for row in by_prompt.values()),
+    )
+
+
+def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
+    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup).
+
+    Never extrapolates. A setting that meets the speedup is used as it is.
+    """
+    rows = sorted(rows, key=lambda row: row.compute_speedup)
+    method = rows[0].method
+    below = [row for row in rows if row.compute_speedup <= speedup * (1 + SAME_SPEEDUP)]
+    above = [row for row in rows if row.compute_speedup >= speedup * (1 - SAME_SPEEDUP)]
+    if not below or not above:
+        nearest = below[-1] if below else above[0]
+        return AtSpeedup(method, speedup, (nearest.setting,), (nearest.compute_speedup,))
+    left, right = below[-1], above[0]
+    if right.compute_speedup <= speedup * (1 + SAME_SPEEDUP):
+        left = right  # both meet it: settings of equal speed are taken once
+    width = math.log(right.compute_speedup / left.compute_speedup)
+    share = 0.0 if left is right else math.log(speedup / left.compute_speedup) / width
+    pair = (left,) if left is right else (left, right)
+
+    def between(a: float, b: float) -> float:
+        return a + share * (b - a)
+
+    prompts = tuple(between(a, b) for a, b in zip(left.psnr_of_prompt, right.psnr_of_prompt, strict=True))
+    return AtSpeedup(
+        method,
+        speedup,
+        settings=tuple(row.setting for row in pair),
+        speedups=tuple(row.compute_speedup for row in pair),
+        psnr=fmean(prompts),
+        psnr_worst=min(prompts),
+        ssim=between(left.ssim_mean, right.ssim_mean),
+        denoise_speedup=between(left.denoise_speedup, right.denoise_speedup),
+        psnr_of_prompt=prompts,
+    )
+
+
+def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
+    """All methods at a speedup, best first and those out of reach last, each compared with the best other one."""
+    names = list(dict.fromkeys(row.method for row in rows))
+    found = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
+    reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
+    compared = []
+    for one in reached:
+        others = [other for other in reached if other is not one]
+        if others:
+            pairs = zip(one.psnr_of_prompt, others[0].psnr_of_prompt, strict=True)
+            differences = [own - other for own, other in pairs]
+            low, high = interval(differences)
+            one = replace(
+                one,
+                ahead=fmean(differences),
+                ahead_low=low,
+                ahead_high=high,
+                best_other=others[0].method,
+            )
+        compared.append(one)
+    return compared + [one for one in found if one.psnr is None]

@@ -1,0 +1,48 @@
+"""Side-by-side videos: the plain video of the first prompt, and the best methods' at a wanted speedup."""
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from galaxydit.eval.compare.bench import Bench
+from galaxydit.eval.compare.comparison import Comparison, Contender
+from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
+from galaxydit.eval.compare.scores import AtSpeedup, Row
+from galaxydit.pipelines.video import display_scale, save_video, side_by_side
+
+SHOWN = 4  # methods beside the plain video
+
+
+def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
+    """Write one mp4 for each speedup that any method reaches, with each method at its nearest scored setting."""
+    case = comparison.plan.cases[0]
+    plain = bench.plain_frames(case)
+    scale = display_scale(plain)
+    paths = []
+    for speedup in comparison.plan.speedups:
+        shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])
+        if not shown:
+            continue
+        frames: list[NDArray[Any]] = [plain]
+        labels = ["plain"]
+        for one in shown:
+            contender = next(c for c in comparison.contenders if c.method.name == one.method)
+            row = _nearest(comparison, contender, speedup)
+            frames.append(bench.frames(contender.method, row.setting, contender.calibration, case))
+            labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
+        paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
+        save_video(side_by_side(frames, labels, scale=scale), paths[-1], bench.settings.fps)
+    return paths
+
+
+def shown_at(found: list[AtSpeedup]) -> list[AtSpeedup]:
+    """The best methods that reach the speedup, best first, always with this project's default."""
+    reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
+    ours = [one for one in reached[SHOWN:] if one.method == SHIPPED]
+    return reached[: SHOWN - len(ours)] + ours
+
+
+def _nearest(comparison: Comparison, contender: Contender, speedup: float) -> Row:
+    rows = [row for row in comparison.rows if row.method == contender.method.name]
+    return min(rows, key=lambda row: abs(row.compute_speedup - speedup))

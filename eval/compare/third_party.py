@@ -1,0 +1,62 @@
+"""Helpers for the methods of other projects: restore the pipeline afterwards, and measure what their hooks keep."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import nn
+
+REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
+
+
+@contextmanager
+def restored(pipe: DiffusionPipeline) -> Iterator[None]:
+    """Restore all attributes of the pipeline and of its transformer's modules when the block ends.
+
+    Caches remove their hooks, but leave changed forward methods, flags or bookkeeping on the modules.
+    """
+    owners = [pipe, *pipe.transformer.modules()]
+    before = [dict(vars(owner)) for owner in owners]
+    try:
+        yield
+    finally:
+        for owner, attributes in zip(owners, before, strict=True):
+            for name in set(vars(owner)) - set(attributes) - {REGISTRY}:
+                del vars(owner)[name]
+            vars(owner).update(attributes)
+
+
+def tensors_in_hooks(transformer: nn.Module) -> Callable[[], int]:
+    """Return a function that counts the bytes of all tensors in the states of the transformer's diffusers hooks."""
+    hooks = [
+        hook
+        for module in transformer.modules()
+        if hasattr(module, REGISTRY)
+        for hook in getattr(module, REGISTRY).hooks.values()
+    ]
+
+    def held() -> int:
+        found: dict[int, int] = {}
+        for hook in hooks:
+            for name, value in vars(hook).items():
+                if "state" in name:
+                    collect_tensors(value, found)
+        return sum(found.values())
+
+    return held
+
+
+def collect_tensors(value: Any, found: dict[int, int]) -> None:
+    """Add every tensor inside containers and state objects to `found`, bytes by address, so that none counts twice."""
+    if isinstance(value, torch.Tensor):
+        found[value.data_ptr()] = value.numel() * value.element_size()
+    elif isinstance(value, dict):
+        for item in value.values():
+            collect_tensors(item, found)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            collect_tensors(item, found)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
+        collect_tensors(vars(value), found)

@@ -1,0 +1,86 @@
+"""Choose the settings of a method to score, from their results on calibration prompts. Numbers only."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from galaxydit.eval.compare.bench import Sample
+
+SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
+PSNR_MARGIN = 2.0  # dB; settings further behind one that is as fast are dropped after the first prompts
+STANDARD_ERRORS = 2.0  # by which a bracket is widened
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting of a method, measured on the prompts so far.
+
+    Attributes:
+        index: index among the method's settings.
+        log_speedup: log of the speedup by compute.
+        psnr: mean, dB.
+        spread: standard deviation of `log_speedup` over prompts; 0 if the compute is fixed.
+        n: number of samples.
+    """
+
+    index: int
+    log_speedup: float
+    psnr: float
+    spread: float
+    n: int
+
+
+def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
+    """Summarize the samples of one setting."""
+    log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
+    log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
+    spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
+    return Candidate(index, log_speedup, fmean(sample.psnr for sample in samples), spread, len(samples))
+
+
+def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[Candidate]:
+    """Drop settings far from all wanted speedups, or far behind another setting in PSNR.
+
+    The nearest settings beyond the wanted range stay, so that they bracket it.
+    """
+    low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
+    slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
+    faster = min((c.log_speedup for c in candidates if c.log_speedup > high), default=high)
+    inside = [c for c in candidates if slower <= c.log_speedup <= faster]
+    return [
+        c for c in inside if not any(o.log_speedup >= c.log_speedup and o.psnr > c.psnr + PSNR_MARGIN for o in inside)
+    ]
+
+
+def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates that no other one matches in both speed and PSNR, slowest first; of equal ones the first."""
+    front: list[Candidate] = []
+    for one in sorted(candidates, key=lambda c: (-c.log_speedup, -c.psnr, c.index)):
+        if not front or one.psnr > front[-1].psnr:
+            front.append(one)
+    return front[::-1]
+
+
+def bracket(front: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
+    """Indices of the settings to score, those of the front around each speedup, slowest first.
+
+    A method whose decisions depend on the sample has another speedup on other prompts. So the ends of a bracket lie
+    beyond the wanted speedup by two standard errors of the difference between the tuning prompts and `scored` other
+    ones. If the speedup is out of reach, the nearest setting stays.
+    """
+    chosen: set[int] = set()
+    for speedup in speedups:
+        wanted = math.log(speedup)
+        below = [i for i, c in enumerate(front) if c.log_speedup <= wanted - _margin(c, scored) + 1e-6]
+        above = [i for i, c in enumerate(front) if c.log_speedup >= wanted + _margin(c, scored) - 1e-6]
+        first = below[-1] if below else 0
+        last = above[0] if above else len(front) - 1
+        around = range(min(first, last), max(first, last) + 1)
+        chosen.update(front[i].index for i in around)
+    order = {c.index: place for place, c in enumerate(front)}
+    return sorted(chosen, key=lambda index: order[index])
+
+
+def _margin(one: Candidate, scored: int) -> float:
+    return STANDARD_ERRORS * one.spread * math.sqrt(1 / one.n + 1 / max(1, scored))

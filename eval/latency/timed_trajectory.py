@@ -1,0 +1,137 @@
+"""One method on its own copy of the transformer: run, time and count its steps."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from diffusers import WanTransformer3DModel
+
+from galaxydit.eval.compare.method import Attached
+from galaxydit.eval.latency.device_clock import StepClock, SyncCounter, allocated_bytes, peak_bytes, start_peak
+from galaxydit.eval.latency.forced_steps import ForcedSteps
+from galaxydit.eval.latency.random_models import Inputs
+from galaxydit.eval.latency.timed_methods import METHODS
+
+BRANCHES = ("cond", "uncond")
+GUIDANCE_SCALE = 5.0
+
+
+def sigma_of(step: int) -> float:
+    """Sigma of a step: falls enough for extrapolation, and too little for SeaCache's filter to change."""
+    return 0.5 - 1e-4 * step
+
+
+def share_weights(transformer: WanTransformer3DModel) -> WanTransformer3DModel:
+    """Copy the modules but share their tensors, so that hooks and compilation do not affect the other copies."""
+    tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
+    return copy.deepcopy(transformer, tensors)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The timed steps of a run: whether each was full, and its milliseconds."""
+
+    kinds: list[bool]
+    milliseconds: list[float]
+    peak_bytes: int | None
+    bytes_held: int | None
+
+
+class TimedTrajectory:
+    """A method attached to a copy of a transformer; with a backend of torch.compile its blocks are compiled."""
+
+    def __init__(
+        self,
+        method: str,
+        forced: ForcedSteps,
+        transformer: WanTransformer3DModel,
+        inputs: Inputs,
+        *,
+        proxy: str,
+        backend: str | None = None,
+    ) -> None:
+        self.forced = forced
+        self.inputs = inputs
+        self.transformer = share_weights(transformer)
+        self.device = inputs.latents[0].device
+        if backend is not None:
+            self.transformer.compile_repeated_blocks(backend=backend)
+        self._attachment = METHODS[method].attach(self.transformer, forced, proxy)
+        self.attached: Attached = self._attachment.__enter__()
+
+    def run(self, steps: int) -> Timing:
+        """Run and time the first `steps` steps, then reset the method."""
+        before = allocated_bytes(self.device)
+        start_peak(self.device)
+        kinds = self.forced.kinds(steps)
+        clock = StepClock(self.device)
+        clock.mark()
+        for step, which in self._steps(kinds):
+            self._denoise(step, which)
+            clock.mark()
+        milliseconds = clock.milliseconds()
+        held = self.attached.bytes_held()
+        after = allocated_bytes(self.device)
+        if held is None and before is not None and after is not None:
+            held = max(0, after - before)
+        timing = Timing(kinds, milliseconds, peak_bytes(self.device), held)
+        self._reset()
+        return timing
+
+    def count_syncs(self, steps: int) -> float | None:
+        """Synchronizations of the host per step, mean over the first `steps`; None on a CPU."""
+        counter = SyncCounter(self.device)
+        with counter.watching():
+            for step, which in self._steps(self.forced.kinds(steps)):
+                self._denoise(step, which)
+        self._reset()
+        return None if counter.count is None else counter.count / steps
+
+    def count_blocks(self, steps: int) -> tuple[float, float]:
+        """Block evaluations of a full and of a reused step, both branches together. Not for compiled blocks."""
+        count = 0
+
+        def add(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        handles = [block.ffn.register_forward_pre_hook(add) for block in self.transformer.blocks]
+        kinds = self.forced.kinds(steps)
+        counts: dict[bool, list[int]] = {True: [], False: []}
+        for step, which in self._steps(kinds):
+            before = count
+            self._denoise(step, which)
+            counts[kinds[step]].append(count - before)
+        for handle in handles:
+            handle.remove()
+        self._reset()
+        for kind, found in counts.items():
+            if len(set(found)) > 1:
+                name = "full" if kind else "reused"
+                raise RuntimeError(f"{name} steps ran {sorted(set(found))} blocks: the decisions were not as forced")
+        return float(counts[True][0]), float(counts[False][0]) if counts[False] else 0.0
+
+    def _reset(self) -> None:
+        reset = self.attached.reset or self.transformer._reset_stateful_cache
+        reset()
+
+    def _steps(self, kinds: list[bool]) -> list[tuple[int, int]]:
+        """Each step with the index of its input, which changes at full steps."""
+        which, steps = 0, []
+        for step, is_full in enumerate(kinds):
+            which = 1 - which if is_full else which
+            steps.append((step, which))
+        return steps
+
+    @torch.no_grad()
+    def _denoise(self, step: int, which: int) -> None:
+        """One step of a pipeline: a call per branch, guidance and an Euler step, whose result is dropped."""
+        latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
+        predictions = []
+        for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
+            context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
+            with self.transformer.cache_context(branch, **context):
+                predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
+        conditional, unconditional = predictions
+        guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
+        torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))

@@ -1,0 +1,1 @@
+"""Policies: which steps are computed and which are reused. Numbers only, no tensors."""

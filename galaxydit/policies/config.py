@@ -1,0 +1,104 @@
+"""The configuration: what is reused, which proxy is read, the limits, and one policy."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.policies.policy import Decision, Observation, Policy
+from galaxydit.policies.threshold import Threshold
+from galaxydit.proxies import PROXIES
+
+REUSE_KINDS = ("output", "residual")
+
+
+@dataclass(frozen=True)
+class GalaxyDiTConfig:
+    """How steps are chosen for reuse and what is reused.
+
+    Attributes:
+        policy: decides step by step: `Threshold`, `FixedSteps`, `Online` or `Schedule`.
+        proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
+        warmup: share of the steps, from the first, that are always computed, in [0, 1] (0.2: arXiv 2512.03451).
+        keep_last: number of steps, from the last, that are always computed, at least 0.
+        max_consecutive: most reused steps in a row, at least 1, or None for no cap.
+        reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
+            branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
+        order: 0 repeats the last computed step; 1 extrapolates linearly in sigma from the last two. Coefficients of a
+            calibrated `Schedule` replace it.
+        guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
+            meant for comparison.
+
+    Raises GalaxyDiTError for a value that is not allowed.
+    """
+
+    policy: Policy = field(default_factory=Threshold)
+    proxy: str = "block_residual"
+    warmup: float = 0.2
+    keep_last: int = 1
+    max_consecutive: int | None = 4
+    reuse: str = "output"
+    order: int = 1
+    guidance_alignment: bool = True
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.policy, "decide") or isinstance(self.policy, type):
+            raise refusal("policy", self.policy, "a policy", "pass for example policy=Threshold(0.1)")
+        check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
+        check_choice("proxy", self.proxy, tuple(PROXIES))
+        check_choice("reuse", self.reuse, REUSE_KINDS)
+        check_choice("order", self.order, (0, 1))
+        check_choice("guidance_alignment", self.guidance_alignment, (True, False))
+        check_count("keep_last", self.keep_last, minimum=0)
+        if self.max_consecutive is not None:
+            check_count("max_consecutive", self.max_consecutive, minimum=1)
+
+    @property
+    def history_length(self) -> int:
+        """Computed steps that predictions need; 0 if nothing is ever reused."""
+        needed = self.policy.history_length
+        return needed and max(needed, self.order + 1)
+
+
+def warmup_steps(steps: int, warmup: float) -> int:
+    """Number of first steps that are always computed: the share `warmup` of `steps`, rounded up, at least one."""
+    return max(1, math.ceil(round(steps * warmup, 9)))
+
+
+class Controller:
+    """The decisions of one scope (one branch, or all branches jointly) in one generation.
+
+    It adds the limits of the configuration to each observation and carries the policy's state from step to step.
+    """
+
+    def __init__(self, config: GalaxyDiTConfig) -> None:
+        self._config = config
+        self._state: Any = None
+        self._consecutive = 0
+
+    def decide(
+        self,
+        step: int,
+        steps: int,
+        distance: float | None,
+        has_history: bool,
+        sigmas: tuple[float, ...] | None = None,
+        error: float | None = None,
+    ) -> Decision:
+        """Decide one step; the arguments are those of `Observation`."""
+        config = self._config
+        observation = Observation(
+            step,
+            steps,
+            distance,
+            has_history,
+            sigmas,
+            error,
+            warmup_steps(steps, config.warmup),
+            config.keep_last,
+            config.max_consecutive,
+            self._consecutive,
+        )
+        decision, self._state = config.policy.decide(observation, self._state)
+        self._consecutive = self._consecutive + 1 if decision.reuse else 0
+        return decision

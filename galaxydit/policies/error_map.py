@@ -1,0 +1,110 @@
+"""Calibrated expectations: the error by proxy distance (monotone, piecewise linear), and the distance by sigma."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, check_number
+
+ACCUMULATIONS = ("distances", "errors")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Expected error as a function of distance at one noise level.
+
+    Attributes:
+        sigma: noise level in [0, 1] for which the curve was fitted.
+        distances: proxy distances, rising from above 0.
+        errors: expected relative error of the prediction at each distance, never falling.
+        spread: standard deviation of the error around each value.
+    """
+
+    sigma: float
+    distances: tuple[float, ...]
+    errors: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_number("sigma", self.sigma, 0, 1)
+        if not self.distances or not len(self.distances) == len(self.errors) == len(self.spread):
+            raise GalaxyDiTError(
+                f"distances, errors and spread have {len(self.distances)}, {len(self.errors)} and {len(self.spread)} "
+                "entries: expected the same number of at least 1; calibrate again"
+            )
+        check_ascending("distances", self.distances, strictly=True)
+        check_ascending("errors", self.errors, strictly=False)
+        if self.distances[0] == 0:
+            raise GalaxyDiTError("distances starts with 0: expected numbers above 0; calibrate again")
+        for value in self.spread:
+            check_number("spread", value, 0)
+
+    def __call__(self, distance: float) -> float:
+        """The expected relative error. Outside the measured distances it is proportional to the distance."""
+        xs, ys = self.distances, self.errors
+        if distance <= xs[0]:
+            return ys[0] * max(0.0, distance) / xs[0]
+        if distance >= xs[-1]:
+            return ys[-1] * distance / xs[-1]
+        return float(np.interp(distance, xs, ys))
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """Curves at one or more noise levels; between two the expected error is interpolated in sigma.
+
+    Attributes:
+        accumulate: "distances" sums distances since the last full step and maps the sum; "errors" maps each distance
+            and sums the errors, as TeaCache does (arXiv 2411.19108).
+        curves: by rising sigma.
+    """
+
+    accumulate: str
+    curves: tuple[Curve, ...]
+
+    def __post_init__(self) -> None:
+        check_choice("accumulate", self.accumulate, ACCUMULATIONS)
+        if not self.curves:
+            raise GalaxyDiTError("curves is empty: expected at least one curve; calibrate again")
+        check_ascending("curves' sigma", tuple(curve.sigma for curve in self.curves), strictly=True)
+
+    def __call__(self, distance: float, sigma: float) -> float:
+        """Expected relative error for a distance at a noise level, at least 0."""
+        curves = self.curves
+        if sigma <= curves[0].sigma:
+            return curves[0](distance)
+        if sigma >= curves[-1].sigma:
+            return curves[-1](distance)
+        right = next(index for index, curve in enumerate(curves) if curve.sigma > sigma)
+        low, high = curves[right - 1], curves[right]
+        share = (sigma - low.sigma) / (high.sigma - low.sigma)
+        return (1 - share) * low(distance) + share * high(distance)
+
+    def of_accumulated(self, amount: float, sigma: float) -> float:
+        """Expected relative error for what was summed since the last computed step: errors, or distances to map."""
+        return amount if self.accumulate == "errors" else self(amount, sigma)
+
+
+@dataclass(frozen=True)
+class CumulativeDistance:
+    """Mean proxy distance from the first step of the calibration to each noise level.
+
+    Attributes:
+        sigmas: noise levels of the calibrated steps, falling.
+        distances: for each of them the distance since the first step, never falling.
+    """
+
+    sigmas: tuple[float, ...]
+    distances: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_ascending("distances", self.distances, strictly=False)
+        if len(self.sigmas) != len(self.distances) or not self.sigmas:
+            raise GalaxyDiTError(
+                f"sigmas has {len(self.sigmas)} entries and distances {len(self.distances)}: expected the same number "
+                "of at least 1; calibrate again"
+            )
+
+    def __call__(self, sigma: float) -> float:
+        """The distance at a noise level, interpolated in sigma, so that it holds for other numbers of steps."""
+        return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

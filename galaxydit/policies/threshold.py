@@ -1,0 +1,50 @@
+"""The paper's policy: reuse while the proxy has moved less than a threshold since the last computed step."""
+
+import math
+from dataclasses import dataclass
+
+from galaxydit.errors import check_number
+from galaxydit.policies.policy import IS_SHORT, Decision, Observation
+
+
+@dataclass(frozen=True)
+class ThresholdState:
+    """Proxy distance summed since the last computed step."""
+
+    accumulated: float = 0.0
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Reuse a step while the summed distance stays below `threshold` (arXiv 2512.03451).
+
+    Attributes:
+        threshold: on the relative L1 distance of the proxy, at least 0. Larger is faster and less faithful; 0 reuses
+            nothing.
+    """
+
+    threshold: float = 0.1
+    learns_errors = False
+
+    def __post_init__(self) -> None:
+        check_number("threshold", self.threshold, minimum=0.0)
+
+    @property
+    def reads_proxy(self) -> bool:
+        return self.threshold > 0
+
+    @property
+    def history_length(self) -> int:
+        return 1 if self.threshold > 0 else 0
+
+    def decide(self, observation: Observation, state: ThresholdState | None = None) -> tuple[Decision, ThresholdState]:
+        """A missing or infinite distance computes the step."""
+        forced = observation.forced
+        if self.threshold == 0 and forced != IS_SHORT:
+            forced = "threshold is 0"
+        distance = observation.known_distance
+        accumulated = math.inf if distance is None else (state or ThresholdState()).accumulated + distance
+        if forced is None and accumulated < self.threshold:
+            return Decision(True, "below threshold", accumulated), ThresholdState(accumulated)
+        reason = forced or ("no distance" if distance is None else "above threshold")
+        return Decision(False, reason, accumulated), ThresholdState()

@@ -1,0 +1,80 @@
+"""How a model is recognised: by its configuration, a few projections of its weights, and its adapters."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from galaxydit.profiles.schema import Model, Setting
+from galaxydit.runtime.step import adapters_of
+
+PROJECTIONS = 8
+ELEMENTS = 65_536
+TOLERANCE = 5e-3
+
+
+def model_of(transformer: nn.Module) -> Model:
+    """The model's identity, to be stored in a profile or compared with one."""
+    return Model(
+        type(transformer).__name__, _settings(transformer), project_weights(transformer), adapters_of(transformer)
+    )
+
+
+def project_weights(transformer: nn.Module) -> tuple[float, ...]:
+    """Projections of a few weights on a fixed pattern, each divided by the weights' norm.
+
+    They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
+    fine-tune, by less for a cast to bfloat16. Empty where weights cannot be read (meta device, quantised).
+    """
+    # By name: other plugins that were attached before may have left the modules in another order.
+    named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
+    matrices = [parameter for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
+    if not matrices or any(p.is_meta or not p.is_floating_point() or p.element_size() < 2 for p in matrices):
+        return ()
+    chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
+    values = []
+    for index in sorted(chosen):
+        weights = matrices[index].detach().flatten()[:ELEMENTS].to("cpu", torch.float64)
+        pattern = torch.cos(torch.arange(len(weights), dtype=torch.float64) ** 2)
+        norm = float(torch.linalg.vector_norm(weights))
+        value = float(weights @ pattern) / norm if norm > 0 else 0.0
+        values.append(round(value, 9) if math.isfinite(value) else 0.0)
+    return tuple(values)
+
+
+def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
+    """Why a profile does not belong to a transformer; None if it does."""
+    own = type(transformer).__name__
+    if own != profile.class_name:
+        return f"it is for the class {profile.class_name}, and this is {own}"
+    settings = _settings(transformer)
+    for name, value in profile.config.items():
+        if name not in settings or settings[name] != value:
+            return f"it is for {name}={value}, and this model has {settings.get(name)}"
+    adapters = adapters_of(transformer)
+    if adapters != profile.adapters:
+        return f"it is for adapters {list(profile.adapters)}, and {list(adapters)} are active"
+    if not profile.weights:
+        return None
+    weights = project_weights(transformer)
+    if weights and (
+        len(weights) != len(profile.weights)
+        or any(abs(a - b) > TOLERANCE for a, b in zip(weights, profile.weights, strict=True))
+    ):
+        return "its weights are those of another checkpoint of this architecture"
+    return None
+
+
+def _settings(transformer: nn.Module) -> dict[str, Setting | tuple[int, ...]]:
+    """The configuration's plain entries; names with an underscore are diffusers' own bookkeeping."""
+    config: Any = getattr(transformer, "config", {})
+    settings: dict[str, Setting | tuple[int, ...]] = {}
+    for name, value in dict(config).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, str | int | float | bool) or value is None:
+            settings[name] = value
+        elif isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            settings[name] = tuple(value)
+    return settings

@@ -1,0 +1,56 @@
+"""The profiles that come with the plugin, and which of them belongs to a model."""
+
+import warnings
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from torch import nn
+
+from galaxydit.errors import ProfileWarning, refusal
+from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.schema import Profile, read_profile
+
+FOLDER = Path(str(files("galaxydit") / "profiles"))
+
+
+@cache
+def shipped_profiles() -> tuple[Profile, ...]:
+    """All shipped profiles, by name."""
+    return tuple(read_profile(path) for path in sorted(FOLDER.glob("*.json")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A shipped profile by its name, or the one in a file; raises GalaxyDiTError if it is neither, or damaged."""
+    shipped = {profile.name: profile for profile in shipped_profiles()}
+    if str(name_or_path) in shipped:
+        return shipped[str(name_or_path)]
+    if not isinstance(name_or_path, str | Path) or not Path(name_or_path).is_file():
+        shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
+        raise refusal(
+            "profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", "run `galaxydit calibrate`"
+        )
+    return read_profile(name_or_path)
+
+
+def find_profile(transformer: nn.Module) -> tuple[Profile | None, str]:
+    """The shipped profile of a model, measured ones before starters; or None, and why there is none."""
+    matching, near = [], ""
+    for profile in shipped_profiles():
+        mismatch = model_mismatch(profile.model, transformer)
+        if mismatch is None:
+            matching.append(profile)
+        elif "checkpoint" in mismatch or "adapters" in mismatch:
+            near = f" (the shipped {profile.name} is not used: {mismatch})"
+    if not matching:
+        return None, f"no profile belongs to this model{near}"
+    matching.sort(key=lambda profile: profile.kind != "measured")
+    same_kind = [profile.name for profile in matching if profile.kind == matching[0].kind]
+    if len(same_kind) > 1:
+        warnings.warn(
+            f"galaxydit: several profiles belong to this model and {same_kind[0]} is used; "
+            f"choose with profile=..., one of {', '.join(same_kind)}",
+            ProfileWarning,
+            stacklevel=2,
+        )
+    return matching[0], ""

@@ -1,0 +1,194 @@
+"""From `speedup`, `max_error` and a profile to a configuration, and how a generation differs from the calibration."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import SEPARATE, blocks_of, family_of
+from galaxydit.policies.budget import check_budget, full_share
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.online import Online
+from galaxydit.policies.policy import Policy
+from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.registry import find_profile, load_profile
+from galaxydit.profiles.schema import Profile, Target
+from galaxydit.proxies import PROXIES
+from galaxydit.runtime.generation import Source
+
+DEFAULT_SPEEDUP = 2.0
+SIGMA_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class MeasuredProfile:
+    """A profile in use, which the runtime asks at the start of each generation how that differs from it."""
+
+    profile: Profile
+
+    def differences(self, steps: int, sigmas: tuple[float, ...] | None, source: Source) -> list[str]:
+        """Differences that matter, as sentences for the report."""
+        profile, conditions = self.profile, self.profile.conditions
+        found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+        guidance = source.guidance_scale
+        if guidance is not None and conditions.guidance_scale not in (None, guidance):
+            found.append(
+                f"guidance scale is {guidance:g}, and the profile was measured at {conditions.guidance_scale:g}: "
+                "expected errors are off by an unknown factor, the speedup is met all the same"
+            )
+        scheduler = type(source.scheduler).__name__
+        if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
+            found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+        if source.adapters != profile.model.adapters:
+            found.append(
+                f"adapters {list(source.adapters)} are active, and the profile was measured with "
+                f"{list(profile.model.adapters)}: calibrate again with them"
+            )
+        return found
+
+
+def find_settings(
+    pipe: Any,
+    transformer: nn.Module,
+    config: GalaxyDiTConfig,
+    *,
+    speedup: float | None = None,
+    max_error: float | None = None,
+    profile: Profile | str | Path | None = None,
+    threshold: float | None = None,
+    proxy: str | None = None,
+) -> tuple[GalaxyDiTConfig, Profile | None, tuple[str, ...]]:
+    """The configuration for a speedup or an error limit (or a threshold on the profile's proxy), the profile that it
+    comes from, and remarks for the reports.
+
+    Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
+    profile of another model and for a speedup that cannot be reached.
+    """
+    if threshold is not None and (speedup is not None or max_error is not None):
+        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
+    if speedup is None and max_error is None and threshold is None:
+        speedup = DEFAULT_SPEEDUP
+    if threshold is None:
+        check_budget(speedup, max_error, reused_cost=0.0)
+    if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
+        found, missing = None, "no profile covers pipelines with two denoising transformers"
+    else:
+        found, missing = _resolve(transformer, profile)
+    if found is not None and profile is None and proxy not in (None, found.recipe.proxy):
+        missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
+        found = None
+    if found is None:
+        policy: Policy = Online(
+            speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy)
+        )
+        note = (
+            f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
+        )
+        return replace(_relax_limits(config, speedup), policy=policy), None, (note,)
+    target = found.target_for(_effective_speedup(found, speedup, max_error))
+    settings = config_for(found, target, config)
+    policy = policy_for(found, target, speedup, max_error) if threshold is None else Threshold(threshold)
+    return replace(settings, policy=policy), found, _static_notes(found, speedup)
+
+
+def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:
+    """`config` with the recipe's settings for one target, except for the policy."""
+    recipe = profile.recipe
+    return replace(
+        config or GalaxyDiTConfig(),
+        proxy=recipe.proxy,
+        order=recipe.order,
+        reuse=recipe.reuse,
+        warmup=target.warmup,
+        max_consecutive=target.max_consecutive,
+    )
+
+
+def policy_for(
+    profile: Profile, target: Target, speedup: float | None, max_error: float | None = None
+) -> Schedule | Online:
+    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has none or no
+    speedup is asked for. Raises GalaxyDiTError for a speedup that cannot be reached.
+    """
+    recipe = profile.recipe
+    if speedup is None or not target.sigmas:
+        return Online(speedup, max_error, recipe.error_map, target.decay, recipe.reused_cost)
+    return Schedule(
+        speedup=speedup,
+        sigmas=target.sigmas,
+        coefficients=target.coefficients,
+        max_error=max_error,
+        error_map=recipe.error_map,
+        cumulative_distance=recipe.cumulative_distance,
+        reused_cost=recipe.reused_cost,
+    )
+
+
+def reused_cost(transformer: nn.Module, proxy: str) -> float:
+    """Block evaluations of a reused step / those of a computed one: one branch reads the proxy, all branches reuse."""
+    family = family_of(transformer)
+    branches = 2 if family.branches == SEPARATE else 1
+    return PROXIES[proxy].cost / (branches * len(blocks_of(transformer, family)))
+
+
+def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:
+    """The speedup whose target has the right number of computed steps: `max_error` adds the cost of the proxy."""
+    cost = profile.recipe.reused_cost
+    if speedup is None:
+        return profile.recipe.targets[0].speedup
+    return speedup if max_error is None or speedup * cost >= 1 else 1 / full_share(speedup, cost)
+
+
+def _relax_limits(config: GalaxyDiTConfig, speedup: float | None) -> GalaxyDiTConfig:
+    """Limits that leave room for the budget: at most 0.4 of it for the warm-up, a cap of twice the mean gap."""
+    if speedup is None:
+        return config
+    cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
+    return replace(config, warmup=min(config.warmup, 0.4 / speedup), max_consecutive=cap)
+
+
+def _resolve(transformer: nn.Module, profile: Profile | str | Path | None) -> tuple[Profile | None, str]:
+    if profile is None:
+        return find_profile(transformer)
+    found = profile if isinstance(profile, Profile) else load_profile(profile)
+    mismatch = model_mismatch(found.model, transformer)
+    if mismatch is not None:
+        raise GalaxyDiTError(
+            f"profile={found.name!r} does not belong to this model: {mismatch}; run `galaxydit calibrate` for this "
+            "model, or leave profile out to learn online"
+        )
+    return found, ""
+
+
+def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
+    """Remarks that hold for every generation."""
+    notes = []
+    if profile.kind == "starter":
+        notes.append(
+            f"profile {profile.name} is a starter from published constants ({profile.source}), not measured: the "
+            "speedup is met, the choice of steps is a guess until `galaxydit calibrate` has run"
+        )
+    if speedup is not None and speedup > profile.fastest:
+        notes.append(
+            f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was verified for"
+        )
+    return tuple(notes)
+
+
+def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
+    if steps != len(known):
+        return [f"{steps} steps, and the profile was measured with {len(known)}: its curves are interpolated in sigma"]
+    if sigmas is None:
+        return ["the scheduler tells no sigmas: even steps are assumed"]
+    largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
+    if largest > SIGMA_TOLERANCE:
+        return [
+            f"sigmas differ from the calibrated ones by up to {largest:.3f} (another flow shift): the profile's "
+            "curves are interpolated in sigma"
+        ]
+    return []

@@ -1,0 +1,287 @@
+"""The generations of one acceleration: where each begins and ends, what is remembered meanwhile, and its report."""
+
+import time
+import warnings
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from galaxydit.errors import FullComputeWarning, ProfileWarning
+from galaxydit.extrapolation import CachedStep
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.policies.policy import FEW_STEPS, Decision
+from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.step import KnownInput, Signature, StepInfo, adapters_of, sigmas_of
+
+DEFAULT_REPORTS = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where calls come from: the pipeline or the bare transformer, and the scheduler that drives it.
+
+    Everything is read when it is needed, so that a scheduler exchanged later is followed.
+    """
+
+    pipe: Any
+    transformer: nn.Module
+    own_scheduler: Any | None = None
+
+    @property
+    def scheduler(self) -> Any | None:
+        return self.own_scheduler or getattr(self.pipe, "scheduler", None)
+
+    @property
+    def guidance_scale(self) -> float | None:
+        return getattr(self.pipe, "_guidance_scale", None)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        return adapters_of(self.transformer)
+
+
+class MeasuredConditions(Protocol):
+    """A profile, as far as a generation asks it."""
+
+    def differences(self, steps: int, sigmas: tuple[float, ...] | None, source: Source) -> list[str]:
+        """How a generation differs from the conditions that the profile was measured under."""
+
+
+@dataclass
+class TransformerState:
+    """What one transformer remembers during one generation.
+
+    `history`, `errors` and `texts` are keyed by guidance branch; `proxies`, `controllers` and `decisions` by decision
+    scope: one branch, or all branches jointly.
+    """
+
+    signature: Signature
+    history: dict[str, tuple[CachedStep, ...]] = field(default_factory=dict)
+    proxies: dict[str, Tensor] = field(default_factory=dict)
+    controllers: dict[str, Controller] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    texts: dict[str, KnownInput] = field(default_factory=dict)
+
+    def keep_only(self, branches: set[str]) -> None:
+        """Forget the branches that were not called in a step: their cached steps are too old to reuse later."""
+        self.decisions.clear()
+        self.history = {name: steps for name, steps in self.history.items() if name in branches}
+        self.texts = {name: text for name, text in self.texts.items() if name in branches}
+
+    def bytes_held(self) -> int:
+        kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+
+
+@dataclass
+class Generation:
+    """One run through the steps. A new one is a new object, so no state can leak from the one before."""
+
+    config: GalaxyDiTConfig
+    steps: int
+    schedule: Tensor | None
+    text_seconds: float
+    names_branches: bool
+    sigmas: tuple[float, ...] | None = None
+    step: int = -1
+    sigma: float = float("inf")
+    latent: KnownInput | None = None
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    states: dict[str, TransformerState] = field(default_factory=dict)
+    calls: list[CallRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bytes_held: int = 0
+    denoise_started: float = field(default_factory=time.perf_counter)
+    denoise_ended: float | None = None
+    decoded_at: float | None = None
+    finished: bool = False
+
+    def report(self) -> Report:
+        return Report(
+            config=self.config,
+            steps=self.steps,
+            calls=tuple(self.calls),
+            notes=tuple(self.notes),
+            bytes_held=self.bytes_held,
+            denoise_seconds=None if self.denoise_ended is None else self.denoise_ended - self.denoise_started,
+            end_to_end_seconds=(
+                None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
+            ),
+        )
+
+    def next_call(self, component: str, step: int) -> str:
+        """A name for a branch without one: its place among the calls of the step."""
+        earlier = [name for name, _ in self.seen if name == component and step == self.step]
+        return f"call {len(earlier)}"
+
+    def begin_step(self, info: StepInfo, latent: Tensor | None) -> None:
+        """Go on to another step, for which a new decision is made."""
+        for component, state in self.states.items():
+            state.keep_only({branch for name, branch in self.seen if name == component})
+        self.step, self.sigma = info.step, info.sigma
+        self.latent = None if latent is None else KnownInput(latent)
+        self.seen.clear()
+
+    def release(self) -> None:
+        """Drop every tensor."""
+        self.states.clear()
+        self.latent = None
+        self.finished = True
+
+
+class Session:
+    """The generations of one acceleration.
+
+    Args:
+        config: the settings of all generations.
+        source: the pipeline and its scheduler.
+        notes: remarks that belong in every report.
+        conditions: the profile that the settings come from, if any.
+        keep_reports: how many finished reports are kept; None keeps all.
+    """
+
+    def __init__(
+        self,
+        config: GalaxyDiTConfig,
+        source: Source,
+        notes: tuple[str, ...] = (),
+        conditions: MeasuredConditions | None = None,
+        keep_reports: int | None = DEFAULT_REPORTS,
+    ) -> None:
+        self.config = config
+        self.source = source
+        self.reports: deque[Report] = deque(maxlen=keep_reports)
+        self.current: Generation | None = None
+        self._notes = notes
+        self._conditions = conditions
+        self._text_seconds = 0.0
+        self._warned: set[str] = set()
+
+    def enter(
+        self,
+        component: str,
+        branch: str | None,
+        info: StepInfo,
+        signature: Signature,
+        text: Tensor | None = None,
+        latent: Tensor | None = None,
+    ) -> tuple[Generation, str]:
+        """The generation that a call belongs to and the name of its branch; opens a new generation where one begins."""
+        generation = self.current
+        if generation is None:
+            generation = self._open(info, branch)
+        else:
+            difference = self._difference(generation, component, branch, info, signature, text, latent)
+            if difference is not None:
+                surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
+                generation = self._open(info, branch)
+                if surprising:
+                    self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
+        name = branch or generation.next_call(component, info.step)
+        if info.step != generation.step:
+            generation.begin_step(info, latent)
+        generation.seen.add((component, name))
+        state = generation.states.setdefault(component, TransformerState(signature))
+        if text is not None:
+            state.texts[name] = KnownInput(text)
+        return generation, name
+
+    def _difference(
+        self,
+        generation: Generation,
+        component: str,
+        branch: str | None,
+        info: StepInfo,
+        signature: Signature,
+        text: Tensor | None,
+        latent: Tensor | None,
+    ) -> str | None:
+        """Why a call begins a new generation; None if it continues this one."""
+        if generation.finished:
+            return "the one before has ended"
+        timesteps = getattr(self.source.scheduler, "timesteps", None)
+        if info.steps != generation.steps or timesteps is not generation.schedule:
+            return "the steps were set anew"
+        if generation.names_branches != (branch is not None):
+            return "its branches are named otherwise"
+        name = branch or generation.next_call(component, info.step)
+        state = generation.states.get(component)
+        if state is not None and state.signature != signature:
+            return "shape, dtype, device or adapters have changed"
+        if state is not None and name in state.texts and not state.texts[name].goes_on_as(text):
+            return "its text is another tensor"
+        if info.step == generation.step:
+            if (component, name) in generation.seen:
+                return "it repeats a step"
+            # Unnamed branches of interleaved generations are told apart by the latent, which all calls of a step share.
+            same = branch is not None or generation.latent is None or generation.latent.equals(latent)
+            return None if same else "its latent is another tensor"
+        follows = info.step == generation.step + 1 and info.sigma <= generation.sigma
+        return None if follows else "the steps do not follow on each other"
+
+    def _open(self, info: StepInfo, branch: str | None) -> Generation:
+        self.close()
+        scheduler = self.source.scheduler
+        generation = Generation(
+            config=self.config,
+            steps=info.steps,
+            schedule=getattr(scheduler, "timesteps", None),
+            text_seconds=self._text_seconds,
+            names_branches=branch is not None,
+            sigmas=sigmas_of(scheduler, info.steps),
+        )
+        self._text_seconds = 0.0
+        self.current = generation
+        notes = list(self._notes)
+        if self._conditions is not None:
+            notes += self._conditions.differences(generation.steps, generation.sigmas, self.source)
+        for text in notes:
+            self.note(text, ProfileWarning)
+        if info.steps <= FEW_STEPS:
+            self.note(
+                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
+                "fewer), so all are computed"
+            )
+        return generation
+
+    def close(self) -> None:
+        """End the current generation: keep its report, drop its tensors."""
+        if self.current is not None:
+            self.reports.append(self.current.report())
+            self.current.release()
+            self.current = None
+
+    def note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
+        """Put a note into the current report and warn once."""
+        if self.current is not None and text not in self.current.notes:
+            self.current.notes.append(text)
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
+
+    def leave(self, generation: Generation, record: CallRecord, device: torch.device) -> None:
+        """Record a finished call. After the last step it waits for the device, so that the denoise time is true."""
+        generation.calls.append(record)
+        generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
+        if record.step == generation.steps - 1:
+            synchronize(device)
+        generation.denoise_ended = time.perf_counter()
+
+    def text_encoded(self, seconds: float) -> None:
+        """A text encoder ran for this long, for the next generation."""
+        self._text_seconds += seconds
+
+    def decoded(self) -> None:
+        """The VAE has decoded a part of the current generation; the last such call is its end."""
+        if self.current is not None and self.current.step == self.current.steps - 1:
+            self.current.decoded_at = time.perf_counter()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its queue, so that a clock read now is true."""
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)

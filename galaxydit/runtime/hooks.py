@@ -1,0 +1,188 @@
+"""The diffusers hooks through which the engine acts on one transformer."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from diffusers.hooks import HookRegistry, ModelHook
+from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
+from torch import Tensor, nn
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.proxies import Place
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.generation import Session, synchronize
+from galaxydit.runtime.innermost import insert_innermost, is_hooked
+from galaxydit.torch_compile import around_the_model, hook_around_compiled
+
+HOOK_NAME = "galaxydit"
+
+
+class PluginHook(ModelHook):
+    """Base class of the hooks of the plugin."""
+
+    name = HOOK_NAME
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise GalaxyDiTError(
+            "an accelerated model cannot be copied or pickled: the hooks of the copy would run the original; call "
+            "remove() on its Acceleration first"
+        )
+
+
+class RootHook(PluginHook):
+    """On the transformer: runs a call. Its StateManager receives diffusers' cache context.
+
+    `hooks` are all hooks of the same acceleration, so that it can be removed without its handle.
+    """
+
+    _is_stateful = True
+
+    def __init__(self, engine: Engine, hooks: "HookSet") -> None:
+        super().__init__()
+        self.engine = engine
+        self.hooks = hooks
+        self.contexts = StateManager(BaseState)
+
+    @around_the_model
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        refuse_other_caches(self.engine.component, module)
+        return self.engine.run_transformer(self._context(), self.fn_ref.original_forward, args, kwargs)
+
+    def _context(self) -> CacheContext | None:
+        try:
+            return self.contexts.context
+        except ValueError:
+            return None
+
+    def reset_state(self, module: nn.Module) -> nn.Module:
+        """Called by pipelines when a generation has ended well."""
+        self.contexts.reset()
+        self.engine.end_generation()
+        return module
+
+
+class FirstBlockHook(PluginHook):
+    """On the first block: reads proxies around it."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+
+    @around_the_model
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.engine.run_first_block(self.fn_ref.original_forward, args, kwargs)
+
+
+class StackBlockHook(PluginHook):
+    """On every later block, where the stack is watched: passes the hidden states through while the stack is skipped."""
+
+    def __init__(self, engine: Engine, is_last: bool) -> None:
+        super().__init__()
+        self.engine = engine
+        self.is_last = is_last
+
+    @around_the_model
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.engine.run_later_block(self.fn_ref.original_forward, args, kwargs, self.is_last)
+
+
+class PartHook(PluginHook):
+    """On a part of the first block: reads the proxies at its input and output."""
+
+    def __init__(self, engine: Engine, part: str) -> None:
+        super().__init__()
+        self.engine = engine
+        self.part = part
+
+    @around_the_model
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        self.engine.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=self.part)
+        output = self.fn_ref.original_forward(*args, **kwargs)
+        self.engine.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=self.part)
+        return output
+
+
+class TimerHook(PluginHook):
+    """On a text encoder or the VAE's decoder: measures the seconds of the text, and the time of the decoding."""
+
+    def __init__(self, session: Session, *, encodes_text: bool) -> None:
+        super().__init__()
+        self.session = session
+        self.encodes_text = encodes_text
+        self.name = f"{HOOK_NAME} timer {id(session):x}"  # pipelines share text encoders and VAEs
+
+    @around_the_model
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        output = self.fn_ref.original_forward(*args, **kwargs)
+        first = (
+            output
+            if isinstance(output, Tensor)
+            else next(iter(output.values()) if hasattr(output, "values") else iter(output))
+        )
+        synchronize(first.device)
+        if self.encodes_text:
+            self.session.text_encoded(time.perf_counter() - start)
+        else:
+            self.session.decoded()
+        return output
+
+
+def refuse_other_caches(component: str, transformer: nn.Module) -> None:
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however it was enabled."""
+    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
+    for registry in _registries(transformer):
+        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
+    if kind:
+        raise GalaxyDiTError(
+            f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
+            f"{component}.disable_cache(), or remove galaxydit first"
+        )
+
+
+def _registries(transformer: nn.Module) -> list[HookRegistry]:
+    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
+    own = getattr(transformer, "_diffusers_hook", None)
+    if own is None:
+        return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
+    return [own, *own._get_child_registries()]
+
+
+def _is_cache(hook: ModelHook) -> bool:
+    module = type(hook).__module__
+    return module.startswith("diffusers.") and module.endswith(("_cache", "pyramid_attention_broadcast"))
+
+
+class HookSet:
+    """Hooks that are registered together and removed together, which leaves every module as it was."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._roots: list[nn.Module] = []
+
+    def add(self, module: nn.Module, hook: PluginHook) -> None:
+        """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
+
+        The hook of a transformer is always registered, because diffusers' cache context finds it there. So is a hook on
+        a module with other hooks, because what those prepare lies inside the compiled call.
+        """
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if compiled and not isinstance(hook, RootHook) and not is_hooked(module):
+            self._undo.append(hook_around_compiled(module, hook))
+        else:
+            self._undo.append(insert_innermost(module, hook, hook.name))
+
+    def refresh(self, root: nn.Module) -> None:
+        """Tell diffusers, which caches a list of the hooks below `root`, that they have changed."""
+        if root not in self._roots:
+            self._roots.append(root)
+        if hasattr(root, "_diffusers_hook"):
+            HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
+
+    def remove(self) -> None:
+        """Undo everything, newest first."""
+        while self._undo:
+            self._undo.pop()()
+        for root in self._roots:
+            self.refresh(root)

@@ -1,0 +1,136 @@
+"""Which step of which generation a transformer call belongs to, from the call itself, never from a count of calls."""
+
+import weakref
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from diffusers.hooks.hooks import CacheContext
+from torch import Tensor, nn
+
+ROUNDING = 1e-5  # of noise levels in float32
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """A step: its index from 0, the number of steps, and its noise level (sigma, or timestep / 1000 without sigmas)."""
+
+    step: int
+    steps: int
+    sigma: float
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What is the same in all calls of one transformer in one generation."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    adapters: tuple[Any, ...]
+
+
+def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
+    """The signature of a call with this latent input."""
+    adapters: tuple[Any, ...] = ()
+    if getattr(transformer, "_hf_peft_config_loaded", False):
+        # Per layer, because LoRA weights may differ from block to block, and be switched off or merged.
+        layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
+        adapters = tuple(
+            (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
+            for layer in layers
+        )
+    return Signature(tuple(latent.shape), latent.dtype, latent.device, adapters)
+
+
+def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
+    """Names of the active adapters, sorted."""
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return ()
+    return tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
+
+
+class KnownInput:
+    """An input of a generation, by which it is told from another one that alternates on the same transformer.
+
+    It is the text of a branch, the same at all steps, or the latent, the same in all calls of a step.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+        self._values = tensor.detach()
+
+    def equals(self, tensor: Tensor | None) -> bool:
+        """Whether this is the tensor again, or one with the same values."""
+        values = self._values
+        if tensor is None or tensor is self._tensor():
+            return tensor is not None
+        same_kind = tensor.shape == values.shape and tensor.dtype == values.dtype and tensor.device == values.device
+        return same_kind and torch.equal(tensor, values)
+
+    def goes_on_as(self, tensor: Tensor | None) -> bool:
+        """Whether this is the same tensor, or its successor.
+
+        Pipelines pass one and the same tensor. Loops that create it anew for each call have dropped the previous one by
+        then, so a different tensor while the previous one lives belongs to another generation, whatever its values.
+        """
+        known = self._tensor()
+        return tensor is known if known is not None else self.equals(tensor)
+
+
+def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
+    """The step of a call, from the pipeline's cache context or else from its scheduler; None if both lack it."""
+    timesteps = getattr(scheduler, "timesteps", None)
+    steps = context.num_inference_steps if context else None
+    if steps is None and timesteps is not None:
+        steps = len(timesteps)
+    step = context.step_index if context else None
+    if step is None:
+        step = _scheduler_step(scheduler, timesteps, timestep)
+    if step is None or steps is None or not 0 <= step < steps:
+        return None
+    sigma = context.sigma if context else None
+    if sigma is None:
+        sigmas = getattr(scheduler, "sigmas", None)
+        if sigmas is not None and step < len(sigmas):
+            sigma = float(sigmas[step])
+        elif timestep is not None:
+            sigma = float(_largest(timestep)) / 1000
+        else:
+            return None
+    return StepInfo(step, steps, sigma)
+
+
+def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
+    """The noise level of every step; None if the scheduler gives none, or if they do not fall."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if sigmas is None or len(sigmas) < steps:
+        return None
+    # Flow shifts round the first one to a little more than 1.
+    values = tuple(1.0 if 1 < sigma < 1 + ROUNDING else float(sigma) for sigma in sigmas[:steps])
+    falling = all(after <= before for before, after in pairwise(values))
+    return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+
+
+def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:
+    """The scheduler's own step counter. Before its first step, and without a counter, the timestep is looked up,
+    because video-to-video generations begin in the middle of the schedule.
+    """
+    if scheduler is None or timesteps is None:
+        return None
+    step = getattr(scheduler, "step_index", None)
+    if step is None:
+        step = getattr(scheduler, "begin_index", None)
+    if step is not None:
+        return int(step)
+    if timestep is not None:
+        found = (timesteps == _largest(timestep).to(timesteps.device)).nonzero()
+        if len(found):
+            return int(found[0])
+    return 0 if hasattr(scheduler, "step_index") else None
+
+
+def _largest(timestep: Tensor | float) -> Tensor:
+    """The timestep of the denoised tokens; given tokens, such as a first frame, have a smaller one."""
+    return torch.as_tensor(timestep).max()

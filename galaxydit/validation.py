@@ -1,0 +1,53 @@
+"""Checks plain JSON or TOML data against frozen dataclasses, with pydantic, in the error grammar of this project."""
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from galaxydit.errors import GalaxyDiTError, refusal
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+
+CURE = "calibrate again, or restore the file"
+_SETTINGS: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+
+def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
+    """`data` as a value of type `kind`, usually a dataclass: every key known, every value of its type, numbers finite.
+
+    Raises GalaxyDiTError naming the first wrong place below `path`, its value, what is expected and the cure.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind).validate_json(json.dumps([data], default=str))[0]
+    except ValidationError as error:
+        raise _translate(error.errors()[0], path, cure) from error
+    except (ValueError, RecursionError) as error:
+        raise GalaxyDiTError(f"{path} cannot be read ({error}); {cure}") from error
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    # pydantic takes no settings for a dataclass itself, but it hands those of a list on to the items.
+    return TypeAdapter(list[kind], config=_SETTINGS)
+
+
+def _translate(found: Any, path: str, cure: str) -> GalaxyDiTError:
+    for part in found["loc"][1:]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    kind, message = found["type"], found["msg"]
+    if kind == "missing":
+        return GalaxyDiTError(f"{path} is missing; {cure}")
+    if kind == "json_invalid":
+        return GalaxyDiTError(f"{path} cannot be read ({message}); {cure}")
+    own = found.get("ctx", {}).get("error")
+    if isinstance(own, GalaxyDiTError):
+        # What mends a setting, such as another choice, does not mend a file.
+        return GalaxyDiTError(f"{path}: {str(own).rpartition('; ')[0] or own}; {cure}")
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        return GalaxyDiTError(f"{path} is not known; remove it, or {cure}")
+    return refusal(path, found["input"], message.removeprefix("Input should be "), cure)

@@ -1,0 +1,29 @@
+"""Peak signal-to-noise ratio of two videos."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinity
+LOWEST_ERROR = 10 ** (-HIGHEST_PSNR / 10)
+
+
+def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
+    """PSNR in dB, 10 log10(1 / MSE), with the float64 mean over all frames at once; from 0 to 120 dB.
+
+    The mean over the whole video is taken before the logarithm, so a few perfect frames cannot hide bad ones.
+
+    Args:
+        video, reference: arrays of equal shape with values in [0, 1], `(frames, height, width, 3)`.
+
+    Raises:
+        ValueError: unequal shapes.
+    """
+    if video.shape != reference.shape:
+        raise ValueError(
+            f"shapes={video.shape}, {reference.shape} are not allowed: expected equal ones; trim or resize one video"
+        )
+    error = float(np.mean(np.subtract(video, reference, dtype=np.float64) ** 2))
+    return -10 * math.log10(max(LOWEST_ERROR, error))

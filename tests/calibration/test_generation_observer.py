@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+
+import galaxydit
+from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.config import GalaxyDiTConfig
+
+PROMPT = "a red ball moves left over a plain background"
+
+
+def test_recording_changes_nothing_and_leaves_nothing_behind(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
+) -> None:
+    plain = generate(tiny_wan_pipeline, PROMPT, settings, 5)
+    recording, recorded = record_sample(tiny_wan_pipeline, PROMPT, settings, 5)
+    assert torch.equal(recorded.latents, plain.latents)
+    registries = [getattr(module, "_diffusers_hook", None) for module in tiny_wan_pipeline.transformer.modules()]
+    assert not [name for registry in registries if registry is not None for name in registry.hooks]
+    assert recording.steps == 12
+    assert len(recording.proxies) == 10
+    assert recording.guidance_scale == 3.0
+
+
+def test_true_change_is_that_of_the_prediction_the_scheduler_receives(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received, step = [], tiny_wan_pipeline.scheduler.step
+
+    def spy(prediction: torch.Tensor, *args: object, **kwargs: object) -> object:
+        received.append(prediction.flatten().double())
+        return step(prediction, *args, **kwargs)
+
+    monkeypatch.setattr(tiny_wan_pipeline.scheduler, "step", spy)
+    recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
+    for lag in (1, 3):
+        true = [float((b - a).norm() / b.norm()) for a, b in zip(received, received[lag:], strict=False)]
+        np.testing.assert_allclose(recording.guided_change(lag)[lag:], true, rtol=1e-4)
+
+
+@pytest.mark.parametrize("proxy", sorted(galaxydit.PROXIES))
+def test_distances_are_those_that_acceleration_sees(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, proxy: str
+) -> None:
+    recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
+    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(proxy=proxy, warmup=1.0)) as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, settings, 0)
+    seen = [call.distance for call in acceleration.report.calls if call.branch == "cond"]
+    assert recording.distances[proxy][1:] == pytest.approx(seen[1:], rel=1e-6)

@@ -1,0 +1,49 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from galaxydit.calibration import plots
+from galaxydit.calibration.calibration import Calibration
+from galaxydit.calibration.html_report import write_report
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.profiles.schema import Profile
+
+README = Path(plots.__file__).parent / "README.md"
+NASTY = "<script>alert('x')</script> & \"a ball\""
+
+
+def test_the_page_is_self_contained_and_prompts_are_escaped(
+    drafted: Profile, recordings: list[Recording], tmp_path: Path
+) -> None:
+    asked = drafted.evidence.verifications
+    verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 29.0, 1.0, 2.0) for v in asked)
+    means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for v in asked)
+    profile = replace(drafted, evidence=replace(drafted.evidence, verifications=means))
+    nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
+    page = write_report(Calibration(profile, nasty, verified), tmp_path / "report")
+    text = page.read_text()
+    assert NASTY not in text
+    assert "&lt;script&gt;" in text
+    assert text.count("data:image/png;base64,") == 5
+    assert "http" not in text.split("<h2>Settings")[0]
+    assert {path.name for path in page.parent.iterdir()} == {
+        "report.html",
+        "ranking.png",
+        "scatter.png",
+        "fit.png",
+        "redundancy.png",
+        "budget.png",
+    }
+
+
+def test_a_figure_is_added_as_the_readme_shows(
+    drafted: Profile, recordings: list[Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "FIGURES", dict(plots.FIGURES))
+    example = README.read_text().split("## Adding a figure")[1].split("```python\n")[1].split("```")[0]
+    exec(example, {"FIGURES": plots.FIGURES})
+    page = write_report(Calibration(drafted, tuple(recordings), ()), tmp_path / "report").read_text()
+    assert "Root mean square of the guided prediction at each step" in page
+    assert (tmp_path / "report" / "norms.png").is_file()

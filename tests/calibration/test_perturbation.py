@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+
+from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb, perturbed_schedule
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.schema import ErrorPropagation
+
+
+@pytest.mark.parametrize("steps", [10, 12, 50])
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_single_steps_are_reused_and_never_the_first_two_or_the_last(steps: int, interval: tuple[float, float]) -> None:
+    schedule = perturbed_schedule(steps, interval)
+    assert {0, 1, steps - 1} <= set(schedule)
+    assert max(np.diff(schedule)) == 2
+    assert len(schedule) < steps
+
+
+def test_the_sensitivity_turns_the_introduced_error_into_the_final_error(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, prompts: list[str]
+) -> None:
+    recording, plain = record_sample(tiny_wan_pipeline, prompts[0], settings, 0)
+    interval, sigma, sensitivity = perturb(tiny_wan_pipeline, recording, plain, 1, "output")
+    again = perturb(tiny_wan_pipeline, recording, plain, 1, "output")
+    assert (interval, sigma, sensitivity) == again
+    assert recording.sigmas[-1] < sigma < recording.sigmas[0]
+    full = perturbed_schedule(recording.steps, INTERVALS[1])
+    introduced = ScheduleError([recording]).final_error(full, ErrorPropagation())[0]
+    assert introduced > 0
+    assert 0.01 < sensitivity < 100
+    assert torch.isfinite(plain.latents).all()
+
+
+def test_perturbations_of_one_interval_are_averaged_and_the_sensitivity_at_the_end_is_1() -> None:
+    found = average_perturbations([(2, 0.2, 1.0), (0, 0.9, 4.0), (0, 0.8, 1.0)])
+    assert found.sigmas == pytest.approx((0.85, 0.2, 0.0))
+    assert found.sensitivities == pytest.approx((2.0, 1.0, 1.0))

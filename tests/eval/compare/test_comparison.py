@@ -1,0 +1,219 @@
+"""The whole comparison on a tiny random pipeline: kills, repeats, failures, and what it refuses."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from galaxydit.eval.compare import bench as bench_module
+from galaxydit.eval.compare.bench import Bench, Case
+from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+from galaxydit.eval.compare.markdown import markdown
+from galaxydit.eval.compare.method import Attached, Method
+from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
+from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
+from galaxydit.eval.compare.registry import choose_methods, every_method
+from galaxydit.eval.compare.side_by_side import save_videos
+from galaxydit.pipelines.video import load_video
+
+PLAN = ComparisonPlan(
+    prompts=("a red ball", "a blue square"),
+    seeds=(0,),
+    calibration_prompts=("a green ball", "a cyan ball"),
+    speedups=(2.0,),
+    tuned=1,
+)
+FEWER, UNIFORM = fewer_steps.METHOD, uniform_skip.METHODS[0]
+SETTINGS = {
+    "fewer steps": [{"steps": count} for count in (7, 6, 4)],
+    "uniform skip order 0": [{"steps": 10, "full_steps": count} for count in (7, 5, 4)],
+}
+METHODS = tuple(replace(m, settings=lambda steps, m=m: SETTINGS[m.name]) for m in (FEWER, UNIFORM))
+SECONDS = ("seconds", "speedup")
+
+
+@pytest.fixture
+def settings(tiny_settings):
+    return replace(tiny_settings, steps=10)
+
+
+@pytest.fixture
+def generations(monkeypatch):
+    """The prompts generated so far; a number in `kill_after` ends the process there."""
+    state = type("State", (), {"prompts": [], "kill_after": None})()
+    generate = bench_module.generate
+
+    def counted(pipe, prompt, *rest):
+        if state.kill_after is not None and len(state.prompts) >= state.kill_after:
+            raise KeyboardInterrupt
+        state.prompts.append(prompt)
+        return generate(pipe, prompt, *rest)
+
+    monkeypatch.setattr(bench_module, "generate", counted)
+    return state
+
+
+def without_seconds(folder):
+    def clean(value):
+        if isinstance(value, dict):
+            return {k: clean(v) for k, v in value.items() if not any(word in k for word in SECONDS) or k == "speedups"}
+        return [clean(item) for item in value] if isinstance(value, list) else value
+
+    return clean(json.loads((folder / "results.json").read_text()))
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_results(tiny_wan_pipeline, settings, tmp_path, generations):
+    run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "whole")
+    whole, generations.prompts[:] = len(generations.prompts), []
+    for kill_after in (3, 8):
+        generations.kill_after = kill_after
+        with pytest.raises(KeyboardInterrupt):
+            run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "killed")
+    generations.kill_after = None
+    run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "killed")
+    assert without_seconds(tmp_path / "killed") == without_seconds(tmp_path / "whole")
+    assert len(generations.prompts) <= whole + 2  # each start times one plain generation again
+
+    generations.prompts.clear()
+    before = (tmp_path / "killed" / "results.json").read_text()
+    run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "killed")
+    assert generations.prompts == []
+    assert (tmp_path / "killed" / "results.json").read_text() == before
+
+
+def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
+    comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path)
+    around = [row.setting["steps"] for row in comparison.rows if row.method == "fewer steps"]
+    assert min(around) == 4  # the other one, around a speedup of 2, may be off the front of a random model
+    (exact,) = (row for row in comparison.rows if row.method == "uniform skip order 0")
+    assert exact.setting["full_steps"] == 5
+    assert exact.compute_fraction == pytest.approx(0.5)
+    assert exact.n == 2
+    assert exact.bytes_held > 0
+    names = [one.method for one in comparison.at_speedups]
+    assert set(names) == {"fewer steps", "uniform skip order 0"}
+    text = markdown(comparison)
+    assert "| uniform skip order 0 |" in text
+    assert "full_steps=5 (2.00x)" in text
+    plot_pareto(comparison, tmp_path / "pareto.png")
+    assert (tmp_path / "pareto.png").stat().st_size > 10_000
+    (path,) = save_videos(comparison, Bench(tiny_wan_pipeline, settings, tmp_path), tmp_path)
+    frames, height, width, _ = load_video(path).shape
+    assert frames == 5
+    assert height > 256
+    shown = [one for one in comparison.at_speedups if one.psnr is not None]
+    assert shown
+    assert width >= (1 + len(shown)) * 256
+
+
+def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp_path, generations):
+    asked = []
+
+    def calibrate(pipe, prompts, settings, seed):
+        asked.extend(prompts)
+        return {}
+
+    method = replace(METHODS[0], calibrate=calibrate)
+    run_comparison(tiny_wan_pipeline, [method], PLAN, settings, tmp_path)
+    first_scored = next(i for i, prompt in enumerate(generations.prompts) if prompt in PLAN.prompts)
+    assert set(generations.prompts[:first_scored]) == set(asked) == set(PLAN.tuning_prompts)
+    assert set(generations.prompts[first_scored:]) == set(PLAN.prompts)
+
+
+def test_a_prompt_both_tuned_and_scored_is_refused():
+    with pytest.raises(
+        ValueError, match="1 of the prompts to score on are calibration prompts, the first 'a red ball'"
+    ):
+        replace(PLAN, calibration_prompts=("a", "a red ball"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("speedups", (0.5,), r"speedups holds 0.5, allowed are numbers from 1.05 to 10"),
+        ("speedups", (), r"speedups is \[\], allowed are one or more"),
+        ("tuned", 3, r"tuned is 3, allowed are 1 to 2, all calibration prompts"),
+        ("seeds", (1, 1), r"seeds is \[1, 1\], allowed are one or more different ones"),
+    ],
+)
+def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        replace(PLAN, **{field: value})
+
+
+def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipeline, settings, tmp_path):
+    method = replace(METHODS[0], calibrate=lambda pipe, prompts, settings, seed: {"places": (1, 2)})
+    first, resumed = (Bench(tiny_wan_pipeline, settings, tmp_path).calibrate(method, ["a"], 0) for _ in range(2))
+    assert first == resumed == {"places": [1, 2]}
+
+
+def test_an_unknown_method_is_refused_with_the_names_there_are():
+    known = every_method((2.0,))
+    with pytest.raises(
+        ValueError, match=r"methods is 'SeeCache', allowed are all, ablations or some of: fewer steps; .*SeaCache"
+    ):
+        choose_methods(["SeeCache", "PAB"], known)
+    assert [method.name for method in choose_methods(["PAB", "fewer steps"], known)] == ["fewer steps", "PAB"]
+
+
+def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name():
+    absent = Method("absent", "nowhere", lambda steps: [], METHODS[0].attach, needs="no_such_package")
+    assert choose_methods(["all"], [METHODS[0], absent]) == (METHODS[0],)
+    with pytest.raises(ValueError, match="'absent' needs no_such_package, which is not installed"):
+        choose_methods(["absent"], [METHODS[0], absent])
+
+
+def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, tmp_path):
+    @contextmanager
+    def attach(pipe, setting, calibration):
+        raise RuntimeError("no such\nblock")
+        yield Attached(lambda: 0)
+
+    broken = Method("broken", "nowhere", lambda steps: [{"x": 1}, {"x": 2}], attach)
+    comparison = run_comparison(tiny_wan_pipeline, [broken, METHODS[0]], PLAN, settings, tmp_path)
+    assert comparison.failed == {"broken": "RuntimeError: no such block"}
+    assert {row.method for row in comparison.rows} == {"fewer steps"}
+    assert "broken: RuntimeError: no such block" in markdown(comparison)
+
+
+def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):
+    case, setting = Case("a", 0), {"steps": 4}
+
+    def is_measured_anew(method=FEWER, setting=setting, calibration=None):
+        before = len(generations.prompts)
+        Bench(tiny_wan_pipeline, settings, tmp_path).sample(method, setting, calibration, case)
+        return len(generations.prompts) > before
+
+    assert is_measured_anew()
+    assert not is_measured_anew()
+    assert is_measured_anew(setting={"steps": 5})
+    assert is_measured_anew(calibration={"ratios": []})
+    assert is_measured_anew(method=replace(FEWER, identity=lambda pipe: "new"))
+    assert not is_measured_anew()
+    tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
+    assert is_measured_anew()
+
+
+def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
+    case = Case("a", 0)
+    first = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
+    again = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
+    assert again.dtype == np.float32
+    assert np.array_equal(first, again)
+    assert len(generations.prompts) == 1
+
+
+def test_labels_are_moved_apart_and_stay_below_the_top():
+    assert spread_out([0.1, 0.5, 0.52, 0.99, 0.995], 0.05) == pytest.approx([0.1, 0.485, 0.535, 0.95, 1.0])
+
+
+def test_controls_are_grey_and_others_have_colours_of_their_own():
+    colours = colours_of({"a": "control", "b": "paper", "c": "project", "galaxydit": "this project"})
+    assert len(set(colours.values())) == 4
+    assert colours["a"] == "#7f7f7f"
+
+
+def test_a_plan_is_plain_data():
+    assert json.loads(json.dumps(asdict(PLAN)))["speedups"] == [2.0]

@@ -1,0 +1,78 @@
+"""Means, interpolation and intervals, on numbers."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from galaxydit.eval.compare.bench import Case, Sample
+from galaxydit.eval.compare.scores import Row, at_speedup, compare_at, summarize
+
+SAMPLE = Sample(
+    compute_fraction=0.5,
+    denoise_seconds=1.0,
+    end_to_end_seconds=2.0,
+    plain_denoise_seconds=2.0,
+    plain_end_to_end_seconds=3.0,
+    psnr=30.0,
+    ssim=0.9,
+    bytes_held=None,
+)
+
+
+def row(method: str, speedup: float, *psnr: float) -> Row:
+    cases = [Case(f"prompt {index}", index) for index in range(len(psnr))]
+    samples = [replace(SAMPLE, compute_fraction=1 / speedup, psnr=value) for value in psnr]
+    return summarize(method, {"speedup": speedup}, list(zip(cases, samples, strict=True)))
+
+
+def test_a_row_holds_means_sums_and_the_worst():
+    samples = [
+        (Case("a", 0), replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7)),
+        (Case("a", 1), replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0)),
+        (Case("b", 1), replace(SAMPLE, psnr=60.0, bytes_held=9)),
+    ]
+    found = summarize("m", {"x": 1}, samples)
+    assert (found.n, found.psnr_mean, found.psnr_min, found.bytes_held) == (3, 40.0, 20.0, 9)
+    assert found.compute_fraction == pytest.approx(0.5)
+    assert found.denoise_seconds == pytest.approx(5 / 3)
+    assert found.denoise_speedup == pytest.approx((2 + 6 + 2) / (3 + 1 + 1))
+    assert found.psnr_of_prompt == (30.0, 60.0)
+
+
+def test_between_two_settings_psnr_is_linear_in_the_log_of_the_speedup():
+    found = at_speedup([row("m", 4.0, 20.0, 10.0), row("m", 1.0, 40.0, 20.0)], 2.0)
+    assert found.psnr == pytest.approx((30.0 + 15.0) / 2)
+    assert found.psnr_of_prompt == pytest.approx((30.0, 15.0))
+    assert found.psnr_worst == pytest.approx(15.0)
+    assert found.speedups == pytest.approx((1.0, 4.0))
+
+
+def test_only_the_two_settings_around_count():
+    rows = [row("m", speed, 100 - 20 * math.log2(speed)) for speed in (1.0, 2.0, 8.0, 16.0)]
+    found = at_speedup([*rows, row("m", 3.0, 0.0)], 2.5)
+    assert found.speedups == pytest.approx((2.0, 3.0))
+
+
+def test_a_setting_that_meets_the_speedup_is_taken_alone():
+    found = at_speedup([row("m", 1.5, 40.0), row("m", 2.0, 33.0), row("m", 3.0, 1.0)], 2.0)
+    assert found.psnr == 33.0
+    assert found.settings == ({"speedup": 2.0},)
+
+
+@pytest.mark.parametrize(("speedup", "nearest"), [(1.2, 1.5), (4.0, 3.0)])
+def test_nothing_is_extrapolated(speedup, nearest):
+    found = at_speedup([row("m", 1.5, 40.0), row("m", 3.0, 30.0)], speedup)
+    assert found.psnr is None
+    assert found.speedups == pytest.approx((nearest,))
+
+
+def test_methods_are_ordered_and_compared_with_the_best_other_one():
+    rows = [row("good", 2.0, 30.0, 40.0), row("best", 2.0, 33.0, 41.0), row("slow", 1.5, 50.0, 50.0)]
+    best, good, slow = compare_at(rows, 2.0)
+    assert [best.method, good.method, slow.method] == ["best", "good", "slow"]
+    assert (best.ahead, best.best_other) == (2.0, "good")
+    assert (good.ahead, good.best_other) == (-2.0, "best")
+    assert best.ahead_low is not None
+    assert 1.0 <= best.ahead_low <= best.ahead <= best.ahead_high <= 3.0
+    assert (slow.psnr, slow.ahead) == (None, None)

@@ -1,0 +1,48 @@
+"""Restoring a pipeline, counting held tensors, hashing code, and grids of settings."""
+
+import torch
+
+from galaxydit.eval.compare.identity import code_identity
+from galaxydit.eval.compare.method import geometric_grid
+from galaxydit.eval.compare.third_party import collect_tensors, restored
+
+
+def test_attributes_that_were_added_changed_or_deleted_are_as_before(tiny_wan_pipeline):
+    block = tiny_wan_pipeline.transformer.blocks[0]
+    tiny_wan_pipeline.marked = 1
+    with restored(tiny_wan_pipeline):
+        block.forward = lambda hidden, *rest: hidden
+        tiny_wan_pipeline.marked = 2
+        tiny_wan_pipeline.added = True
+        del block.training
+    assert "forward" not in vars(block)
+    assert block.training is False
+    assert tiny_wan_pipeline.marked == 1
+    assert not hasattr(tiny_wan_pipeline, "added")
+
+
+def test_tensors_are_found_in_containers_and_objects_and_counted_once():
+    class State:
+        def __init__(self, cache):
+            self.cache = cache
+            self.function = lambda: cache
+
+    tensor, other = torch.zeros(4), torch.zeros(2, dtype=torch.float64)
+    kept = {}
+    collect_tensors({"a": [State((tensor, other))], "b": tensor, "c": "text"}, kept)
+    assert sum(kept.values()) == 4 * 4 + 2 * 8
+
+
+def test_code_is_the_same_with_other_words_and_another_with_other_numbers(tmp_path):
+    def identity(text):
+        path = tmp_path / "code.py"
+        path.write_text(text)
+        return code_identity([path])
+
+    first = identity('"""What it does."""\n\ndef f(x):\n    """Half."""\n    return x / 2\n')
+    assert identity("def f(x):  # halves\n    return x / 2\n") == first
+    assert identity("def f(x):\n    return x / 3\n") != first
+
+
+def test_numbers_are_spread_in_equal_ratios():
+    assert geometric_grid(0.01, 1.0, 3) == (0.01, 0.1, 1.0)

@@ -1,0 +1,55 @@
+"""Which settings are worth scoring."""
+
+import math
+
+import pytest
+
+from galaxydit.eval.compare.bench import Sample
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, pareto_front, screen
+
+
+def at(index: int, speedup: float, psnr: float, spread: float = 0.0, n: int = 8) -> Candidate:
+    return Candidate(index, math.log(speedup), psnr, spread, n)
+
+
+def test_a_candidate_has_the_speed_of_its_mean_compute():
+    samples = [Sample(fraction, 1, 1, 1, 1, psnr, 1, None) for fraction, psnr in ((0.25, 30), (0.75, 40))]
+    found = candidate(3, samples)
+    assert (found.index, found.psnr, found.n) == (3, 35.0, 2)
+    assert found.log_speedup == pytest.approx(math.log(2))
+    assert found.spread == pytest.approx(math.log(3) / math.sqrt(2))
+
+
+def test_screening_keeps_what_may_be_chosen_and_the_nearest_outside():
+    slow, slower, inside, fast, faster = (at(i, s, 50 - i) for i, s in enumerate((1.1, 1.01, 2.0, 5.0, 9.0)))
+    assert screen([slow, slower, inside, fast, faster], [1.5, 3.0]) == [slow, inside, fast]
+
+
+def test_screening_drops_what_lies_far_behind_one_that_is_as_fast():
+    assert [c.index for c in screen([at(0, 2.0, 30), at(1, 2.0, 33), at(2, 1.9, 31.5)], [2.0])] == [1, 2]
+
+
+def test_the_front_is_what_nothing_beats():
+    found = pareto_front([at(0, 1.5, 40), at(1, 2.0, 41), at(2, 3.0, 30), at(3, 3.0, 30), at(4, 2.5, 29)])
+    assert [one.index for one in found] == [1, 2]
+
+
+def test_a_fixed_speed_that_meets_the_wanted_one_is_scored_alone():
+    front = [at(0, 1.5, 40), at(1, 2.0, 35), at(2, 3.0, 30)]
+    assert bracket(front, [2.0], scored=32) == [1]
+
+
+def test_otherwise_the_settings_around_are():
+    front = [at(0, 1.2, 44), at(1, 1.5, 40), at(2, 1.9, 35), at(3, 2.2, 30), at(4, 3.1, 25)]
+    assert bracket(front, [2.0], scored=32) == [2, 3]
+    assert bracket(front, [2.0, 3.0], scored=32) == [2, 3, 4]
+
+
+def test_where_speed_differs_by_prompt_the_bracket_has_room():
+    front = [at(0, 1.5, 40, 0.1), at(1, 1.98, 35, 0.1), at(2, 2.02, 34, 0.1), at(3, 2.6, 30, 0.1)]
+    assert bracket(front, [2.0], scored=8) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("speedup", "nearest"), [(1.2, 0), (4.0, 1)])
+def test_out_of_reach_the_nearest_is_scored(speedup, nearest):
+    assert bracket([at(0, 1.5, 40), at(1, 3.0, 30)], [speedup], scored=32) == [nearest]

@@ -1,0 +1,305 @@
+"""The latency command runs, forces the decisions it says and writes what its schema promises; no time is asserted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from galaxydit.cli import main
+from galaxydit.eval.latency.device_clock import SyncCounter
+from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
+from galaxydit.eval.latency.latency_rows import Samples, load, rows_from, spread_of
+from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+from galaxydit.eval.latency.latency_table import markdown
+from galaxydit.eval.latency.random_models import (
+    PRESETS,
+    SIZES,
+    Preset,
+    VideoSize,
+    build_inputs,
+    build_transformer,
+    parse_size,
+)
+from galaxydit.eval.latency.timed_methods import METHODS, TimedMethod
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
+
+RESULTS = Path(__file__).parents[3] / "eval" / "results"
+SCHEMA = json.loads((RESULTS / "latency.schema.json").read_text())
+CPU = torch.device("cpu")
+SMALL = Preset(blocks=3, heads=2, head_dim=16, ffn_dim=32, text_dim=16, text_tokens=4)
+QUICK = LatencySettings(size="32x32x5", steps=12, sampled_steps=5, repeats=1, host=False)
+HERE = [name for name, method in METHODS.items() if method.method.is_available]
+
+
+@pytest.fixture(autouse=True)
+def small_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", SMALL)
+
+
+def check(value: Any, schema: dict[str, Any], root: dict[str, Any], place: str = "run") -> None:
+    """As much of JSON Schema as the schema uses, written apart from the code that writes the file."""
+    schema = root["$defs"][schema["$ref"].rsplit("/", 1)[-1]] if "$ref" in schema else schema
+    python = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
+    python["number"] = (int, float)
+    if "enum" in schema:
+        assert value in schema["enum"], place
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        assert any(isinstance(value, python[name]) for name in names), f"{place} is {value!r}"
+        assert "boolean" in names or not isinstance(value, bool), place
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        assert not set(schema.get("required", ())) - set(value), place
+        for name, item in value.items():
+            inner = known.get(name, schema.get("additionalProperties", {}))
+            assert inner is not False, f"{place} has {name}, which the schema does not know"
+            check(item, inner, root, f"{place}.{name}")
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            check(item, schema.get("items", {}), root, f"{place}[{index}]")
+
+
+def test_every_method_has_a_row_whose_fraction_is_the_forced_one(tmp_path: Path) -> None:
+    data = LatencyRun(QUICK, tmp_path / "run.json").measure()
+    check(data, SCHEMA, SCHEMA)
+    assert data == load(tmp_path / "run.json")
+    assert data["finished"]
+    rows = {row["method"]: row for row in data["rows"]}
+    assert set(rows) == set(HERE)
+    full = len(data["schedule"]["full"]) / 12
+    assert full == 0.5
+    probed = full + (1 - full) / (2 * SMALL.blocks)
+    both_probed = full + (1 - full) / SMALL.blocks
+    expected = {
+        "plain": 1.0,
+        "galaxydit output": probed,
+        "galaxydit residual": probed,
+        "galaxydit output, no proxy": full,
+        "galaxydit residual, no proxy": full,
+        "FirstBlockCache": both_probed,
+        "SeaCache": full,
+        "cache-dit": both_probed,
+    }
+    for name, row in rows.items():
+        assert row["compute_fraction"] == pytest.approx(expected[name]), name
+        assert row["denoise_measured"]
+        assert row["efficiency"] == pytest.approx(row["speedup"] * row["compute_fraction"])
+        assert row["full_ms"]["low"] <= row["full_ms"]["median"] <= row["full_ms"]["high"]
+        assert (row["reused_ms"] is None) == (name == "plain")
+        assert row["syncs_per_step"] is None, "a CPU has nobody to wait for"
+        assert row["peak_bytes"] is None
+        assert row["note"] is None
+    assert rows["plain"]["speedup"] == 1.0
+    assert rows["plain"]["bytes_held"] == 0
+    latent, hidden = 4 * 16 * 2 * 4 * 4, 4 * 8 * 32
+    assert rows["galaxydit output"]["bytes_held"] == 4 * latent + hidden  # two branches, two steps; the proxy
+    assert rows["galaxydit residual"]["bytes_held"] == 4 * hidden + hidden
+    bare = rows["galaxydit output, no proxy"]["reused_ms"]["median"]
+    assert rows["galaxydit output"]["probe_ms"] == rows["galaxydit output"]["reused_ms"]["median"] - bare
+
+
+@pytest.mark.parametrize("method", HERE)
+def test_a_method_runs_its_own_decisions_along_the_plan(method: str) -> None:
+    """Blocks are counted step by step, in a forced with long stretches of reuse; a wrong decision raises."""
+    forced = ForcedSteps(50, (0, 1, 6, 7, 12))
+    trajectory = timed(method, forced, build_transformer(SMALL, CPU, torch.float32))
+    full, reused = trajectory.count_blocks(14)
+    assert full == 2 * SMALL.blocks
+    assert reused == (full if method == "plain" else pytest.approx(reused))
+    assert reused <= 2 or method == "plain"
+    assert trajectory.count_blocks(14) == (full, reused), "the trajectory before must leave nothing behind"
+
+
+def timed(method: str, forced: ForcedSteps, transformer: Any) -> TimedTrajectory:
+    inputs = build_inputs(SMALL, VideoSize(32, 32, 5), CPU, torch.float32)
+    return TimedTrajectory(method, forced, transformer, inputs, proxy="block_residual")
+
+
+def test_decisions_other_than_forced_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    transformer = build_transformer(SMALL, CPU, torch.float32)
+    monkeypatch.setattr("galaxydit.eval.latency.timed_methods.NO_CHANGE", 0.0)
+    trajectory = timed("FirstBlockCache", alternating(50), transformer)
+    trajectory.count_blocks(4)
+    monkeypatch.setattr("galaxydit.eval.latency.timed_methods.NO_CHANGE", 1e9)
+    trajectory = timed("FirstBlockCache", alternating(50), transformer)
+    with pytest.raises(RuntimeError, match="not as forced"):
+        trajectory.count_blocks(4)
+
+
+def test_compiled_rows_stand_beside_eager_ones(tmp_path: Path) -> None:
+    settings = replace(QUICK, modes=(False, True), backend="eager", methods=("plain", "galaxydit output"), whole=False)
+    data = LatencyRun(settings, tmp_path / "run.json").measure()
+    assert [(row["method"], row["compiled"]) for row in data["rows"]] == [
+        ("plain", False),
+        ("galaxydit output", False),
+        ("plain", True),
+        ("galaxydit output", True),
+    ]
+    assert not any(row["denoise_measured"] for row in data["rows"])
+    assert "~" in markdown(data)
+
+
+def test_a_run_without_time_left_keeps_what_it_has(tmp_path: Path) -> None:
+    run = LatencyRun(replace(QUICK, minutes=10), tmp_path / "run.json", lambda text, done: None)
+    turns_seen: list[str] = []
+
+    def stop_after_two(text: str, done: float) -> None:
+        turns_seen.append(text)
+        if len(turns_seen) == 3:  # the model, then two methods
+            run._started -= 3600
+
+    run.on_progress = stop_after_two
+    data = run.measure()
+    assert [row["method"] for row in data["rows"]] == ["plain", "galaxydit output"]
+    assert not data["finished"]
+    assert "ended early" in markdown(load(tmp_path / "run.json"))
+
+
+def test_a_method_that_fails_gets_a_note_and_the_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    monkeypatch.setitem(
+        METHODS, "SeaCache", TimedMethod(replace(METHODS["SeaCache"].method, attach=fail), essential=True)
+    )
+    settings = replace(QUICK, methods=("SeaCache", "plain"))
+    data = LatencyRun(settings, tmp_path / "run.json").measure()
+    check(data, SCHEMA, SCHEMA)
+    sea, plain = data["rows"]
+    assert (sea["full_ms"], sea["speedup"]) == (None, None)
+    assert plain["speedup"] == 1.0
+    assert "SeaCache (eager) failed: OutOfMemoryError: tried to allocate 2 GiB" in markdown(data)
+
+
+def test_the_command_writes_json_and_shows_it_again_as_markdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "run.json"
+    options = ["--size", "32x32x5", "--steps", "12", "--sampled-steps", "5", "--repeats", "1", "--device", "cpu"]
+    chosen = ["--method", "plain", "--method", "galaxydit output", "--text-encoder"]
+    with pytest.raises(SystemExit) as stopped:
+        main(["latency", *options, *chosen, "--out", str(out)])
+    assert not stopped.value.code
+    assert "host, FirstBlockCache" in capsys.readouterr().out
+    assert json.loads(out.read_text())["once"]["text_encoder_seconds"] > 0
+    with pytest.raises(SystemExit):
+        main(["latency", "--table", str(out)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "8 tokens" in lines[0]
+    assert lines[-2].startswith("| plain | eager |")
+    assert lines[-1].startswith("| galaxydit output | eager |")
+
+
+def test_true_sizes_have_the_published_token_counts() -> None:
+    assert SIZES["480p"].tokens == 32_760
+    assert SIZES["720p"].tokens == 75_600
+    assert parse_size("832x480x81") == SIZES["480p"]
+
+
+@pytest.mark.parametrize(("name", "billions"), [("1.3B", 1.42), ("14B", 14.3)])
+def test_presets_are_the_published_models(name: str, billions: float) -> None:
+    preset = PRESETS[name]
+    model = build_transformer(preset, torch.device("meta"), torch.bfloat16)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e9 == pytest.approx(billions, rel=0.01)
+    assert model.blocks[0].attn1.to_q.weight.dtype == torch.bfloat16
+    assert model.blocks[0].scale_shift_table.dtype == torch.float32
+
+
+@pytest.mark.parametrize("text", ["", "480", "832x480", "832x480x80", "830x480x81", "0x16x1"])
+def test_bad_sizes_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"size is .*pass for example 832x480x81"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("steps", [10, 30, 50])
+@pytest.mark.parametrize("fraction", [0.34, 0.5, 0.66, 1.0])
+def test_a_plan_has_the_fraction_asked_for(steps: int, fraction: float) -> None:
+    forced = evenly_forced(steps, fraction)
+    assert len(forced.full) == round(steps * fraction)
+    assert set(range(-(-steps // 5))) <= set(forced.full)
+    assert forced.full[-1] == steps - 1
+    gaps = [after - before for before, after in zip(forced.full, forced.full[1:], strict=False) if after - before > 1]
+    assert not gaps or max(gaps) - min(gaps) <= max(2, steps // 10)
+
+
+def test_a_fraction_below_warm_up_is_refused_with_the_range() -> None:
+    with pytest.raises(ValueError, match=r"fraction=0.1 is not allowed: expected a number from 0.22 to 1 at 50 steps"):
+        evenly_forced(50, 0.1)
+
+
+def test_a_plan_is_replayed_from_a_report(tmp_path: Path) -> None:
+    calls = [{"step": step, "reused": step in (2, 3)} for step in range(5) for _ in range(2)]
+    calls[5]["reused"] = False  # one branch computed: the step is full
+    report = {"steps": 5, "calls": calls}
+    for data in (report, {"reports": [report]}):
+        (tmp_path / "report.json").write_text(json.dumps(data))
+        assert forced_by_report(tmp_path / "report.json") == ForcedSteps(5, (0, 1, 2, 4))
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(ValueError, match="expected a report"):
+        forced_by_report(tmp_path / "report.json")
+
+
+def test_rows_follow_from_the_samples() -> None:
+    forced = ForcedSteps(10, (0, 1, 5, 9))
+    samples = [
+        Samples("plain", False, full_ms=[100.0, 102.0, 98.0], blocks_full=8, blocks_reused=8),
+        Samples("fast", False, full_ms=[110.0], reused_ms=[12.0, 8.0], blocks_full=8, blocks_reused=1),
+        Samples("fast, no proxy", False, full_ms=[105.0], reused_ms=[2.0], blocks_full=8, blocks_reused=0),
+        Samples("fast", True, full_ms=[50.0], blocks_full=8),
+    ]
+    plain, fast, bare, compiled = rows_from(samples, forced, {"fast": "fast, no proxy"})
+    assert (plain.denoise_seconds, plain.denoise_measured, plain.compute_fraction) == (1.0, False, 1.0)
+    assert fast.denoise_seconds == pytest.approx((4 * 110 + 6 * 10) / 1000)
+    assert (fast.probe_ms, bare.probe_ms) == (8.0, None)
+    assert fast.compute_fraction == pytest.approx((4 * 8 + 6 * 1) / 80)
+    assert fast.efficiency == pytest.approx(2.0 * 38 / 80)
+    assert (compiled.denoise_seconds, compiled.speedup) == (None, None), "nothing to compare with"
+    samples[1].whole_seconds = [0.4, 0.6, 0.5]
+    assert rows_from(samples, forced, {})[1].denoise_seconds == 0.5
+
+
+def test_a_spread_is_median_and_quartiles() -> None:
+    spread = spread_of([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert spread is not None
+    assert (spread.median, spread.low, spread.high, spread.count) == (3.0, 2.0, 4.0, 5)
+    assert spread_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "2B"}, "model is '2B', allowed are 1.3B"),
+        ({"methods": ("magic",)}, "methods has magic, allowed are plain"),
+        ({"sampled_steps": 3}, "sampled_steps is 3, allowed are integers from 4"),
+        ({"repeats": 0}, "repeats is 0"),
+        ({"modes": ()}, "modes is empty"),
+    ],
+)
+def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(QUICK, **change)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    for text in ("no json", "[]", '{"kind": "other"}'):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(ValueError, match="galaxydit latency"):
+            load(tmp_path / "x.json")
+
+
+def test_synchronisations_are_unknown_on_a_cpu() -> None:
+    counter = SyncCounter(CPU)
+    with counter.watching():
+        torch.ones(1).item()
+    assert counter.count is None
+
+
+def test_committed_runs_fit_the_schema() -> None:
+    for path in RESULTS.glob("latency-*.json"):
+        check(load(path), SCHEMA, SCHEMA, path.name)
+        assert markdown(load(path)).count("\n") > 2

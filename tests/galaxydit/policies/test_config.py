@@ -1,0 +1,53 @@
+from typing import Any
+
+import pytest
+
+from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Threshold
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("warmup", 1.5),
+        ("warmup", -1),
+        ("proxy", "magic"),
+        ("reuse", "everything"),
+        ("order", 2),
+        ("order", True),
+        ("keep_last", -1),
+        ("keep_last", 1.0),
+        ("max_consecutive", 0),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_field_value_and_cure(field: str, value: Any) -> None:
+    with pytest.raises(GalaxyDiTError) as error:
+        GalaxyDiTConfig(**{field: value})
+    check(str(error.value), field, value)
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), "0.1", True])
+def test_a_bad_threshold_is_refused(value: Any) -> None:
+    with pytest.raises(GalaxyDiTError) as error:
+        Threshold(value)
+    check(str(error.value), "threshold", value)
+
+
+def test_a_bad_list_of_steps_is_refused() -> None:
+    with pytest.raises(GalaxyDiTError, match=r"steps=-3 is not allowed: expected a whole number of at least 0"):
+        FixedSteps((0, -3))
+
+
+@pytest.mark.parametrize("policy", [5, None, 0.1, Threshold])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"policy=.* expected a policy; pass for example policy=Threshold\(0.1\)"):
+        GalaxyDiTConfig(policy=policy)
+
+
+def check(message: str, field: str, value: Any) -> None:
+    """The one form of an error: field, value, what is expected, what to do."""
+    assert message.startswith(f"{field}={value!r} is not allowed: expected ")
+    assert any(word in message for word in ("choose one of", "pass for example"))
+
+
+def test_a_schedule_is_put_in_order() -> None:
+    assert FixedSteps((9, 0, 4, 4)).steps == (0, 4, 9)

@@ -1,0 +1,161 @@
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
+from galaxydit.policies.policy import Decision
+from galaxydit.policies.schedule import FixedSteps, Schedule, place_full_steps, with_forced
+
+LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
+
+
+def shifted_sigmas(steps: int, shift: float = 8.0) -> tuple[float, ...]:
+    """Flow-matching noise levels as Wan's scheduler makes them."""
+    even = [1 - step / steps for step in range(steps)]
+    return tuple(shift * sigma / (1 + (shift - 1) * sigma) for sigma in even)
+
+
+SIGMAS = shifted_sigmas(50)
+MEASURED = CumulativeDistance(SIGMAS, tuple(0.1 * step for step in range(50)))
+
+
+def schedule_of(steps: tuple[int, ...], **options: Any) -> Schedule:
+    """The schedule of a calibration with 50 steps that computes these."""
+    given: dict[str, Any] = {"error_map": LINE, "cumulative_distance": MEASURED, **options}
+    return Schedule(given.pop("speedup", 50 / len(steps)), tuple(SIGMAS[step] for step in steps), **given)
+
+
+def play(policy: Schedule, distances: list[float] | None = None, warmup: float = 0.0, **limits: Any) -> list[Decision]:
+    """The decision at each of 50 steps."""
+    controller = Controller(GalaxyDiTConfig(policy, warmup=warmup, **limits))
+    return [
+        controller.decide(step, 50, distances[step] if distances and step else None, step > 0, SIGMAS)
+        for step in range(50)
+    ]
+
+
+def computed(decisions: list[Decision]) -> list[int]:
+    return [step for step, decision in enumerate(decisions) if not decision.reuse]
+
+
+def test_fixed_steps_alone_decide() -> None:
+    controller = Controller(GalaxyDiTConfig(FixedSteps((0, 4, 7))))
+    decisions = [controller.decide(step, 10, None, step > 0) for step in range(10)]
+    assert computed(decisions) == [0, 4, 7]
+
+
+def test_the_cumulative_distance_is_interpolated_in_sigma() -> None:
+    """Twice as many steps: each covers half the distance. Another flow shift: the total stays the same."""
+    for sigmas in (shifted_sigmas(100), shifted_sigmas(50, 3.0), shifted_sigmas(30, 12.0)):
+        within = [s for s in sigmas if s >= SIGMAS[-1]]
+        total = sum(MEASURED(b) - MEASURED(a) for a, b in pairwise(within))
+        assert total == pytest.approx(MEASURED(within[-1]))
+    double = shifted_sigmas(100)
+    assert MEASURED(double[42]) - MEASURED(double[40]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("steps", [20, 36, 50, 80])
+def test_placed_steps_are_as_many_as_the_budget_and_rise(steps: int) -> None:
+    sigmas = SIGMAS[:10] + SIGMAS[10::3] + (SIGMAS[-1],)
+    for speedup in (1.25, 2.0, 3.0):
+        placed = place_full_steps(sigmas, Schedule(speedup, sigmas).full_steps(steps), shifted_sigmas(steps))
+        assert len(placed) == round(steps / speedup)
+        assert list(placed) == sorted(set(placed))
+        assert (placed[0], placed[-1]) == (0, steps - 1)
+
+
+def test_a_calibrated_schedule_is_placed_exactly_and_stays_in_sigma_under_another_shift() -> None:
+    steps = (*range(5), *range(6, 48, 2), 49)
+    measured = schedule_of(steps)
+    assert place_full_steps(measured.sigmas, measured.full_steps(50), SIGMAS) == steps
+    other = shifted_sigmas(50, 3.0)
+    for step, place in zip(steps, place_full_steps(measured.sigmas, len(steps), other), strict=True):
+        nearest = min(abs(SIGMAS[step] - sigma) for sigma in other)
+        assert abs(other[place] - SIGMAS[step]) <= nearest + 0.1
+
+
+def test_the_schedule_is_kept_whatever_the_signal() -> None:
+    steps = (*range(5), *range(7, 49, 2), 49)
+    for distances in (None, [0.1] * 50, [0.1 + 0.09 * math.sin(step / 2) for step in range(50)]):
+        assert computed(play(schedule_of(steps), distances, warmup=0.1, max_consecutive=None)) == list(steps)
+
+
+def test_a_schedule_needs_no_distance_and_has_the_whole_budget_for_full_steps() -> None:
+    policy = schedule_of((*range(5), *range(7, 49, 2), 49), speedup=50 / 26, reused_cost=0.1)
+    assert not policy.reads_proxy
+    assert len(computed(play(policy))) == 26
+    limited = replace(policy, max_error=0.1)
+    assert limited.reads_proxy
+    assert limited.full_steps(50) < 26
+
+
+def test_a_reused_step_tells_the_error_that_the_calibration_expects() -> None:
+    decisions = play(schedule_of((0, 1, 4, 49)), max_consecutive=None)
+    assert [decisions[step].expected_error for step in (2, 3, 5, 6)] == pytest.approx([0.05, 0.1, 0.05, 0.1])
+    unknown = play(schedule_of((0, 1, 4, 49), cumulative_distance=None))
+    assert {decision.expected_error for decision in unknown} == {None}
+
+
+def test_steps_above_max_error_are_computed_besides_the_schedule() -> None:
+    policy = schedule_of((0, 1, 4, 49), max_error=0.16)
+    lively = [0.1] * 50
+    lively[10] = 0.4
+    decisions = play(policy, lively, max_consecutive=None)
+    assert {0, 1, 4, 10, 49} < set(computed(decisions))
+    assert decisions[10].reason == "expected error above max_error"
+    assert max(decision.expected_error or 0.0 for decision in decisions if decision.reuse) <= 0.16
+    blind = Controller(GalaxyDiTConfig(policy)).decide(30, 50, None, True, SIGMAS)
+    assert (blind.reuse, blind.reason) == (False, "no distance")
+
+
+def test_max_error_without_an_error_map_is_refused() -> None:
+    with pytest.raises(GalaxyDiTError, match="error_map=None is not allowed"):
+        Schedule(2.0, (1.0, 0.5), max_error=0.1)
+
+
+def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
+    config = GalaxyDiTConfig(schedule_of((0, 20, 49), speedup=20), warmup=0.0)
+    decision = Controller(config).decide(3, 50, None, False, SIGMAS)
+    assert not decision.reuse
+    assert decision.reason == "nothing to reuse yet"
+
+
+def test_coefficients_follow_the_schedule_and_are_interpolated_for_other_numbers_of_steps() -> None:
+    coefficients = ((1.0, 0.0), (0.9, -0.1), (0.8, -0.2), (0.7, -0.3), (0.6, -0.4), (0.5, -0.5))
+    policy = schedule_of((0, 1, 10, 20, 30, 49), coefficients=coefficients)
+    seen = [decision.coefficients for decision in play(policy)]
+    assert seen[1] is None
+    assert seen[2] == seen[9] == (0.9, -0.1)
+    assert seen[48] == (0.6, -0.4)
+    assert policy.coefficients_after(1, 11) == pytest.approx((0.95, -0.05))
+    assert replace(policy, max_error=0.5).coefficients_after(1, 6) is None
+
+
+def test_coefficients_that_do_not_fit_the_schedule_are_refused() -> None:
+    for coefficients in (((1.0, 0.0),), ((1.0,), (1.0,)), ((1.0, math.nan), (1.0, 0.0))):
+        with pytest.raises(GalaxyDiTError, match="two numbers for each of the 2 steps"):
+            Schedule(2.0, (0.9, 0.5), coefficients)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("warmup", "keep_last"), [(0.0, 1), (0.2, 1), (0.0, 5), (0.3, 4), (0.0, 0)])
+def test_what_must_be_computed_is_paid_from_the_budget_of_a_schedule(warmup: float, keep_last: int) -> None:
+    steps = (*range(3), *range(5, 48, 2), 49)
+    policy = schedule_of(steps, coefficients=((0.8, -0.1),) * len(steps))
+    decisions = play(policy, warmup=warmup, keep_last=keep_last)
+    full = computed(decisions)
+    with_coefficients = [decision.coefficients is not None for decision in decisions if decision.reuse]
+    assert len(full) == len(steps)
+    assert {*range(round(50 * warmup)), *range(50 - keep_last, 50)} <= set(full)
+    assert all(with_coefficients) == (tuple(full) == steps)
+    assert any(with_coefficients) == (tuple(full) == steps)
+
+
+def test_more_than_the_budget_is_computed_only_where_it_must() -> None:
+    assert with_forced((0, 10, 20, 49), 3, 2, 50) == (0, 1, 2, 48, 49)
+    assert len(with_forced((0, 10, 20, 30, 40, 49), 2, 1, 50)) == 6
+    assert with_forced((0, 10, 20, 49), 1, 1, 50) == (0, 10, 20, 49)

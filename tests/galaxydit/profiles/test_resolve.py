@@ -1,0 +1,184 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from diffusers import UniPCMultistepScheduler, WanPipeline
+
+import galaxydit
+from galaxydit.errors import GalaxyDiTError, ProfileWarning
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
+from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
+from galaxydit.profiles.registry import load_profile, shipped_profiles
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Evidence, Profile, Recipe, Target
+
+PROMPT = "a red ball moves left over a plain background"
+SETTINGS = GenerationSettings(height=32, width=32, num_frames=5, steps=20, guidance_scale=3.0)
+
+
+def profile_for(pipe: WanPipeline) -> Profile:
+    """A profile as a calibration with 20 steps at shift 8 and guidance 3 would give."""
+    pipe.scheduler.set_timesteps(20)
+    sigmas = tuple(float(sigma) for sigma in pipe.scheduler.sigmas[:20])
+    return Profile(
+        schema_version=SCHEMA_VERSION,
+        name="tiny",
+        kind="measured",
+        source="a test",
+        model=model_of(pipe.transformer),
+        conditions=Conditions(
+            type(pipe.scheduler).__name__, 20, 8.0, 3.0, (16, 2, 4, 4), "float32", "cpu", 2, 0, "ab", {}, sigmas
+        ),
+        recipe=Recipe(
+            proxy="block_residual",
+            reuse="output",
+            order=1,
+            reused_cost=1 / 6,
+            error_map=ErrorMap("distances", (Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
+            cumulative_distance=CumulativeDistance(sigmas, tuple(0.05 * step for step in range(20))),
+            targets=(Target(1.5, 0.2, 4, decay=0.5), Target(2.0, 0.1, 6, decay=0.5)),
+        ),
+        evidence=Evidence("a test"),
+    )
+
+
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 2.5])
+def test_a_speedup_is_met_and_nothing_is_remarked_under_the_calibrated_settings(
+    tiny_wan_pipeline: WanPipeline, speedup: float, recwarn: pytest.WarningsRecorder
+) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(speedup, 0.1, 8, decay=0.5),)))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, profile=profile) as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    assert acceleration.report.compute_fraction == pytest.approx(1 / speedup, rel=0.05)
+    assert acceleration.report.notes == ()
+    assert not [warning for warning in recwarn if warning.category is ProfileWarning]
+    reused = [call for call in acceleration.report.calls if call.reused]
+    assert all(call.expected_error is not None for call in reused)
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        ({"steps": 30}, "30 steps, and the profile was measured with 20: its curves are interpolated in sigma"),
+        ({"flow_shift": 3.0}, "another flow shift"),
+        ({"guidance_scale": 5.0}, "guidance scale is 5"),
+    ],
+)
+def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
+    tiny_wan_pipeline: WanPipeline, change: dict, remark: str
+) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=profile) as acceleration:
+        with pytest.warns(ProfileWarning, match=remark):
+            generate(tiny_wan_pipeline, PROMPT, replace(SETTINGS, **change), 0)
+        assert any(remark in note for note in acceleration.report.notes)
+        assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
+
+
+def test_another_scheduler_is_remarked(tiny_wan_pipeline: WanPipeline) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    profile = replace(profile, conditions=replace(profile.conditions, scheduler="FlowMatchEulerDiscreteScheduler"))
+    with (
+        galaxydit.accelerate(tiny_wan_pipeline, profile=profile),
+        pytest.warns(ProfileWarning, match="scheduler is UniPCMultistepScheduler"),
+    ):
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    assert isinstance(tiny_wan_pipeline.scheduler, UniPCMultistepScheduler)
+
+
+def test_the_profile_of_another_model_is_refused_with_a_cure(
+    tiny_wan_pipeline: WanPipeline, tiny_transformer: Callable
+) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    with pytest.raises(
+        GalaxyDiTError, match=r"it is for num_layers=3, and this model has 4; run `galaxydit calibrate`"
+    ):
+        galaxydit.accelerate(tiny_transformer(4), profile=profile)
+    torch.manual_seed(1)
+    with pytest.raises(GalaxyDiTError, match="weights are those of another checkpoint"):
+        galaxydit.accelerate(tiny_transformer(3), profile=profile)
+    styled = replace(profile, model=replace(profile.model, adapters=("style",)))
+    with pytest.raises(GalaxyDiTError, match=r"it is for adapters \['style'\], and \[\] are active"):
+        galaxydit.accelerate(tiny_wan_pipeline, profile=styled)
+
+
+def test_weights_are_recognised_in_half_precision_and_told_from_a_fine_tune(tiny_transformer: Callable) -> None:
+    torch.manual_seed(0)
+    transformer = tiny_transformer(3)
+    model = model_of(transformer)
+    assert len(project_weights(transformer)) == 8
+    assert model_mismatch(model, transformer.to(torch.bfloat16)) is None
+    transformer = transformer.float()
+    with torch.no_grad():
+        for parameter in transformer.parameters():
+            parameter += 0.05 * parameter.std() * torch.randn_like(parameter) if parameter.ndim > 1 else 0
+    assert "checkpoint" in model_mismatch(model, transformer)
+
+
+def test_without_a_profile_it_learns_online_meets_the_speedup_and_says_so(tiny_wan_pipeline: WanPipeline) -> None:
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0) as acceleration:
+        with pytest.warns(ProfileWarning, match="learned online"):
+            generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+        report = acceleration.report
+    assert report.compute_fraction == pytest.approx(0.5, rel=0.05)
+    assert any("learned online" in note for note in report.notes)
+    assert all(call.expected_error > 0 for call in report.calls if call.reused)
+
+
+def test_without_a_profile_max_error_stops_reuse(tiny_wan_pipeline: WanPipeline) -> None:
+    fractions = []
+    for max_error in (1e-6, 0.3, 2.0):
+        with galaxydit.accelerate(tiny_wan_pipeline, max_error=max_error) as acceleration:
+            generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+        expected = [call.expected_error for call in acceleration.report.calls if call.reused]
+        assert max(expected, default=0.0) <= max_error
+        fractions.append(acceleration.report.compute_fraction)
+    assert fractions[0] == 1.0
+    assert fractions == sorted(fractions, reverse=True)
+    assert fractions[-1] < 0.8
+
+
+def test_a_starter_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: WanPipeline) -> None:
+    starter = load_profile("wan2.1-t2v-1.3b")
+    own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=own) as acceleration:
+        with pytest.warns(ProfileWarning, match="starter from published constants"):
+            generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+        assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
+    assert acceleration.report.config.proxy == "time_embedding"
+
+
+def test_starters_are_told_apart_by_layers_and_input_channels() -> None:
+    found = {
+        (p.model.config["num_layers"], p.model.config["in_channels"]): p.name
+        for p in shipped_profiles()
+        if p.kind == "starter"
+    }
+    assert found[30, 16] == "wan2.1-t2v-1.3b"
+    assert found[40, 16] == "wan2.1-t2v-14b"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 0.1, "speedup": 2.0}, "threshold is given together with speedup"),
+        ({"profile": "no-such"}, "profile='no-such' is not allowed: expected a file, or one that is shipped"),
+        ({"speedup": 0.5}, "speedup=0.5 is not allowed: expected a number at least 1"),
+        ({"speedup": 9.0}, "a reused step still costs"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tiny_wan_pipeline: WanPipeline, options: dict, message: str) -> None:
+    with pytest.raises(GalaxyDiTError, match=message):
+        galaxydit.accelerate(tiny_wan_pipeline, **options)
+
+
+def test_a_threshold_on_the_profiles_proxy_needs_no_plan(tiny_wan_pipeline: WanPipeline) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    with galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1, profile=profile) as acceleration:
+        pass
+    assert acceleration.config == GalaxyDiTConfig(Threshold(0.1), warmup=0.2, max_consecutive=4)

@@ -1,0 +1,224 @@
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
+from galaxydit.profiles.registry import shipped_profiles
+from galaxydit.profiles.schema import (
+    SCHEMA_VERSION,
+    Conditions,
+    ErrorPropagation,
+    Evidence,
+    Fit,
+    Model,
+    Profile,
+    RankedProxy,
+    Recipe,
+    Seconds,
+    Target,
+    Verification,
+    read_profile,
+)
+
+PROFILE = Profile(
+    schema_version=SCHEMA_VERSION,
+    name="test",
+    kind="measured",
+    source="a test",
+    model=Model("WanTransformer3DModel", {"num_layers": 3, "patch_size": (1, 2, 2), "image_dim": None}, (0.1, -0.2)),
+    conditions=Conditions(
+        "UniPCMultistepScheduler",
+        3,
+        8.0,
+        6.0,
+        (16, 5, 8, 8),
+        "float32",
+        "cpu",
+        2,
+        0,
+        "ab",
+        {"torch": "2"},
+        (1.0, 0.9, 0.5),
+    ),
+    recipe=Recipe(
+        proxy="block_residual",
+        reuse="output",
+        order=1,
+        reused_cost=0.04,
+        error_map=ErrorMap(
+            "distances", (Curve(0.2, (0.1, 0.2), (0.1, 0.3), (0.0, 0.1)), Curve(0.9, (0.1,), (0.2,), (0.0,)))
+        ),
+        cumulative_distance=CumulativeDistance((1.0, 0.9, 0.5), (0.0, 0.1, 0.3)),
+        targets=(
+            Target(1.5, 0.2, 4, (1.0, 0.5), ((0.9, -0.2), (1.1, 0.3)), 0.5),
+            Target(1.75, 0.1, None, decay=0.5),
+            Target(2.0, 0.1, None, decay=0.5),
+        ),
+    ),
+    evidence=Evidence(
+        reason="it ranks best",
+        ranking=(RankedProxy("block_residual", 1.0, 0.9, 0.8, 0.95, 0.7, (0.9, 0.8, 0.8, 0.7)),),
+        fit=Fit(0.5, 0.6, 0.7),
+        propagation=ErrorPropagation((0.9, 0.1), (4.0, 0.5)),
+        verifications=(Verification(1.5, 0.2, 0.66, 30.0, 29.0), Verification(2.0)),
+        seconds=Seconds(0.1, 0.01, 0.01, 0.01, (1.4, 1.9), (1.4, 1.8)),
+    ),
+)
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.just([]),
+    st.just({}),
+    st.just(10**400),
+)
+
+
+def places(data: Any, path: tuple = ()) -> list[tuple]:
+    """The paths of everything inside plain data."""
+    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    found = []
+    for key, value in children:
+        found += [(*path, key), *places(value, (*path, key))]
+    return found
+
+
+@st.composite
+def mutations(draw: Callable) -> str:
+    """A profile's text with one thing changed: a value, a key, a byte, or its end missing."""
+    data = json.loads(json.dumps(PROFILE.to_dict()))
+    kind = draw(st.sampled_from(["value", "value", "remove", "add", "cut", "byte"]))
+    text = json.dumps(data, indent=1)
+    if kind == "cut":
+        return text[: draw(st.integers(0, len(text) - 2))]
+    if kind == "byte":
+        place = draw(st.integers(0, len(text) - 1))
+        return text[:place] + draw(st.characters(codec="utf-8")) + text[place + 1 :]
+    path = draw(st.sampled_from(places(data)))
+    parent = data
+    for key in path[:-1]:
+        parent = parent[key]
+    if kind == "value":
+        parent[path[-1]] = draw(scalars)
+    elif kind == "remove":
+        del parent[path[-1]]
+    elif isinstance(parent, dict):
+        parent[draw(st.text(min_size=1, max_size=8))] = draw(scalars)
+    else:
+        parent.append(draw(scalars))
+    return json.dumps(data)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "profile.json"
+
+
+def test_a_saved_profile_is_read_back_equal(path: Path) -> None:
+    PROFILE.save(path)
+    assert read_profile(path) == PROFILE
+    assert read_profile(path).evidence.seconds == PROFILE.evidence.seconds
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mutations())
+def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    message = ""
+    try:
+        profile = read_profile(path)
+    except GalaxyDiTError as error:
+        message = str(error)
+    else:
+        assert profile.to_dict() == PROFILE.to_dict()  # the same content, such as one blank for another
+        return
+    assert "profile" in message
+    assert any(cure in message for cure in ("calibrate", "restore", "pass", "install"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 4; calibrate again"),
+        ({"schema_version": True}, "schema_version=True"),
+        ({"recipe.proxy": "magic"}, "proxy='magic' is not allowed: expected one of"),
+        ({"recipe.order": 3}, "order=3 is not allowed: expected 0 or 1"),
+        ({"recipe.reused_cost": 1.5}, r"reused_cost=1.5 is not allowed: expected less than 1"),
+        ({"recipe.reused_cost": "0.1"}, r"profile.recipe.reused_cost='0.1' is not allowed: expected a valid number"),
+        ({"recipe.cumulative_distance.distances": [0.0, 0.3, 0.1]}, "distances goes from 0.3 to 0.1"),
+        ({"recipe.cumulative_distance.distances": [0.0, 0.1]}, "sigmas has 3 entries and distances 2"),
+        ({"recipe.targets": []}, "targets is empty"),
+        ({"secret": 1}, "profile.secret is not known"),
+        ({"name": "another"}, "digest=.* the file was changed"),
+    ],
+)
+def test_errors_name_the_place_the_value_and_the_cure(path: Path, change: dict, message: str) -> None:
+    data = copy.deepcopy(PROFILE.to_dict())
+    for place, value in change.items():
+        *parents, key = place.split(".")
+        parent = data
+        for name in parents:
+            parent = parent[name]
+        parent[key] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(GalaxyDiTError, match=message):
+        read_profile(path)
+
+
+def test_a_map_that_falls_is_refused(path: Path) -> None:
+    data = copy.deepcopy(PROFILE.to_dict())
+    data["recipe"]["error_map"]["curves"] = [
+        {"sigma": 0.5, "distances": [0.1, 0.2], "errors": [0.2, 0.1], "spread": [0, 0]}
+    ]
+    path.write_text(json.dumps(data))
+    with pytest.raises(GalaxyDiTError, match=r"error_map.curves\[0\]: errors goes from 0.2 to 0.1"):
+        read_profile(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"a": NaN}', "[" * 100_000, "\ud800"])
+def test_what_is_no_profile_is_refused(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(GalaxyDiTError, match="profile"):
+        read_profile(path)
+
+
+def test_seconds_do_not_belong_to_the_identity() -> None:
+    seconds = replace(PROFILE.evidence.seconds, step=9.0)
+    other = replace(PROFILE, evidence=replace(PROFILE.evidence, seconds=seconds))
+    assert other == PROFILE
+    assert other.identity == PROFILE.identity
+    assert replace(PROFILE, name="b").identity != PROFILE.identity
+
+
+def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
+    names = {profile.name: profile.kind for profile in shipped_profiles()}
+    for name in ("t2v-1.3b", "t2v-14b", "i2v-14b-480p", "i2v-14b-720p"):
+        assert names[f"wan2.1-{name}"] == "starter"
+
+
+def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_not() -> None:
+    conditions = replace(PROFILE.conditions, steps=50)
+    between = [Target(50 / count, 0.1, None) for count in (32, 26, 24, 23)]
+    asked = [target for target in PROFILE.recipe.targets if target.speedup != 1.75]
+    targets = tuple(sorted(asked + between, key=lambda target: target.speedup))
+    profile = replace(PROFILE, conditions=conditions, recipe=replace(PROFILE.recipe, targets=targets))
+    for speedup, expected in ((1.5, 1.5), (2.0, 2.0), (2.03, 2.0), (2.05, 50 / 24), (2.2, 50 / 23), (9.0, 50 / 23)):
+        assert profile.target_for(speedup).speedup == expected
+
+
+def test_a_profile_that_could_not_be_read_back_is_not_written(path: Path) -> None:
+    recipe = replace(PROFILE.recipe, reused_cost=2.0)
+    with pytest.raises(GalaxyDiTError, match=r"reused_cost=2\.0"):
+        replace(PROFILE, recipe=recipe).save(path)
+    assert not path.exists()

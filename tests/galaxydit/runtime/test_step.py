@@ -1,0 +1,21 @@
+from types import SimpleNamespace
+
+import pytest
+from diffusers import FlowMatchEulerDiscreteScheduler
+
+from galaxydit.runtime.step import sigmas_of
+
+
+def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=0.4)
+    scheduler.set_timesteps(50)
+    assert scheduler.sigmas[0] > 1
+    sigmas = sigmas_of(scheduler, 50)
+    assert sigmas is not None
+    assert sigmas[0] == 1.0
+    assert sigmas[1:] == pytest.approx(scheduler.sigmas[1:50].tolist())
+
+
+@pytest.mark.parametrize("sigmas", [[14.6, 0.5, 0.1], [0.5, 0.6, 0.1], [0.5, 0.1]])
+def test_noise_levels_of_another_kind_that_rise_or_are_too_few_are_not_told(sigmas: list[float]) -> None:
+    assert sigmas_of(SimpleNamespace(sigmas=sigmas), 3) is None

@@ -1,0 +1,108 @@
+"""Context parallelism on two CPU ranks: one decision for all, the same as in a single process."""
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from diffusers import ContextParallelConfig, FlowMatchEulerDiscreteScheduler, WanTransformer3DModel
+from torch import Tensor, distributed, nn
+
+import galaxydit
+from galaxydit import GalaxyDiTConfig, Threshold
+from galaxydit.context_parallel import token_group
+
+RANKS = 2
+OFTEN = GalaxyDiTConfig(Threshold(0.5), max_consecutive=2)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "noisy latent": {"config": replace(OFTEN, proxy="noisy_latent")},
+    "block input": {"config": replace(OFTEN, proxy="block_input")},
+    "block residual": {"config": OFTEN},
+    "part of a block": {"config": replace(OFTEN, proxy="self_attention")},
+    "residual": {"config": replace(OFTEN, reuse="residual")},
+    "residual, part of a block": {"config": replace(OFTEN, reuse="residual", proxy="cross_attention")},
+    "speedup": {"speedup": 2.0},
+}
+Result = tuple[list[bool], list[float | None], Tensor]
+
+
+def denoise(transformer: WanTransformer3DModel, settings: dict[str, Any], attach: Callable[[], None]) -> Result:
+    """Decisions, distances and latents of a small generation with two branches."""
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=5.0)
+    scheduler.set_timesteps(12)
+    generator = torch.Generator().manual_seed(0)
+    latents = torch.randn(1, 16, 2, 4, 4, generator=generator)
+    texts = list(torch.randn(2, 1, 8, 128, generator=generator))
+    with galaxydit.accelerate(transformer, scheduler=scheduler, **settings) as acceleration, torch.no_grad():
+        attach()
+        for timestep in scheduler.timesteps:
+            words = [transformer(latents, timestep.expand(1), text, return_dict=False)[0] for text in texts]
+            guided = words[1] + 3.0 * (words[0] - words[1])
+            latents = scheduler.step(guided, timestep, latents, return_dict=False)[0]
+    calls = acceleration.report.calls
+    return [call.reused for call in calls], [call.distance for call in calls], latents
+
+
+def work(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel]) -> None:
+    """One rank: every setting, with the tokens split before and after the plugin is attached."""
+    torch.set_num_threads(1)
+    torch.accelerator.device_count = lambda: RANKS  # type: ignore[method-assign,assignment]
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank, world_size=RANKS)
+    results: dict[tuple[str, str], Result] = {}
+    for name, settings in SETTINGS.items():
+        for order in ("split first", "attach first"):
+            torch.manual_seed(0)
+            transformer = build(3)
+
+            def split(transformer: WanTransformer3DModel = transformer) -> None:
+                transformer.set_attention_backend("native")
+                transformer.enable_parallelism(config=ContextParallelConfig(ulysses_degree=RANKS))
+
+            if order == "split first":
+                split()
+            results[name, order] = denoise(transformer, settings, split if order == "attach first" else lambda: None)
+    torch.save(results, folder / f"rank-{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_two_ranks_decide_as_one_process_does(
+    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=work, args=(rank, tmp_path, tiny_transformer)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(timeout=120)
+        process.kill()
+    assert [process.exitcode for process in ranks] == [0] * RANKS
+    first, second = (torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(RANKS))
+    assert len(first) == 2 * len(SETTINGS)
+    for name, settings in SETTINGS.items():
+        torch.manual_seed(0)
+        decisions, distances, latents = denoise(tiny_transformer(3), settings, lambda: None)
+        assert 0 < sum(decisions) < 18, "the threshold must have a say"
+        for order in ("split first", "attach first"):
+            found = first[name, order]
+            assert found[:2] == second[name, order][:2], "not close: equal, or a rank may decide otherwise"
+            assert torch.equal(found[2], second[name, order][2])
+            assert found[0] == decisions
+            assert found[1] == [None if known is None else pytest.approx(known, rel=1e-4) for known in distances]
+            assert torch.allclose(found[2], latents, atol=1e-4)
+
+
+def test_only_the_ranks_that_share_a_video_are_asked() -> None:
+    """Other ranks may be at another video: waiting for them could take forever."""
+    mesh = SimpleNamespace(get_group=lambda: "those two")
+    transformer = nn.Linear(1, 1)
+    assert token_group(transformer) is None
+    transformer._parallel_config = SimpleNamespace(context_parallel_config=None)
+    assert token_group(transformer) is None
+    transformer._parallel_config = SimpleNamespace(context_parallel_config=SimpleNamespace(_flattened_mesh=mesh))
+    assert token_group(transformer) == "those two"

@@ -1,0 +1,99 @@
+"""The README's worked examples do what it says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import MochiTransformer3DModel
+from torch import Tensor
+
+import galaxydit
+from galaxydit import PROXIES, GalaxyDiTConfig, Threshold
+from galaxydit.families import FAMILIES
+
+README = (Path(galaxydit.__file__).parent / "README.md").read_text(encoding="utf-8")
+
+
+def run_example(heading: str, **names: Any) -> dict[str, Any]:
+    """Run the first Python block below a heading, and return what it defines."""
+    found = re.search(rf"^## {heading}$.*?^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    exec(found[1], names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def registries_as_they_were() -> Iterator[None]:
+    families, proxies = dict(FAMILIES), dict(PROXIES)
+    yield
+    for registry, before in ((FAMILIES, families), (PROXIES, proxies)):
+        registry.clear()
+        registry.update(before)  # type: ignore[arg-type]
+
+
+def denoise(transformer: Any) -> Tensor:
+    """The sum of all outputs of 12 steps with guidance as one concatenated batch."""
+    generator = torch.Generator().manual_seed(0)
+    latents, text = torch.randn(1, 4, 2, 4, 4, generator=generator), torch.randn(2, 8, 16, generator=generator)
+    mask, total = torch.ones(2, 8, dtype=torch.bool), torch.zeros(2, 4, 2, 4, 4)
+    with torch.no_grad():
+        for step in range(12):
+            with transformer.cache_context("cond_uncond", step_index=step, num_inference_steps=12, sigma=1 - step / 12):
+                batch, timestep = torch.cat([latents * (1 - step / 12)] * 2), torch.full((2,), 1000.0 - 80 * step)
+                total += transformer(batch, text, timestep, mask, return_dict=False)[0]
+    return total
+
+
+def test_a_family_is_one_entry() -> None:
+    run_example("Adding a family")
+    torch.manual_seed(0)
+    transformer = MochiTransformer3DModel(
+        patch_size=2,
+        num_attention_heads=2,
+        attention_head_dim=8,
+        num_layers=3,
+        pooled_projection_dim=16,
+        in_channels=4,
+        text_embed_dim=16,
+        time_embed_dim=4,
+        activation_fn="swiglu",
+        max_sequence_length=8,
+    ).eval()
+    plain = denoise(transformer)
+    (description,) = galaxydit.describe(transformer)
+    assert (description.family, description.blocks) == ("Mochi", 3)
+    for proxy in description.proxies:
+        config = GalaxyDiTConfig(Threshold(50.0), proxy, max_consecutive=2)
+        with galaxydit.accelerate(transformer, config=config) as acceleration:
+            denoise(transformer)
+        assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
+        assert not acceleration.report.notes
+    assert torch.equal(denoise(transformer), plain)
+
+
+def test_a_proxy_is_one_entry(tiny_wan: Any) -> None:
+    run_example("Adding a proxy")
+    config = GalaxyDiTConfig(Threshold(50.0), "pooled_latent", max_consecutive=2)
+    with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
+        tiny_wan.run()
+    calls = acceleration.report.calls
+    assert [call.step for call in calls[::2] if call.reused] == [3, 4, 6, 7, 9, 10]
+    assert None not in [call.distance for call in calls[2::2]]
+    assert "pooled_latent" in galaxydit.describe(tiny_wan.pipe)[0].proxies
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
+def test_an_observer_sees_every_call(tiny_wan: Any) -> None:
+    class Pipe:
+        """The tiny pipeline, called with a prompt alone."""
+
+        transformer, scheduler = tiny_wan.pipe.transformer, tiny_wan.pipe.scheduler
+
+        def __call__(self, prompt: str) -> Tensor:
+            return tiny_wan.run(prompt=prompt)
+
+    names = run_example("Observing a generation", pipe=Pipe())
+    assert set(names["observer"].norms) == {(step, branch) for step in range(12) for branch in ("cond", "uncond")}

@@ -1,0 +1,56 @@
+"""The plugin's imports go one way, so that a reader meets no cycle."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import galaxydit
+
+FOLDER = Path(galaxydit.__file__).parent
+# From the lowest room to the highest; those of one line do not know each other.
+LAYERS = (
+    ("errors",),
+    ("families", "context_parallel", "torch_compile", "validation"),
+    ("proxies", "extrapolation"),
+    ("policies",),
+    ("report_plot",),
+    ("report",),
+    ("runtime",),
+    ("profiles",),
+    ("acceleration",),
+    ("commands",),
+    ("cli",),
+)
+OTHER_ROOMS = ("pipelines", "calibration", "eval")
+FILES = [path for path in FOLDER.rglob("*.py") if path.relative_to(FOLDER).parts[0] not in OTHER_ROOMS]
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Modules of this package that a file imports when it is imported, without the package's own name."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("galaxydit."):
+            yield (node.module or "").removeprefix("galaxydit.")
+
+
+def test_no_room_imports_a_higher_one() -> None:
+    layer_of = {name: layer for layer, names in enumerate(LAYERS) for name in names}
+    for path in FILES:
+        own = path.relative_to(FOLDER).with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        for module in imports_of(path):
+            imported = module.split(".")[0]
+            lower = layer_of[imported] < layer_of[own]
+            assert imported == own or lower, f"{path.relative_to(FOLDER)} imports {module}"
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    imports = {".".join(path.relative_to(FOLDER).with_suffix("").parts): set(imports_of(path)) for path in FILES}
+    while imports:
+        free = {name for name, modules in imports.items() if not modules & imports.keys()}
+        assert free, f"these import each other: {sorted(imports)}"
+        imports = {name: modules for name, modules in imports.items() if name not in free}
+
+
+def test_the_plugin_has_few_rooms() -> None:
+    assert len({path.relative_to(FOLDER).parts[0] for path in FILES}) <= 20

@@ -1,0 +1,21 @@
+import numpy as np
+import pytest
+from skimage.metrics import peak_signal_noise_ratio
+
+from galaxydit.pipelines.psnr import psnr
+
+
+def test_psnr_agrees_with_scikit_image() -> None:
+    video, reference = np.random.default_rng(0).uniform(size=(2, 5, 8, 8, 3)).astype(np.float32)
+    assert psnr(video, reference) == pytest.approx(peak_signal_noise_ratio(reference, video, data_range=1.0), abs=1e-4)
+
+
+def test_psnr_is_120_for_equal_videos_and_zero_for_black_against_white() -> None:
+    black = np.zeros((2, 4, 4, 3), np.float32)
+    assert psnr(black, black) == 120.0
+    assert psnr(black, black + 1) == 0.0
+
+
+def test_psnr_refuses_unequal_shapes() -> None:
+    with pytest.raises(ValueError, match="equal ones"):
+        psnr(np.zeros((2, 4, 4, 3)), np.zeros((3, 4, 4, 3)))
