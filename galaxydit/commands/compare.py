@@ -1,5 +1,6 @@
 """`galaxydit compare`: every method on the same prompts, seeds and machine."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, chosen_executor
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ def compare(
     frames: Frames = None,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     revision: Revision = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
     wanted = _numbers(speedups, "--speedups", float)
@@ -59,7 +64,7 @@ def compare(
     from galaxydit.pipelines.loading import load_pipeline
 
     console = Console()
-    known = every_method(wanted, search_generations, out / "search")
+    known = every_method(wanted, search_generations, out.absolute() / "search")
     if list_methods:
         for method in known:
             count = len(method.settings(steps or USUAL_STEPS))
@@ -77,11 +82,13 @@ def compare(
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()
-    pipe = load_pipeline(model, revision=revision)
+    # On Ray the workers have the GPUs: here the pipeline is only read.
+    pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
     pipe.set_progress_bar_config(disable=True)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    with StageProgress() as progress:
-        comparison = run_comparison(pipe, chosen, plan, settings, out, progress)
+    load = None if ray is None else partial(load_pipeline, model, revision=revision)
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, StageProgress() as progress:
+        comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
     videos = save_videos(comparison, Bench(pipe, settings, out), out)

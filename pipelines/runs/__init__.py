@@ -1,9 +1,9 @@
 """Many units of work, made in this process or on Ray, kept in a store and resumed."""
 
 from galaxydit.pipelines.runs.on_ray import OnRay
-from galaxydit.pipelines.runs.progress import LiveProgress
+from galaxydit.pipelines.runs.progress import LiveProgress, Stage
 from galaxydit.pipelines.runs.record import Record, StoredFile
-from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Place, Progress, run
+from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Place, Progress, finished, results, run
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import HopelessUnitError, Made, Unit, hash_of
 
@@ -19,9 +19,12 @@ __all__ = [
     "Place",
     "Progress",
     "Record",
+    "Stage",
     "Store",
     "StoredFile",
     "Unit",
+    "finished",
     "hash_of",
+    "results",
     "run",
 ]

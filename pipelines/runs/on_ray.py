@@ -16,7 +16,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import Maker, Place, Progress, attempt, finish, now
+from galaxydit.pipelines.runs.run import Maker, Place, Progress, attempt, finish, finished
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Unit
 
@@ -221,7 +221,7 @@ class OnRay:
         self._deaths[unit.id] += 1
         if self._deaths[unit.id] >= DEATHS:
             trace = f"{DEATHS} workers died while they made this unit; the last time: {error}"
-            record = Record(unit.id, unit.data, "failed", DEATHS, 0.0, f"worker {worker.number}", now(), trace)
+            record = finished(unit, None, trace, attempts=DEATHS)
             progress.finish(worker.number, store.commit(record, {}))
             worker.units.popleft()
         if worker.units:

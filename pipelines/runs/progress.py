@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -102,6 +102,31 @@ def render(counted: Tally, heading: str = "host") -> Group:
             table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
         parts.append(table)
     return Group(*parts)
+
+
+class Stage:
+    """Hands the progress of one run on to a function of stage, finished and total units."""
+
+    def __init__(self, tell: Callable[[str, int, int], None], name: str) -> None:
+        self._tell = tell
+        self._name = name
+        self._done = self._total = 0
+
+    def start(self, total: int, done: int, failed: int) -> None:
+        """The run begins, with so many units that have a record already."""
+        self._done, self._total = done + failed, total
+        self._tell(self._name, self._done, total)
+
+    def begin(self, worker: int, unit: Unit) -> None:
+        """A worker begins a unit."""
+
+    def finish(self, worker: int, record: Record) -> None:
+        """A unit has its record."""
+        self._done += 1
+        self._tell(self._name, self._done, self._total)
+
+    def stop(self) -> None:
+        """The run ends."""
 
 
 class LiveProgress:

@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import HopelessUnitError, Made, Unit
@@ -36,7 +37,7 @@ class Maker:
         """Load what all units need. An exception stops the run, because it would meet every worker."""
 
     def make(self, unit: Unit) -> Made:
-        """One unit. An exception is an attempt that failed; HopelessUnitError is one that need not be repeated."""
+        """One unit. An exception is an attempt that failed. HopelessUnitError and GalaxyDiTError are final."""
         raise NotImplementedError
 
 
@@ -117,13 +118,12 @@ def run(
     progress = progress or Silent()
     counts = _keep_sound(units, store, retry_failed, verify)
     left = [unit for unit in units if unit.id not in counts]
-    if not left:
-        return _outcome(counts)
     heard, before = _Heard(progress, counts), _outcome(counts)
     progress.start(len(units), before.done, before.failed)
     try:
-        (executor or InProcess()).work(_groups(left), maker, store, heard)
-        store.tidy(left)
+        if left:
+            (executor or InProcess()).work(_groups(left), maker, store, heard)
+            store.tidy(left)
     except OSError as error:
         if is_disk_full(error):
             done = _outcome(counts).done
@@ -136,6 +136,18 @@ def run(
     finally:
         progress.stop()
     return _outcome(counts)
+
+
+def results(units: Sequence[Unit], store: Store) -> list[Any]:
+    """The results of finished units, in their order. Raises GalaxyDiTError naming the first one that failed."""
+    found = []
+    for unit in units:
+        record = store.read(unit.id)
+        if record is None or not record.is_done:
+            trace = "it has no record" if record is None else (record.traceback or "").strip().splitlines()[-1]
+            raise GalaxyDiTError(f"{unit.id} of {store.root} failed: {trace}; mend this, and start again")
+        found.append(record.result)
+    return found
 
 
 def finish(unit: Unit, maker: Maker, store: Store) -> Record:
@@ -157,30 +169,26 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
             trace = traceback.format_exc()
-            if isinstance(error, HopelessUnitError):
+            if isinstance(error, HopelessUnitError | GalaxyDiTError):
                 break
-    record = Record(
+    return finished(unit, made.result, trace, attempts=attempts, seconds=time.perf_counter() - start), made.files
+
+
+def finished(
+    unit: Unit, result: Any, traceback: str | None = None, *, attempts: int = 1, seconds: float = 0.0
+) -> Record:
+    """The record of a unit that this process finished just now, failed if there is a traceback."""
+    return Record(
         unit=unit.id,
         data=unit.data,
-        status="done" if trace is None else "failed",
+        status="done" if traceback is None else "failed",
         attempts=attempts,
-        seconds=time.perf_counter() - start,
-        worker=worker_name(),
-        finished_at=now(),
-        traceback=trace,
-        result=made.result,
+        seconds=seconds,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+        finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        traceback=traceback,
+        result=result,
     )
-    return record, made.files
-
-
-def worker_name() -> str:
-    """Host and process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def now() -> str:
-    """UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def is_disk_full(error: BaseException | None) -> bool:

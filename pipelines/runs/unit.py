@@ -40,7 +40,7 @@ class Made:
 
 
 class HopelessUnitError(Exception):
-    """Raised by a maker for a unit that another attempt cannot mend."""
+    """Raised by a maker for a unit that would fail at any other attempt, too."""
 
 
 def hash_of(data: Any) -> str:

@@ -99,7 +99,10 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         ),
         (SMALLEST + "[variants.galaxydit]\nspedup = 2", r"galaxydit\.spedup is not known: did you mean speedup\?"),
         (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
-        (SMALLEST + '[variants.galaxydit]\nprofile = "none"', r"galaxydit\.profile='none' is not allowed: expected a file, or one that is shipped"),
+        (
+            SMALLEST + '[variants.galaxydit]\nprofile = "none"',
+            r"galaxydit\.profile='none' .* a file, or one",
+        ),
         (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing: expected a whole number from 1"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny'\ncount = 1000000000 #"), "count = 1000000000 .* 1 to 10000"),
         (with_top("samples = 1000000000"), "2000000000 videos are not allowed: expected at most 1000000"),
