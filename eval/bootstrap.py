@@ -1,4 +1,4 @@
-"""How sure a mean over prompts is."""
+"""Bootstrap interval of a mean or a ratio over prompts."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,18 +12,16 @@ SEED = 0
 def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tuple[float, float] | tuple[None, None]:
     """The 95 % interval of sum(numerators) / sum(denominators), by the percentile bootstrap.
 
-    Prompts are drawn with replacement, each with both of its numbers, as many as there are; the ratio is taken of each
-    of 9,999 such draws, and the interval goes from the 2.5th to the 97.5th percentile (Efron 1979, doi
-    10.1214/aos/1176344552). The seed is always 0: equal numbers give an equal interval.
+    Prompts are resampled with replacement, each with both of its numbers (paired), 9,999 times; the interval spans the
+    2.5th to the 97.5th percentile of the ratio (Efron 1979, doi 10.1214/aos/1176344552). The seed is fixed, so equal
+    numbers give equal intervals.
 
     Args:
-        numerators: `(prompts,)`, in any unit: each prompt's sum over its videos, since those are not independent.
-        denominators: `(prompts,)`, above 0; left out they are 1, and the ratio is the mean of the numerators. For
-            paired differences pass those as numerators.
+        numerators: `(prompts,)`, in any unit: each prompt's sum over its videos, because those are not independent.
+        denominators: `(prompts,)`, above 0; by default 1, and then the ratio is the mean of the numerators.
 
     Returns:
-        Low and high in the unit of the ratio, or None twice where fewer than two prompts or an infinite numerator leave
-        nothing to draw from.
+        Low and high in the unit of the ratio; None twice for fewer than two prompts and for an infinite numerator.
     """
     top = np.asarray(numerators, dtype=np.float64)
     bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, dtype=np.float64)
@@ -35,7 +33,7 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
         paired=True,
         vectorized=True,
         n_resamples=RESAMPLES,
-        batch=1000,  # so that thousands of prompts do not fill the memory
+        batch=1000,  # bounds the memory for thousands of prompts
         confidence_level=CONFIDENCE,
         method="percentile",
         random_state=SEED,

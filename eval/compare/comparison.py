@@ -10,8 +10,8 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
+from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
-from galaxydit.eval.compare.scores import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
 from galaxydit.pipelines.runs import Executor, Record, Stage, Unit
 from galaxydit.pipelines.settings import GenerationSettings

@@ -32,7 +32,6 @@ def cache_method(
     settings: Callable[[int], Sequence[Setting]],
     config: Callable[[DiffusionPipeline, Setting, Any], Any],
     calibrate: Calibrate | None = None,
-    tuned: bool = True,
 ) -> Method:
     """A method that enables the cache which `config` returns for pipeline, setting and calibration."""
 
@@ -41,4 +40,4 @@ def cache_method(
         with enabled(pipe, config(pipe, setting, calibration)) as attached:
             yield attached
 
-    return Method(name, source, settings, attach, calibrate, tuned=tuned)
+    return Method(name, source, settings, attach, calibrate)

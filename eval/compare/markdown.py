@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.scores import AtSpeedup, Row
+from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 
 DASH = "-"
 

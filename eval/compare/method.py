@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -62,6 +62,10 @@ class Method:
     identity: Callable[[DiffusionPipeline], str] | None = None
     needs: str | None = None
     tuned: bool = True
+
+    def published(self, settings: Callable[[int], Sequence[Setting]]) -> "Method":
+        """The same method at settings that were published, which are all scored."""
+        return replace(self, name=f"{self.name} published", settings=settings, tuned=False)
 
     @property
     def slug(self) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.equal_compute import Row
 from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
-from galaxydit.eval.compare.scores import Row
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
 OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")

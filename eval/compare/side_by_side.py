@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.comparison import Comparison, Contender
+from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
-from galaxydit.eval.compare.scores import AtSpeedup, Row
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
 SHOWN = 4  # methods beside the plain video

@@ -1,4 +1,4 @@
-"""How good a video is, by itself or against the baseline of the same prompt and seed."""
+"""Quality of a video, by itself or against the baseline of the same prompt and seed."""
 
 from galaxydit.eval.metrics.metric import Metric, Score
 from galaxydit.eval.metrics.registry import METRICS, Measurement, measure, select

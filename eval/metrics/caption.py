@@ -1,4 +1,4 @@
-"""Whether a video of the embedded model's toy world shows what its caption says."""
+"""Agreement of a video of wan-tiny's world with its caption."""
 
 from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
@@ -47,15 +47,15 @@ CAPTION_MOTIONS = Metric(
 
 
 def caption_colours(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, whose colour is seen, by `pipelines/wan_tiny/detect.py`.
+    """Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
 
-    Raises ValueError for a bad shape, for under 5 frames and for a caption outside the toy world's grammar.
+    Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
     """
     return CAPTION_COLOURS(video, prompt=prompt).value
 
 
 def caption_motions(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, that are seen and move, or stand still, as the caption says.
+    """Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
 
     Source and errors as in `caption_colours`.
     """

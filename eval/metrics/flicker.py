@@ -1,4 +1,4 @@
-"""Temporal flickering without a model, as VBench measures it."""
+"""VBench's temporal flickering, which needs no model."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from galaxydit.pipelines.video import to_uint8
 
 
 def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
-    # One pair at a time: the differences of a whole large video would need gigabytes.
+    # One pair at a time, because the differences of a large video would take gigabytes.
     frames = to_uint8(video)
     changes = [float(np.abs(np.subtract(b, a, dtype=np.int16)).mean()) for a, b in pairwise(frames)]
     return mean_score(np.array([np.nan, *(1 - np.array(changes) / 255)]))
@@ -32,10 +32,10 @@ TEMPORAL_FLICKERING = Metric(
 
 
 def temporal_flickering(video: Video) -> float:
-    """1 less the mean absolute change from frame to frame of the 8-bit levels, by 255; from 0 to 1, a still video.
+    """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 
-    The same number as VBench's dimension of this name, before normalisation and without its filter that keeps still
-    scenes only (Huang et al. 2024, arXiv 2311.17982). Motion lowers it too: compare variants of the same video. Frame i
-    is compared with frame i - 1, so the first has no value. Raises ValueError for a bad shape and for a single frame.
+    Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
+    2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only. Frame i is compared with
+    frame i - 1, so the first frame has no value. Raises ValueError for a bad shape and for a single frame.
     """
     return TEMPORAL_FLICKERING(video).value

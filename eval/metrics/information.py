@@ -9,8 +9,8 @@ from galaxydit.eval.metrics.windows import Image, gaussian_window, local_mean, l
 
 LUMA = np.array((0.299, 0.587, 0.114))  # of red, green and blue (ITU-R BT.601)
 WINDOWS = tuple(gaussian_window(side, side / 5) for side in (17, 9, 5, 3))  # from the finest scale to the coarsest
-NOISE = 2.0  # variance of the eye's noise, in levels of 0..255
-FLAT = 1e-10  # a variance below this is rounding
+NOISE = 2.0  # variance of the visual noise, in levels of 0..255
+FLAT = 1e-10  # a smaller variance is rounding error
 SMALLEST_SIDE = 41  # pixels: one window must fit into the coarsest scale
 
 
@@ -24,17 +24,17 @@ def _luma(frame: Video) -> Image:
 
 
 def _fidelity(image: Image, reference: Image) -> float:
-    kept, told = 0.0, 0.0
+    preserved, reference_information = 0.0, 0.0
     for scale, window in enumerate(WINDOWS):
         if scale > 0:
             image, reference = local_mean(image, window)[::2, ::2], local_mean(reference, window)[::2, ::2]
         local = local_moments(reference, image, window)
         variance = np.where(local.variance_x < FLAT, 0, local.variance_x)
-        gain = np.maximum(np.divide(local.covariance, variance, out=np.zeros_like(variance), where=variance > 0), 0)
-        unexplained = np.maximum(local.variance_y - gain * local.covariance, 0)
-        kept += float(np.log1p(gain**2 * variance / (unexplained + NOISE)).sum())
-        told += float(np.log1p(variance / NOISE).sum())
-    return kept / told if told else math.nan
+        slope = np.maximum(np.divide(local.covariance, variance, out=np.zeros_like(variance), where=variance > 0), 0)
+        unexplained = np.maximum(local.variance_y - slope * local.covariance, 0)
+        preserved += float(np.log1p(slope**2 * variance / (unexplained + NOISE)).sum())
+        reference_information += float(np.log1p(variance / NOISE).sum())
+    return preserved / reference_information if reference_information else math.nan
 
 
 VIF = Metric(
@@ -53,9 +53,9 @@ def vif(video: Video, reference: Video) -> float:
     """Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.
 
     sum log(1 + g^2 s_x^2 / (s_v^2 + n)) / sum log(1 + s_x^2 / n) over all windows of four scales of the luma in 0..255:
-    what the video still tells of the reference x, by what x itself tells, where g = s_xy / s_x^2 is the gain, s_v^2 =
-    s_y^2 - g s_xy what the gain does not explain, and n = 2 the noise of the eye (Sheikh and Bovik 2006, doi
-    10.1109/TIP.2005.859378). Frames whose reference is flat tell nothing and have no value; nan if all are. Raises
-    ValueError for bad or unequal shapes and for sides under 41 pixels.
+    the information that the video preserves of the reference x, divided by the information in x. g = s_xy / s_x^2 is
+    the slope of y over x, s_v^2 = s_y^2 - g s_xy the unexplained variance, and n = 2 the variance of visual noise
+    (Sheikh and Bovik 2006, doi 10.1109/TIP.2005.859378). Frames with a flat reference have no value; nan if all are
+    flat. Raises ValueError for bad or unequal shapes and for sides under 41 pixels.
     """
     return VIF(video, reference).value

@@ -1,4 +1,4 @@
-"""What a metric is, and what the files beside this one share.
+"""The interface of a metric, and helpers for the files beside this one.
 
 A video is `(frames, height, width, 3)`, uint8 or floats in [0, 1]; its reference is a video of the same shape.
 """
@@ -18,10 +18,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric says of one video.
+    """The scores of one video.
 
-    `per_frame` `(frames,)` is nan where a frame has no value of its own, and None where the metric knows only videos.
-    Both may be infinite: the PSNR of equal frames is.
+    `per_frame` `(frames,)` is nan for frames without a value, and None if the metric has no values per frame. Both may
+    be infinite.
     """
 
     value: float
@@ -29,7 +29,7 @@ class Score:
 
 
 def mean_score(per_frame: list[float] | NDArray[np.floating]) -> Score:
-    """The mean over the frames that have a value; nan if none has."""
+    """Mean over the frames with a value; nan without any."""
     values = np.asarray(per_frame, dtype=np.float64)
     defined = values[~np.isnan(values)]
     return Score(float(defined.mean()) if defined.size else float("nan"), values)
@@ -37,16 +37,17 @@ def mean_score(per_frame: list[float] | NDArray[np.floating]) -> Score:
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to judge a video. Call it with the video, its reference (None for a baseline) and its prompt.
+    """One measure of quality. Call it with a video, its reference (None for a baseline) and its prompt.
 
-    name: key in `METRICS`, in job files and in results
-    title, unit: for tables; the unit is empty where there is none
-    low, high: the ends of its range; infinite ends are open
-    higher_is_better: what an improvement is
-    needs_reference: whether it compares with another video
-    function: (video, reference, prompt) -> Score
-    missing: what must be installed first and how, None if nothing
-    refusal: (shape, prompt) -> why such a video has no value, None if it has one
+    Attributes:
+        name: key in `METRICS`, in job files and in results.
+        title, unit: for tables; the unit may be empty.
+        low, high: ends of the range; an infinite end is open.
+        higher_is_better: direction of improvement.
+        needs_reference: whether it compares with another video.
+        function: from video, reference and prompt to the score.
+        missing: returns what to install, and how; None if nothing is missing.
+        refusal: returns why a video of this shape and prompt has no value; None if it has one.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Metric:
     refusal: Callable[[Shape, str], str | None] = lambda shape, prompt: None
 
     def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> Score:
-        """Raises ValueError if the video, its reference or its prompt do not suit, or if something is missing."""
+        """Raises ValueError for an unsuitable video, reference or prompt, and if something is not installed."""
         check_frames(video, "video")
         reason = self.missing() or self.refusal(video.shape, prompt)
         if reason:
@@ -79,7 +80,7 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
 
 
 def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:
-    """A refusal of videos with a side under so many pixels."""
+    """The refusal of videos with a smaller side."""
 
     def refusal(shape: Shape, prompt: str) -> str | None:
         height, width = shape[1:3]

@@ -1,4 +1,4 @@
-"""All metrics by name. A new one is a file beside this one and a line in the list below."""
+"""All metrics by name. A new metric is a file beside this one and a line in the list below."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """The scores of one video by metric, and for the metrics that gave none the reason."""
+    """Scores of one video by metric, and the reasons of the metrics without a score."""
 
     scores: Mapping[str, Score]
     skipped: Mapping[str, str]
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics of these names, in this order; raises ValueError if one is unknown or lacks what it needs."""
+    """The metrics of these names in this order; raises ValueError if one is unknown or not installed."""
     for name in names:
         if name not in METRICS:
             raise ValueError(f"metrics has {name!r}, allowed are {', '.join(METRICS)}: check the spelling")
@@ -50,7 +50,7 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
 ) -> Measurement:
-    """Each metric that can be taken of this video; `reference` is None for the baseline itself.
+    """Measure all metrics that suit this video; `reference` is None for the baseline itself.
 
     Raises ValueError if the two videos differ in shape or a value range is wrong.
     """

@@ -6,7 +6,7 @@ from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean
 from galaxydit.eval.metrics.windows import Image, gaussian_window, local_moments
 
 WINDOW = gaussian_window(11, 1.5)
-C1, C2 = 0.01**2, 0.03**2  # keep the quotients finite where an image is black or flat
+C1, C2 = 0.01**2, 0.03**2  # keep the quotients finite for black and flat areas
 SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to the coarsest
 SMALLEST_SIDE = len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1)  # pixels: one window must fit into the coarsest scale
 
@@ -20,7 +20,7 @@ def _measure_ms_ssim(video: Video, reference: Video | None, prompt: str) -> Scor
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
-    """SSIM and its factor of contrast and structure, the means over the windows and colours of one frame."""
+    """SSIM and its contrast-structure factor, means over the windows and colours of one frame."""
     local = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
     contrast = (2 * local.covariance + C2) / (local.variance_x + local.variance_y + C2)
     luminance = (2 * local.mean_x * local.mean_y + C1) / (local.mean_x**2 + local.mean_y**2 + C1)
@@ -36,7 +36,7 @@ def _compare_at_scales(x: Image, y: Image) -> float:
 
 
 def _halve(image: Image) -> Image:
-    """The means of 2x2 pixels; a last odd row or column is left out."""
+    """Means of 2x2 pixels; an odd last row or column is dropped."""
     even = image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
     return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
 

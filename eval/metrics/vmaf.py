@@ -1,4 +1,4 @@
-"""VMAF, by the ffmpeg that imageio-ffmpeg brings along."""
+"""VMAF, by the ffmpeg of imageio-ffmpeg."""
 
 import json
 import subprocess
@@ -80,8 +80,8 @@ def vmaf(video: Video, reference: Video) -> float:
     """Netflix's fused quality metric, the mean over frames; from 0 to 100.
 
     A regression, trained on ratings of 1080p television, from the luma's VIF at four scales, loss of detail and motion,
-    by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos get somewhat
-    under 100, because frames without motion do. Raises ValueError for bad or unequal shapes, for sides under 32 pixels
+    by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos score somewhat
+    below 100, because frames without motion do. Raises ValueError for bad or unequal shapes, for sides under 32 pixels
     and if imageio-ffmpeg is not there, RuntimeError if ffmpeg fails.
     """
     return VMAF(video, reference).value

@@ -1,7 +1,7 @@
-"""Local statistics of two images under a Gaussian window, which SSIM, MS-SSIM and VIF are made of.
+"""Local statistics of two images under a Gaussian window, for SSIM, MS-SSIM and VIF.
 
-The window is applied along one side and then along the other, in float64: on a CPU that takes a fiftieth of the time of
-torch's two-dimensional convolution, and float32 would lose the variance of smooth areas to cancellation.
+The window is applied along one side and then along the other, in float64. This takes a fiftieth of the time of torch's
+two-dimensional convolution in float64 on a CPU; float32 loses the variance of smooth areas to cancellation.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,14 @@ Image = NDArray[np.float64]
 
 
 def gaussian_window(side: int, sigma: float) -> Image:
-    """`(side,)`, sums to 1; `sigma` in pixels. The square window is its product with itself."""
+    """Window `(side,)` with a sum of 1; `sigma` in pixels. The square window is its outer product with itself."""
     offsets = np.arange(side) - (side - 1) / 2
     weights = np.exp(-(offsets**2) / (2 * sigma**2))
     return np.asarray(weights / weights.sum())
 
 
 def local_mean(image: Image, window: Image) -> Image:
-    """The weighted mean in each window that lies inside the image `(height, width, ...)`, which each side loses
-    len(window) - 1 pixels for."""
+    """Weighted mean in each window inside the image `(height, width, ...)`; sides shrink by len(window) - 1 pixels."""
     height, width = (side - len(window) + 1 for side in image.shape[:2])
     first = (len(window) - 1) // 2
     rows = correlate1d(image, window, axis=0)[first : first + height]

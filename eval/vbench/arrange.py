@@ -1,7 +1,7 @@
-"""Which videos a dimension gets, under which names.
+"""Choose the videos of a dimension, and their file names.
 
 VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
-these names are fixed. Any other prompts are handed over beside, and the names only have to be legal and unique.
+these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
 """
 
 import os
@@ -23,7 +23,7 @@ ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True)
 class Clip:
-    """One video of a run; `sample` counts those of the same prompt from 0."""
+    """One video of a run; `sample` counts the videos of a prompt from 0."""
 
     unit: str
     prompt: str
@@ -35,11 +35,12 @@ class Clip:
 class Arrangement:
     """The videos of one dimension.
 
-    mode: STANDARD or CUSTOM
-    files: unit by file name
-    prompts: prompt by file name, of custom ones only
-    entries: of the benchmark's list of prompts, those that there are videos of
-    complete: whether every prompt of the dimension has as many videos as the protocol asks for
+    Attributes:
+        mode: STANDARD or CUSTOM.
+        files: unit by file name.
+        prompts: prompt by file name, in custom mode only.
+        entries: entries of the benchmark's prompt list that have videos.
+        complete: whether every prompt of the dimension has all videos of the protocol.
     """
 
     mode: str
@@ -52,9 +53,9 @@ class Arrangement:
 def arrange(
     benchmark: Benchmark, dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Mapping[str, Any]]
 ) -> Arrangement:
-    """Choose the mode, the videos and their names. `full_info` is the benchmark's list of prompts with dimensions.
+    """Choose mode, videos and names. `full_info` is the benchmark's list of prompts with dimensions.
 
-    Raises GalaxyDiTError where the dimension takes only the benchmark's prompts, and none of the clips has one of its.
+    Raises GalaxyDiTError if the dimension takes only the benchmark's prompts and no clip has one of its own.
     """
     known = {entry["prompt_en"] for entry in full_info}
     if not {clip.prompt for clip in clips} <= known:
@@ -104,15 +105,15 @@ def _arrange_custom(clips: Sequence[Clip]) -> Arrangement:
 
 
 def legal_name(prompt: str) -> str:
-    """A prompt as part of a file name on any file system: nothing illegal, at most 180 bytes, never empty."""
+    """A prompt as part of a file name on any file system: legal, at most 180 bytes, not empty."""
     text = prompt.encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
 def lay_out(arrangement: Arrangement, clips: Sequence[Clip], folder: Path) -> None:
-    """Fill a new folder with links to the videos, or with copies where links are not allowed.
+    """Fill a new folder with links to the videos, or with copies if links are not allowed.
 
-    Raises GalaxyDiTError if a video is gone.
+    Raises GalaxyDiTError if a video is missing.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

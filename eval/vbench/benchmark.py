@@ -1,4 +1,4 @@
-"""VBench 1.0 and VBench-2.0 as data: dimensions, groups, ranges, weights, and the files that each dimension needs.
+"""VBench 1.0 and VBench-2.0 as data: dimensions, groups, ranges, coefficients, and the model files of each dimension.
 
 Sources: VBench (Huang et al. 2024, arXiv 2311.17982) and VBench-2.0 (Zheng et al. 2025, arXiv 2503.21755); the numbers
 and file names are those of github.com/Vchitect/VBench (`scripts/constant.py`, `VBench-2.0/scripts/constant.py`) and of
@@ -13,7 +13,7 @@ from galaxydit.errors import GalaxyDiTError
 
 @dataclass(frozen=True)
 class Weights:
-    """A file or folder that the benchmark would download: its place under the cache folder, and where it comes from."""
+    """A model file or folder that the benchmark would download: its path below the cache folder, and its source."""
 
     path: str
     url: str
@@ -23,13 +23,14 @@ class Weights:
 class Dimension:
     """One dimension of a benchmark.
 
-    low, high: normalised score = (score - low) / (high - low)
-    weight: in the mean of its group
-    custom: whether it takes prompts that are not the benchmark's own
-    samples: videos of each prompt that the protocol asks for
-    video_scale: a single video is scored on a scale so many times larger than the dimension
-    weights: what must lie in the cache folder
-    hub: models that must lie in the cache of huggingface_hub
+    Attributes:
+        low, high: normalised score = (score - low) / (high - low).
+        weight: weight in the mean of its group.
+        custom: whether it takes other prompts than the benchmark's.
+        samples: videos per prompt in the protocol.
+        video_scale: scale of a single video's score, relative to the dimension's.
+        weights: model files that must be in the cache folder.
+        hub: models that must be in the cache of huggingface_hub.
     """
 
     name: str
@@ -46,12 +47,13 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark as its package has it.
+    """A benchmark as its package defines it.
 
-    cache_variable: the environment variable that names the folder of weights
-    full_info: the package's file of prompts
-    group_weights: how much each group counts in the total
-    longest_name: characters of a prompt that go into a file's name, None for all
+    Attributes:
+        cache_variable: environment variable with the folder of model files.
+        full_info: the package's file of prompts.
+        group_weights: weight of each group in the total.
+        longest_name: characters of a prompt in a file name; None for all.
     """
 
     package: str
@@ -67,7 +69,7 @@ class Benchmark:
         return tuple(dimension for dimension in self.dimensions.values() if dimension.group == name)
 
     def select(self, names: list[str]) -> tuple[Dimension, ...]:
-        """The dimensions of these names, each once; raises GalaxyDiTError for none and for unknown ones."""
+        """The dimensions of these names, each once; raises GalaxyDiTError without names and for unknown ones."""
         if not names:
             raise GalaxyDiTError(f"dimensions is empty, allowed are {', '.join(self.dimensions)}: name at least one")
         for name in names:

@@ -1,8 +1,8 @@
-"""Runs inside VBench's own environment, as a script: `python driver.py TASKS.json`. Knows nothing of this project.
+"""Run the benchmark inside its own environment: `python driver.py TASKS.json`. It imports nothing of this project.
 
-The file holds {"package", "class", "tasks": [...]}; a task is {"dimension", "videos", "name", "output",
-"full_info", "mode", "prompts"}. A task that raises leaves `<output>/<name>_error.txt`; whether one worked is to be seen
-from the file that the benchmark writes.
+The file contains {"package", "class", "tasks": [...]}; a task is {"dimension", "videos", "name", "output", "full_info",
+"mode", "prompts"}. A task that raises writes `<output>/<name>_error.txt`; success shows in the file that the benchmark
+writes.
 """
 
 import importlib
@@ -32,7 +32,7 @@ def main() -> None:
                 local=True,
                 mode=task["mode"],
             )
-        except Exception:  # the other tasks are still worth running
+        except Exception:  # the other tasks still run
             Path(task["output"], f"{task['name']}_error.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""The Python environment that VBench runs in: its own, because it pins old versions of what this project uses.
+"""The Python environment of VBench, separate because VBench pins old versions of packages that this project uses.
 
-It is made from a recipe, which is data. A folder is finished when its marker is there, which is written last.
+It is created from a recipe. A folder is complete when it contains the marker file, which is written last.
 """
 
 import json
@@ -22,16 +22,16 @@ BEGUN = "galaxydit-environment.begun"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """`python` is the version it needs, `steps` are the arguments of one `pip install` after the other."""
+class EnvironmentRecipe:
+    """The required Python version, and the arguments of successive `pip install` commands."""
 
     python: str
     steps: tuple[tuple[str, ...], ...]
 
 
-# vbench goes in without its dependencies: they pin transformers==4.33.2 and more that only other dimensions import.
-# torchvision 0.16.2 is the newest that can be imported beside a torch that was not built together with it.
-VBENCH_RECIPE = Recipe(
+# vbench is installed without its dependencies, which pin transformers==4.33.2 and more for other dimensions only.
+# torchvision 0.16.2 is the newest version that imports beside a torch of another build.
+VBENCH_RECIPE = EnvironmentRecipe(
     python="3.11",
     steps=(
         ("torch==2.13.0",),
@@ -50,18 +50,18 @@ VBENCH_RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that can be used; `python` is its interpreter."""
+    """A usable environment and its interpreter."""
 
     folder: Path
     python: Path
 
     def package_folder(self, package: str) -> Path:
-        """Where a package is installed in it. Raises GalaxyDiTError if it is not."""
+        """Folder of an installed package; raises GalaxyDiTError if it is not installed."""
         code = f"import importlib.util as u; print(u.find_spec({package!r}).submodule_search_locations[0])"
         return Path(self._ask(code, package))
 
     def version(self, package: str) -> str:
-        """Of a package. Raises GalaxyDiTError if it is not installed."""
+        """Version of an installed package; raises GalaxyDiTError if it is not installed."""
         return self._ask(f"from importlib.metadata import version; print(version({package!r}))", package)
 
     def _ask(self, code: str, package: str) -> str:
@@ -75,15 +75,15 @@ class Environment:
 
 
 def default_folder() -> Path:
-    """Where the environment is kept for all runs: under XDG_CACHE_HOME, by default ~/.cache."""
+    """Folder of the environment for all runs, below XDG_CACHE_HOME or ~/.cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "galaxydit", "vbench")
 
 
 def open_environment(folder: Path) -> Environment:
-    """An environment made by `create_environment`, or any other one.
+    """Open an environment that `create_environment` or anyone else made.
 
-    Raises GalaxyDiTError if there is none, if making it did not come to its end, or if it is of another recipe.
+    Raises GalaxyDiTError if there is none, if it is incomplete, and if it was made from another recipe.
     """
     folder = folder.absolute()
     python = folder / "bin" / "python"
@@ -106,11 +106,11 @@ def open_environment(folder: Path) -> Environment:
 
 
 def create_environment(
-    folder: Path, recipe: Recipe = VBENCH_RECIPE, on_step: Callable[[str], None] = logger.info
+    folder: Path, recipe: EnvironmentRecipe = VBENCH_RECIPE, on_step: Callable[[str], None] = logger.info
 ) -> Environment:
-    """Make the environment, or open it if it is there. A minute and 1.2 GB, mostly torch.
+    """Create the environment, or open it if it exists. Takes a minute and 1.2 GB, mostly for torch.
 
-    Raises GalaxyDiTError for a folder that holds anything else, without the right Python, and if pip fails.
+    Raises GalaxyDiTError for a folder with other contents, without the required Python, and if pip fails.
     """
     folder = folder.absolute()
     if not folder.exists() or not any(folder.iterdir()):
@@ -118,7 +118,7 @@ def create_environment(
     return open_environment(folder)
 
 
-def _make(folder: Path, recipe: Recipe, on_step: Callable[[str], None]) -> None:
+def _make(folder: Path, recipe: EnvironmentRecipe, on_step: Callable[[str], None]) -> None:
     interpreter = _find_python(recipe.python)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).touch()
@@ -131,7 +131,7 @@ def _make(folder: Path, recipe: Recipe, on_step: Callable[[str], None]) -> None:
     (folder / BEGUN).rename(folder / MARKER)
 
 
-def _describe(recipe: Recipe) -> str:
+def _describe(recipe: EnvironmentRecipe) -> str:
     return json.dumps({"python": recipe.python, "steps": recipe.steps}, indent=2) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What came out, as it lies in the run's folder: `runs/x/vbench/results.json`, or `runs/x/vbench2/results.json`."""
+"""The results file of a run: `runs/x/vbench/results.json` or `runs/x/vbench2/results.json`."""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ class DimensionScore:
     """One dimension of one variant.
 
     Attributes:
-        score: as the benchmark gives it, raw.
-        points: the same, normalised, 100 being the best.
+        score: raw score of the benchmark.
+        points: normalised score, at best 100.
         mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
-        complete: whether all prompts and videos that the protocol asks for were there; only then it counts in totals.
-        videos: raw score of single videos by unit id; empty where the benchmark gives none. VBench's imaging_quality
+        complete: whether all prompts and videos of the protocol were present; only then it counts in totals.
+        videos: raw score of single videos by unit id; empty if the benchmark gives none. VBench's imaging_quality
             scores them on a scale a hundred times larger than the dimension.
-        drop: against the baseline; None for the baseline itself and where there are no single videos.
+        drop: against the baseline; None for the baseline itself and without scores of single videos.
     """
 
     score: float
@@ -40,10 +40,10 @@ class VariantScores:
     """One variant.
 
     Attributes:
-        dimensions: by name, those that were measured.
-        groups: points of those groups whose dimensions are all there and complete.
-        total: points; None unless every dimension is there and complete.
-        missing: the dimensions that the total lacks.
+        dimensions: measured dimensions by name.
+        groups: points of the groups whose dimensions are all complete.
+        total: points; None unless every dimension is complete.
+        missing: dimensions that the total lacks.
     """
 
     dimensions: Mapping[str, DimensionScore]
@@ -60,8 +60,8 @@ class Results:
         version: of this format.
         benchmark: "vbench" or "vbench2".
         package_version: of the benchmark's package.
-        lossless: whether the videos that were measured keep every level.
-        left_out: pairs of prompt and seed that not every variant has a video of, and that therefore do not count.
+        lossless: whether the measured videos are lossless.
+        left_out: pairs of prompt and seed without a video in every variant, which do not count.
         variants: by name, in the job's order, the baseline first.
         failed: why a dimension gave no score in the last call, by "variant/dimension".
     """
@@ -76,7 +76,7 @@ class Results:
 
 
 def results_path(run: Path, benchmark: str) -> Path:
-    """Where the results of a benchmark lie in a run's folder."""
+    """Path of a benchmark's results in a run's folder."""
     return run / benchmark / "results.json"
 
 

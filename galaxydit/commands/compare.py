@@ -1,4 +1,4 @@
-"""`galaxydit compare`: every method on the same prompts, seeds and machine."""
+"""`galaxydit compare`: methods on the same prompts, seeds and machine."""
 
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ def compare(
     ] = "32",
     seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",
     speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
-    methods: Annotated[str, typer.Option(help="Names with commas, all, or ablations; --list shows them.")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="Names with commas, or all, published, ablations; --list shows them.")
+    ] = "all",
     out: Annotated[Path, typer.Option(help="Folder for results, kept samples, tables, plot and videos.")] = Path(
         "runs/compare"
     ),
@@ -136,7 +138,7 @@ def _prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ..
 
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:
-    """Methods at one speedup, best first; those that do not reach it are named below."""
+    """Methods at one speedup, best first; the caption names those that do not reach it."""
     from galaxydit.eval.compare.markdown import describe, number
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")

@@ -1,4 +1,4 @@
-"""`galaxydit latency`: what a step costs at real sizes, with random weights."""
+"""`galaxydit latency`: latency of a step at real sizes, with random weights."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -98,7 +98,7 @@ def _run(run: Any, settings: Any, out: Path, console: Console) -> dict[str, Any]
 
 
 def build_table(rows: "list[LatencyRow]") -> Table:
-    """The rows for a terminal: medians alone, and no column that would be empty."""
+    """The rows for a terminal: medians only, and no empty columns."""
     from galaxydit.eval.latency.latency_table import HEADINGS, cells
 
     texts = [cells(row, quartiles=False) for row in rows]

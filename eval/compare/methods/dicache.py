@@ -51,8 +51,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-SOURCE = "arXiv 2508.17356"
-METHODS = (
-    Method("DiCache", SOURCE, settings, attach, identity=with_rules(__file__)),
-    Method("DiCache published", SOURCE, published_settings, attach, identity=with_rules(__file__), tuned=False),
-)
+METHOD = Method("DiCache", "arXiv 2508.17356", settings, attach, identity=with_rules(__file__))
+METHODS = (METHOD, METHOD.published(published_settings))

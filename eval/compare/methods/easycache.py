@@ -55,8 +55,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-SOURCE = "arXiv 2507.02860"
-METHODS = (
-    Method("EasyCache", SOURCE, settings, attach, identity=with_rules(__file__)),
-    Method("EasyCache published", SOURCE, published_settings, attach, identity=with_rules(__file__), tuned=False),
-)
+METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach, identity=with_rules(__file__))
+METHODS = (METHOD, METHOD.published(published_settings))

@@ -88,9 +88,6 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
             yield attached
 
 
-SOURCE = "FasterCache, arXiv 2410.19355; diffusers"
-
-
 def _published_settings(steps: int) -> list[Setting]:
     """The intervals of diffusers' documentation, and those of arXiv 2609.36433."""
     return [
@@ -99,7 +96,5 @@ def _published_settings(steps: int) -> list[Setting]:
     ]
 
 
-METHODS = (
-    Method("FasterCache", SOURCE, _settings, _attach),
-    Method("FasterCache published", SOURCE, _published_settings, _attach, tuned=False),
-)
+METHOD = Method("FasterCache", "FasterCache, arXiv 2410.19355; diffusers", _settings, _attach)
+METHODS = (METHOD, METHOD.published(_published_settings))

@@ -5,14 +5,14 @@ k / 2, so the extrapolation goes half as far as TaylorSeer's.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from diffusers.hooks.taylorseer_cache import TaylorSeerState
 from numpy.polynomial import hermite
 from torch import Tensor
 
-from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.methods.taylorseer import on_published_steps, published_settings
+from galaxydit.eval.compare.methods.taylorseer import PUBLISHED, on_published_steps, published_settings
 
 SCALE = 0.5
 
@@ -37,10 +37,10 @@ class HermiteState(TaylorSeerState):
         return outputs
 
 
-METHOD = Method(
-    "HiCache published",
-    "HiCache, arXiv 2508.16984",
-    lambda steps: [{**published_settings(steps)[0], "max_order": order} for order in (1, 2)],
-    lambda pipe, setting, calibration: on_published_steps(pipe, setting, HermiteState),
-    tuned=False,
+METHOD = replace(
+    PUBLISHED,
+    name="HiCache published",
+    source="HiCache, arXiv 2508.16984",
+    settings=lambda steps: [{**published_settings(steps)[0], "max_order": order} for order in (1, 2)],
+    attach=lambda pipe, setting, calibration: on_published_steps(pipe, setting, HermiteState),
 )

@@ -87,8 +87,5 @@ def _calibrate(
     return {"ratios": [fmean(column) for column in zip(*rows, strict=True)]}
 
 
-SOURCE = "MagCache, arXiv 2506.09045; diffusers"
-METHODS = (
-    cache_method("MagCache", SOURCE, _settings, _config, _calibrate),
-    cache_method("MagCache published", SOURCE, _published_settings, _config, _calibrate, tuned=False),
-)
+METHOD = cache_method("MagCache", "MagCache, arXiv 2506.09045; diffusers", _settings, _config, _calibrate)
+METHODS = (METHOD, METHOD.published(_published_settings))

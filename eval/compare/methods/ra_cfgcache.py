@@ -189,16 +189,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-SOURCE = "arXiv 2609.36433"
-METHODS = (
-    Method("RA-CFGCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
-    Method(
-        "RA-CFGCache published",
-        SOURCE,
-        published_settings,
-        attach,
-        calibrate,
-        identity=with_rules(__file__),
-        tuned=False,
-    ),
-)
+METHOD = Method("RA-CFGCache", "arXiv 2609.36433", settings, attach, calibrate, identity=with_rules(__file__))
+METHODS = (METHOD, METHOD.published(published_settings))

@@ -35,20 +35,20 @@ FARTHEST_MOVE = 4  # steps
 GIVE_UP = 0.5  # dB behind the best schedule on the prompts so far, at which a candidate is dropped
 GENERATIONS = 800
 
-Schedule = tuple[int, ...]
+FullSteps = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class SearchResult:
     """The best schedule, its score on each prompt in dB, and the number of generations spent."""
 
-    schedule: Schedule
+    schedule: FullSteps
     scores: tuple[float, ...]
     generations: int
 
 
 def local_search(
-    start: Schedule, steps: int, prompts: int, score: Callable[[Schedule, int], float], budget: int, seed: int = 0
+    start: FullSteps, steps: int, prompts: int, score: Callable[[FullSteps, int], float], budget: int, seed: int = 0
 ) -> SearchResult:
     """Move one full step at a time, and keep a move that raises the mean score.
 
@@ -83,7 +83,7 @@ def local_search(
     return SearchResult(best, tuple(scores), used)
 
 
-def _move(schedule: Schedule, steps: int, draw: random.Random) -> Schedule:
+def _move(schedule: FullSteps, steps: int, draw: random.Random) -> FullSteps:
     """Move one full step other than the first by a few steps; return the schedule itself if the place is taken."""
     old = draw.choice(schedule[1:])
     new = old + draw.choice((-1, 1)) * draw.randint(1, FARTHEST_MOVE)
@@ -98,7 +98,7 @@ def _record(
     return [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
 
 
-def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, Schedule]:
+def _planned(recordings: Sequence[Recording], counts: Sequence[int]) -> dict[str, FullSteps]:
     """Schedules by number of full steps, as JSON keys; evenly spaced if none keeps within the longest gap."""
     steps, found = recordings[0].steps, best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
@@ -134,7 +134,7 @@ def search_methods(
         if store is not None:
             store.create("search", {})
 
-        def score(schedule: Schedule, index: int) -> float:
+        def score(schedule: FullSteps, index: int) -> float:
             unit = Unit("score", {"key": key, "schedule": schedule, "prompt": chosen[index], "index": index})
             if store is not None and (known := store.read_sound(unit.id)) is not None:
                 return float(known.result)

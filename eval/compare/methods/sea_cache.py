@@ -1,11 +1,11 @@
 """SeaCache (arXiv 2602.18993): reuse while the spectrally filtered latent changes little."""
 
+from dataclasses import replace
+
 from diffusers import SeaCacheConfig
 
 from galaxydit.eval.compare.diffusers_cache import cache_method
 from galaxydit.eval.compare.method import Method, Setting, geometric_grid
-
-SOURCE = "SeaCache, arXiv 2602.18993; diffusers"
 
 
 def _settings(steps: int) -> list[Setting]:
@@ -16,13 +16,12 @@ def _settings(steps: int) -> list[Setting]:
     ]
 
 
-def _method(order: int, published: bool = False) -> Method:
+def _method(order: int) -> Method:
     return cache_method(
-        "SeaCache published" if published else f"SeaCache order {order}",
-        SOURCE,
-        _published_settings if published else _settings,
+        f"SeaCache order {order}",
+        "SeaCache, arXiv 2602.18993; diffusers",
+        _settings,
         lambda pipe, setting, calibration: SeaCacheConfig(residual_order=order, **setting),
-        tuned=not published,
     )
 
 
@@ -32,4 +31,4 @@ def _published_settings(steps: int) -> list[Setting]:
     return [{"threshold": threshold, "max_consecutive_cached": 0} for threshold in (0.2, 0.28, 0.35, 0.47, 0.7)]
 
 
-METHODS = (_method(0), _method(1), _method(0, published=True))
+METHODS = (_method(0), _method(1), replace(_method(0).published(_published_settings), name="SeaCache published"))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
 from diffusers.hooks.taylorseer_cache import TaylorSeerState
 
 from galaxydit.eval.compare.diffusers_cache import cache_method, enabled
-from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.method import Attached, Setting
 from galaxydit.families import family_of
 
 
@@ -77,14 +78,9 @@ def published_settings(steps: int) -> list[Setting]:
     return [{"cache_interval": 3, "disable_cache_before_step": 3, "max_order": 1, "lite": False}]
 
 
-SOURCE = "TaylorSeer, arXiv 2503.06923; diffusers"
-METHODS = (
-    cache_method("TaylorSeer", SOURCE, _settings, taylorseer_config),
-    Method(
-        "TaylorSeer published",
-        SOURCE,
-        published_settings,
-        lambda pipe, setting, calibration: on_published_steps(pipe, setting),
-        tuned=False,
-    ),
+METHOD = cache_method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings, taylorseer_config)
+PUBLISHED = replace(
+    METHOD.published(published_settings),
+    attach=lambda pipe, setting, calibration: on_published_steps(pipe, setting),
 )
+METHODS = (METHOD, PUBLISHED)

@@ -108,16 +108,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     )
 
 
-SOURCE = "arXiv 2411.19108"
-METHODS = (
-    Method("TeaCache", SOURCE, settings, attach, calibrate, identity=with_rules(__file__)),
-    Method(
-        "TeaCache published",
-        SOURCE,
-        published_settings,
-        attach,
-        calibrate,
-        identity=with_rules(__file__),
-        tuned=False,
-    ),
-)
+METHOD = Method("TeaCache", "arXiv 2411.19108", settings, attach, calibrate, identity=with_rules(__file__))
+METHODS = (METHOD, METHOD.published(published_settings))

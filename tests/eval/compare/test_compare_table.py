@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from galaxydit.commands.compare import build_table
-from galaxydit.eval.compare.scores import AtSpeedup
+from galaxydit.eval.compare.equal_compute import AtSpeedup
 
 REACHED = AtSpeedup(
     "galaxydit paper branches alone",

@@ -177,7 +177,8 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
 def test_an_unknown_method_is_refused_with_the_names_there_are():
     known = every_method((2.0,))
     with pytest.raises(
-        ValueError, match=r"methods is 'SeeCache', allowed are all, ablations or some of: fewer steps; .*SeaCache"
+        ValueError,
+        match=r"methods is 'SeeCache', allowed are all, published, ablations or some of: fewer steps; .*SeaCache",
     ):
         choose_methods(["SeeCache", "PAB"], known)
     assert [method.name for method in choose_methods(["PAB", "fewer steps"], known)] == ["fewer steps", "PAB"]
@@ -243,3 +244,11 @@ def test_controls_are_grey_and_others_have_colours_of_their_own():
 
 def test_a_plan_is_plain_data():
     assert json.loads(json.dumps(asdict(PLAN)))["speedups"] == [2.0]
+
+
+def test_published_settings_are_all_scored_and_none_is_tuned(tiny_wan_pipeline, settings, tmp_path, generations):
+    published = METHODS[1].published(METHODS[1].settings)
+    comparison = run_comparison(tiny_wan_pipeline, [published], PLAN, settings, tmp_path)
+    assert [row.setting["full_steps"] for row in comparison.rows] == [7, 5, 4]
+    assert {row.method for row in comparison.rows} == {"uniform skip order 0 published"}
+    assert not set(generations.prompts) & set(PLAN.calibration_prompts)

@@ -9,13 +9,15 @@ from galaxydit.eval.vbench.environment import (
     BEGUN,
     MARKER,
     VBENCH_RECIPE,
-    Recipe,
+    EnvironmentRecipe,
     create_environment,
     default_folder,
     open_environment,
 )
 
-RECIPE = Recipe(f"{sys.version_info.major}.{sys.version_info.minor}", (("a==1", "b==2"), ("--no-deps", "c==3")))
+RECIPE = EnvironmentRecipe(
+    f"{sys.version_info.major}.{sys.version_info.minor}", (("a==1", "b==2"), ("--no-deps", "c==3"))
+)
 
 
 @pytest.fixture
