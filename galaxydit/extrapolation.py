@@ -1,4 +1,4 @@
-"""Extrapolation in sigma: the tensor of a reused step from those of the computed steps before it."""
+"""Extrapolation in sigma: the tensor of a reused step from those of the full steps before it."""
 
 import torch
 from torch import Tensor
@@ -6,13 +6,13 @@ from torch import Tensor
 from galaxydit.torch_compile import beside_the_model
 
 CachedStep = tuple[float, Tensor]
-"""The noise level of a computed step, and its tensor."""
+"""The noise level of a full step, and its tensor."""
 ORDERS = ((0.0, 0.0), (1.0, 0.0))
 """First- and second-order coefficients of an extrapolation of order 0 and of order 1."""
 
 
 def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> tuple[CachedStep, ...]:
-    """The newest `count` computed steps, oldest first."""
+    """The newest `count` full steps, oldest first."""
     return (*history, step)[-count:]
 
 

@@ -21,7 +21,7 @@ class CallRecord:
         reused: whether the block stack was reused.
         reason: why it was computed or reused.
         distance: proxy's relative L1 distance since the previous step; None where the proxy was not read.
-        accumulated: that distance summed since the last computed step; None likewise.
+        accumulated: that distance summed since the last full step; None if it was not read.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
         expected_error: expected relative error of the prediction; None where it is unknown.

@@ -42,7 +42,7 @@ def plot_decisions(report: "Report", path: Path) -> None:
         if isinstance(policy, Threshold) and policy.threshold > 0:
             axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
             axes[1].legend(frameon=False)
-        axes[1].set_ylabel(f"{report.config.proxy}\ndistance since computed step")
+        axes[1].set_ylabel(f"{report.config.proxy}\ndistance since full step")
         axes[1].set_ylim(bottom=0)
     axes[-1].set_xlabel("step")
     axes[-1].set_xlim(-0.6, report.steps - 0.4)

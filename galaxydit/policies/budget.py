@@ -17,13 +17,13 @@ def check_budget(speedup: float | None, max_error: float | None, reused_cost: fl
     check_number("reused_cost", reused_cost, 0.0, 1.0)
     if speedup is not None and speedup * reused_cost >= 1:
         raise GalaxyDiTError(
-            f"speedup={speedup:g} cannot be reached: a reused step still costs {reused_cost:.3f} of a computed one; "
+            f"speedup={speedup:g} cannot be reached: a reused step still costs {reused_cost:.3f} of a full one; "
             f"expected less than {1 / reused_cost:.1f}; choose a proxy that is read earlier"
         )
 
 
 def full_share(speedup: float, reused_cost: float) -> float:
-    """Share of steps to compute for a speedup, where a reused step costs `reused_cost` of a computed one."""
+    """Share of steps to compute for a speedup, where a reused step costs `reused_cost` of a full one."""
     return (1 / speedup - reused_cost) / (1 - reused_cost)
 
 

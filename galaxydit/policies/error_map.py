@@ -80,8 +80,12 @@ class ErrorMap:
         share = (sigma - low.sigma) / (high.sigma - low.sigma)
         return (1 - share) * low(distance) + share * high(distance)
 
+    def of_step(self, distance: float, sigma: float) -> float:
+        """What one step adds to the amount since the last full step: its distance, or its mapped error."""
+        return self(distance, sigma) if self.accumulate == "errors" else distance
+
     def of_accumulated(self, amount: float, sigma: float) -> float:
-        """Expected relative error for what was summed since the last computed step: errors, or distances to map."""
+        """Expected relative error for that amount."""
         return amount if self.accumulate == "errors" else self(amount, sigma)
 
 

@@ -1,4 +1,4 @@
-"""The policy without a calibrated schedule: the sample's own signal paces the computed steps over a budget."""
+"""The policy without a calibrated schedule: the sample's own signal paces the full steps over a budget."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,18 +18,18 @@ class OnlineState:
     """What `Online` knows of a generation.
 
     Attributes:
-        accumulated: amount (distance, or mapped error) since the last computed step.
+        accumulated: amount (distance, or mapped error) since the last full step.
         started: whether a step was decided already.
-        computed, last_computed: number of computed steps, and the index of the last.
+        full, last_full: number of full steps, and the index of the last.
         recent: running mean of the amount of one step.
-        tested_distance: distance over which the prediction at the last computed step would have reached.
+        tested_distance: distance over which the prediction at the last full step would have reached.
         error_sum, distance_sum: true errors of such predictions and their distances; `ratio` is their quotient.
     """
 
     accumulated: float = 0.0
     started: bool = False
-    computed: int = 0
-    last_computed: int = 0
+    full: int = 0
+    last_full: int = 0
     recent: float | None = None
     tested_distance: float = 0.0
     error_sum: float = 0.0
@@ -46,9 +46,9 @@ class Online:
         max_error: largest expected relative error of a reused step, at least 0; None for no limit. It takes precedence
             over `speedup`.
         error_map: expected error by proxy distance and sigma. None learns one ratio of error to distance from the
-            computed steps of this generation.
+            full steps of this generation.
         decay: how much more an early error costs than a late one, in [0, 1]; see `step_costs`.
-        reused_cost: block evaluations of a reused step / those of a computed one, in [0, 1).
+        reused_cost: block evaluations of a reused step / those of a full one, in [0, 1).
     """
 
     speedup: float | None = None
@@ -94,7 +94,7 @@ class Online:
             if expected is None or forced == CAP:
                 return _compute(state, step, forced or "error not yet known", accumulated, expected)
             return _reuse(state, "expected error below max_error", accumulated, expected)
-        left = self.full_steps(steps) - state.computed - observation.keep_last
+        left = self.full_steps(steps) - state.full - observation.keep_last
         if left <= 0:
             return _reuse(state, "budget is spent", accumulated, expected)
         if left >= steps - observation.keep_last - step:
@@ -106,12 +106,12 @@ class Online:
         return _compute(state, step, "full step due", accumulated, expected)
 
     def _observe(self, observation: Observation, state: OnlineState) -> OnlineState:
-        """Take in this step's distance, and the true error of the prediction that the last computed step tested."""
+        """Take in this step's distance, and the true error of the prediction that the last full step tested."""
         step, distance = observation.step, observation.known_distance
         if not state.started:
             # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
             done = self.full_steps(observation.steps) * step / observation.steps
-            state = replace(state, started=True, computed=round(done), last_computed=step)
+            state = replace(state, started=True, full=round(done), last_full=step)
         if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):
             errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance
             state = replace(state, error_sum=errors, distance_sum=distances, ratio=errors / distances)
@@ -121,9 +121,7 @@ class Online:
         return replace(state, recent=amount if state.recent is None else 0.8 * state.recent + 0.2 * amount)
 
     def _amount(self, distance: float, sigma: float) -> float:
-        """What one step adds to the amount since the last computed step: its distance, or its mapped error."""
-        sums_errors = self.error_map is not None and self.error_map.accumulate == "errors"
-        return self.error_map(distance, sigma) if sums_errors and self.error_map is not None else distance
+        return distance if self.error_map is None else self.error_map.of_step(distance, sigma)
 
     def _expected_error(self, state: OnlineState, accumulated: float, sigma: float) -> float | None:
         if self.error_map is None:
@@ -131,17 +129,17 @@ class Online:
         return self.error_map.of_accumulated(accumulated, sigma)
 
     def _due_amount(self, state: OnlineState, observation: Observation) -> float:
-        """The amount since the last computed step at which the next one is due.
+        """The amount since the last full step at which the next one is due.
 
-        The plan of `place_full_steps` gives the number of steps between the last computed step and the next, which is
-        due from half a step before its place. The number is scaled to the steps that are left, as computed steps may
+        The plan of `place_full_steps` gives the number of steps between the last full step and the next, which is
+        due from half a step before its place. The number is scaled to the steps that are left, as full steps may
         have come earlier or later than planned, and multiplied by the recent amount of one step.
         """
         steps = observation.steps
         plan = place_full_steps(steps, self.full_steps(steps), observation.warmup_steps, self.decay)
-        following = min(state.computed, len(plan) - 1)
+        following = min(state.full, len(plan) - 1)
         before, after = plan[max(0, following - 1)], plan[following]
-        whole, rest = steps - 1 - before, steps - 1 - state.last_computed
+        whole, rest = steps - 1 - before, steps - 1 - state.last_full
         stretch = rest / whole if whole > 0 and rest > 0 else 1.0
         return (after - 0.5 - before) * stretch * (state.recent or 0.0)
 
@@ -150,7 +148,7 @@ def step_costs(steps: int, decay: float) -> tuple[float, ...]:
     """Cost of a relative error at each step, with mean 1, falling linearly from 1 + decay to 1 - decay.
 
     Linear decay is the propagation weighting of arXiv 2609.36433. It leaves out the step size in sigma, by which a
-    flow-matching scheduler adds an error up, because that placed too many computed steps late.
+    flow-matching scheduler adds an error up, because that placed too many full steps late.
     """
     last = max(1, steps - 1)
     return tuple(1 + decay * (1 - 2 * index / last) for index in range(steps))
@@ -174,7 +172,7 @@ def place_full_steps(steps: int, count: int, warmup_steps: int, decay: float = 0
 
 def _compute(state: OnlineState, step: int, reason: str, accumulated: float, expected: float | None) -> Any:
     tested = accumulated if math.isfinite(accumulated) else 0.0
-    after = replace(state, accumulated=0.0, computed=state.computed + 1, last_computed=step, tested_distance=tested)
+    after = replace(state, accumulated=0.0, full=state.full + 1, last_full=step, tested_distance=tested)
     return Decision(False, reason, accumulated, expected), after
 
 

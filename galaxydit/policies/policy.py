@@ -21,9 +21,9 @@ class Observation:
         step: index of the step, from 0.
         steps: number of steps of the generation.
         distance: relative L1 distance of the proxy since the previous step, at least 0; None where none was measured.
-        has_history: whether every guidance branch has a computed step to reuse.
+        has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
-        error: relative error that the prediction would have had at the last computed step; None where none was made.
+        error: relative error that the prediction would have had at the last full step; None where none was made.
         warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
         consecutive: steps reused in a row up to now.
     """
@@ -72,7 +72,7 @@ class Decision:
     Attributes:
         reuse: whether the step is reused.
         reason: why, in words for the report.
-        accumulated: proxy distance (or mapped error) summed since the last computed step.
+        accumulated: proxy distance (or mapped error) summed since the last full step.
         expected_error: expected relative error of the prediction at this step; None where it is unknown.
         coefficients: first- and second-order coefficients of the prediction (`galaxydit.extrapolation.predict`); None
             leaves them to `GalaxyDiTConfig.order`.

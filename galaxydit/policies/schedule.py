@@ -46,10 +46,10 @@ class FixedSteps:
 
 @dataclass(frozen=True)
 class ScheduleState:
-    """Number of computed steps, the index of the last, and with `max_error` the proxy amount since then."""
+    """Number of full steps, the index of the last, and with `max_error` the proxy amount since then."""
 
-    computed: int
-    last_computed: int
+    full: int
+    last_full: int
     accumulated: float = 0.0
 
 
@@ -67,7 +67,7 @@ class Schedule:
         error_map: expected error by proxy distance and sigma; None leaves it unknown.
         cumulative_distance: mean proxy distance of the calibration, which gives the expected error where the proxy is
             not read.
-        reused_cost: block evaluations of a reused step whose proxy is read / those of a computed one, in [0, 1).
+        reused_cost: block evaluations of a reused step whose proxy is read / those of a full one, in [0, 1).
     """
 
     speedup: float
@@ -117,12 +117,12 @@ class Schedule:
         if self.max_error is not None and expected is not None and expected > self.max_error:
             return _compute(state, step, "expected error above max_error", amount, expected)
         index = bisect_left(schedule, step) - 1
-        as_planned = schedule == planned and (state.computed, state.last_computed) == (index + 1, schedule[index])
+        as_planned = schedule == planned and (state.full, state.last_full) == (index + 1, schedule[index])
         coefficients = self.coefficients_after(index, len(schedule)) if as_planned else None
         return Decision(True, PLANNED, amount, expected, coefficients), replace(state, accumulated=amount)
 
     def coefficients_after(self, index: int, count: int) -> tuple[float, float] | None:
-        """Coefficients of the predictions after computed step number `index` of `count`.
+        """Coefficients of the predictions after full step number `index` of `count`.
 
         They are interpolated where the calibrated schedule had another number of steps; None without any.
         """
@@ -134,17 +134,16 @@ class Schedule:
         return first, second
 
     def _amount(self, observation: Observation, state: ScheduleState) -> float | None:
-        """Distance (or mapped error) since the last computed step, observed or else expected; None if it is missing."""
+        """Distance (or mapped error) since the last full step, observed or else expected; None if it is missing."""
         sigmas, step = observation.noise_levels, observation.step
         if not self.reads_proxy:
             if self.cumulative_distance is None:
                 return 0.0
-            return self.cumulative_distance(sigmas[step]) - self.cumulative_distance(sigmas[state.last_computed])
+            return self.cumulative_distance(sigmas[step]) - self.cumulative_distance(sigmas[state.last_full])
         distance = observation.known_distance
         if distance is None or self.error_map is None:
             return None
-        sums_errors = self.error_map.accumulate == "errors"
-        return state.accumulated + (self.error_map(distance, sigmas[step]) if sums_errors else distance)
+        return state.accumulated + self.error_map.of_step(distance, sigmas[step])
 
     def _expected_error(self, amount: float, sigma: float) -> float | None:
         if self.error_map is None:
@@ -188,4 +187,4 @@ def with_forced(schedule: tuple[int, ...], warmup_steps: int, keep_last: int, st
 
 
 def _compute(state: ScheduleState, step: int, reason: str, amount: float, expected: float | None) -> Any:
-    return Decision(False, reason, amount, expected), ScheduleState(state.computed + 1, step)
+    return Decision(False, reason, amount, expected), ScheduleState(state.full + 1, step)

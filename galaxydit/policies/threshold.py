@@ -1,4 +1,4 @@
-"""The paper's policy: reuse while the proxy has moved less than a threshold since the last computed step."""
+"""The paper's policy: reuse while the proxy has moved less than a threshold since the last full step."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from galaxydit.policies.policy import IS_SHORT, Decision, Observation
 
 @dataclass(frozen=True)
 class ThresholdState:
-    """Proxy distance summed since the last computed step."""
+    """Proxy distance summed since the last full step."""
 
     accumulated: float = 0.0
 

@@ -130,14 +130,14 @@ def policy_for(
 
 
 def reused_cost(transformer: nn.Module, proxy: str) -> float:
-    """Block evaluations of a reused step / those of a computed one: one branch reads the proxy, all branches reuse."""
+    """Block evaluations of a reused step / those of a full one: one branch reads the proxy, all branches reuse."""
     family = family_of(transformer)
     branches = 2 if family.branches == SEPARATE else 1
     return PROXIES[proxy].cost / (branches * len(blocks_of(transformer, family)))
 
 
 def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:
-    """The speedup whose target has the right number of computed steps: `max_error` adds the cost of the proxy."""
+    """The speedup whose target has the right number of full steps: `max_error` adds the cost of the proxy."""
     cost = profile.recipe.reused_cost
     if speedup is None:
         return profile.recipe.targets[0].speedup
@@ -184,7 +184,7 @@ def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float
     if steps != len(known):
         return [f"{steps} steps, and the profile was measured with {len(known)}: its curves are interpolated in sigma"]
     if sigmas is None:
-        return ["the scheduler tells no sigmas: even steps are assumed"]
+        return ["the scheduler gives no sigmas: even steps are assumed"]
     largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
     if largest > SIGMA_TOLERANCE:
         return [

@@ -100,7 +100,7 @@ class Recipe:
 
     Attributes:
         proxy, reuse, order: see `GalaxyDiTConfig`.
-        reused_cost: block evaluations of a reused step whose proxy is read / those of a computed one.
+        reused_cost: block evaluations of a reused step whose proxy is read / those of a full one.
         error_map: expected error of the guided prediction by proxy distance and sigma.
         cumulative_distance: mean proxy distance by sigma; None in a starter.
         targets: settings by rising speedup.
@@ -248,7 +248,7 @@ class Profile:
         return asked[-1].speedup
 
     def target_for(self, speedup: float) -> Target:
-        """The target whose number of computed steps is nearest to a speedup's, one that was verified if there is."""
+        """The target whose number of full steps is nearest to a speedup's, one that was verified if there is."""
         steps, verified = self.conditions.steps, {found.speedup for found in self.evidence.verifications}
 
         def distance(target: Target) -> tuple[float, float, bool]:

@@ -197,7 +197,7 @@ class Engine:
 
     @beside_the_model
     def _keep(self, call: Call, output: Tensor) -> None:
-        """Remember a computed step. The last step is never reused, so it frees the memory instead."""
+        """Remember a full step. The last step is never reused, so it frees the memory instead."""
         self.observer.on_output(call, output)
         history, length = call.state.history, self.config.history_length
         is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
