@@ -26,10 +26,10 @@ from galaxydit.pipelines.runs import (
     Executor,
     HopelessUnitError,
     InProcess,
-    Made,
     Maker,
-    Place,
+    Output,
     Progress,
+    Rank,
     Record,
     Store,
     Unit,
@@ -100,13 +100,13 @@ class SampleMaker(Maker):
         self._logged: set[tuple[str, str]] = set()
         self._broken: dict[str, str] = {}
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, rank: Rank) -> None:
         """Load the pipeline, and count what a plain generation computes."""
         self.pipe = self._load()
-        share_video(self.pipe, place)
+        share_video(self.pipe, rank)
         self._parts = measure_parts(self.pipe, "a", self._settings)
 
-    def make(self, unit: Unit) -> Made:
+    def make(self, unit: Unit) -> Output:
         """A method's calibration, a sample, or a plain video. After its first error a method is given up."""
         data = unit.data
         name = data["method"]
@@ -116,16 +116,16 @@ class SampleMaker(Maker):
             if data["part"] == "calibration":
                 calibrate = self.methods[name].calibrate
                 assert calibrate is not None  # it is not asked for
-                return Made(calibrate(self.pipe, data["prompts"], self._settings, data["seed"]))
+                return Output(calibrate(self.pipe, data["prompts"], self._settings, data["seed"]))
             case = Case(**data["case"])
             if data["part"] == "plain":
-                return Made(None, {FRAMES: _pack(self._plain_of(case)[0].frames)})
+                return Output(None, {FRAMES: _pack(self._plain_of(case)[0].frames)})
             return self._sample(self.methods[name], data, case)
         except Exception as error:
             self._broken[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise HopelessUnitError(self._broken[name]) from error
 
-    def _sample(self, method: Method, data: Mapping[str, Any], case: Case) -> Made:
+    def _sample(self, method: Method, data: Mapping[str, Any], case: Case) -> Output:
         plain, plain_flops = self._plain_of(case)
         setting, calibration = data["setting"], self.calibrations[data["calibration"]]
         settings = method.generation(self._settings, setting) if method.generation else self._settings
@@ -147,7 +147,7 @@ class SampleMaker(Maker):
             ssim=ssim(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
         )
-        return Made(asdict(sample), {FRAMES: _pack(to_uint8(video.frames))} if data["keep_frames"] else {})
+        return Output(asdict(sample), {FRAMES: _pack(to_uint8(video.frames))} if data["keep_frames"] else {})
 
     def _plain_of(self, case: Case) -> tuple[Generation, float]:
         """The plain generation, and the operations that its blocks ran."""

@@ -5,6 +5,7 @@ one and a line at the end.
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,13 @@ SHOWN_FAILURES = 10
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
 
 
+def _show_example(wanted: bool) -> None:
+    if wanted:
+        text = files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8")
+        Console().print(text, highlight=False, markup=False, soft_wrap=True, end="")
+        raise typer.Exit
+
+
 def run(
     job: Annotated[Path, typer.Argument(help="A job file, TOML.")],
     out: Annotated[str, typer.Option(help="Folder of the run, or an address such as s3://bucket/run.")],
@@ -32,6 +40,9 @@ def run(
     gpus_per_worker: GpusPerWorker = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
+    _: Annotated[
+        bool, typer.Option("--example", callback=_show_example, is_eager=True, help="Show a job file with every key.")
+    ] = False,
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
     from galaxydit.eval.jobs.folder import open_run

@@ -3,21 +3,21 @@
 from galaxydit.pipelines.runs.on_ray import OnRay
 from galaxydit.pipelines.runs.progress import LiveProgress, Stage
 from galaxydit.pipelines.runs.record import Record, StoredFile
-from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Place, Progress, finished, results, run
+from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Progress, Rank, finished, results, run
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Made, Unit, hash_of
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit, hash_of
 
 __all__ = [
     "Executor",
     "HopelessUnitError",
     "InProcess",
     "LiveProgress",
-    "Made",
     "Maker",
     "OnRay",
     "Outcome",
-    "Place",
+    "Output",
     "Progress",
+    "Rank",
     "Record",
     "Stage",
     "Store",

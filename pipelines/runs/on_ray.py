@@ -16,7 +16,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import Maker, Place, Progress, attempt, finish, finished
+from galaxydit.pipelines.runs.run import Maker, Progress, Rank, attempt, finish, finished
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Unit
 
@@ -34,7 +34,7 @@ class Process:
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker
         self._store = store
-        self._place = Place()
+        self._rank = Rank()
 
     def address(self) -> tuple[str, int]:
         """Host and a free port, for the processes of one worker to meet."""
@@ -46,20 +46,20 @@ class Process:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def prepare(self, place: Place, meeting: tuple[str, int] | None) -> None:
+    def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> None:
         """Load the pipeline."""
-        self._place = place
+        self._rank = rank
         if meeting is not None:
             os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
-            os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0")
-        self._maker.prepare(place)
+            os.environ.update(RANK=str(rank.index), WORLD_SIZE=str(rank.size), LOCAL_RANK="0")
+        self._maker.prepare(rank)
 
     def work(self, unit: Unit) -> Record | None:
         """The record of a unit. Of processes that share a video all make it, and the first one writes it."""
-        if self._place.size == 1:
+        if self._rank.size == 1:
             return finish(unit, self._maker, self._store)
         record, files = attempt(unit, self._maker)
-        return self._store.commit(record, files) if self._place.rank == 0 else None
+        return self._store.commit(record, files) if self._rank.index == 0 else None
 
 
 @dataclass(eq=False)
@@ -97,10 +97,10 @@ class OnRay:
         if self._is_own:
             self._connect(address, workers)
         has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-        self._wanted = workers
+        self._asked = workers
         self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
         self._workers: list[Worker] = []
-        self._started = 0
+        self._count = 0
         self._pending: dict[Any, Worker] = {}
         self._maker: Maker | None = None
         self._deaths: Counter[str] = Counter()
@@ -108,20 +108,20 @@ class OnRay:
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         """See `Executor`."""
         if maker is not self._maker:
-            self._dismiss(self._workers)
+            self._stop_workers(self._workers)
             self._maker = maker
         queue = deque(deque(group) for group in groups)
         while queue or any(worker.units for worker in self._workers):
             busy = sum(bool(worker.units) for worker in self._workers)
             while len(self._workers) < min(self._capacity(), busy + len(queue)):
-                self._hire(maker, store)
+                self._start_worker(maker, store)
             for worker in self._workers:
                 if worker.is_ready and not worker.units and queue:
                     worker.units = queue.popleft()
                     self._begin(worker, progress)
             done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
             for reference in done:
-                self._settle(reference, queue, store, progress)
+                self._receive(reference, queue, store, progress)
 
     def __enter__(self) -> "OnRay":
         return self
@@ -130,7 +130,7 @@ class OnRay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(Exception):  # the cluster may be what died
-            self._dismiss(self._workers)
+            self._stop_workers(self._workers)
         if self._is_own:
             self._ray.shutdown()
 
@@ -149,12 +149,12 @@ class OnRay:
             ) from error
 
     def _capacity(self) -> int:
-        if self._wanted is not None:
-            return self._wanted
+        if self._asked is not None:
+            return self._asked
         gpus = self._ray.cluster_resources().get("GPU", 0)
         return max(1, int(gpus // self._gpus)) if self._gpus else 1
 
-    def _hire(self, maker: Maker, store: Store) -> None:
+    def _start_worker(self, maker: Maker, store: Store) -> None:
         size = max(1, self._gpus)
         options: dict[str, Any] = {"num_cpus": 1, "num_gpus": min(1, self._gpus), "max_restarts": 0}
         group = None
@@ -166,18 +166,18 @@ class OnRay:
         kind = self._ray.remote(Process).options(**options)
         actors: list[Any] = [kind.remote(maker, store) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
-        worker = Worker(self._started, actors, group)
-        self._started += 1
+        worker = Worker(self._count, actors, group)
+        self._count += 1
         self._workers.append(worker)
         for rank, actor in enumerate(actors):
-            self._pending[actor.prepare.remote(Place(rank, size), meeting)] = worker
+            self._pending[actor.prepare.remote(Rank(rank, size), meeting)] = worker
 
     def _begin(self, worker: Worker, progress: Progress) -> None:
         progress.begin(worker.number, worker.units[0])
         for actor in worker.actors:
             self._pending[actor.work.remote(worker.units[0])] = worker
 
-    def _settle(self, reference: Any, queue: deque[deque[Unit]], store: Store, progress: Progress) -> None:
+    def _receive(self, reference: Any, queue: deque[deque[Unit]], store: Store, progress: Progress) -> None:
         """Take one result of one actor. Errors of `prepare` and of the store are raised."""
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
@@ -207,7 +207,7 @@ class OnRay:
     ) -> None:
         """Put the units of a dead worker back in front."""
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
-        self._dismiss([worker])
+        self._stop_workers([worker])
         if not worker.is_ready:
             self._deaths[""] += 1
             if self._deaths[""] >= DEATHS:
@@ -227,7 +227,7 @@ class OnRay:
         if worker.units:
             queue.appendleft(worker.units)
 
-    def _dismiss(self, workers: Sequence[Worker]) -> None:
+    def _stop_workers(self, workers: Sequence[Worker]) -> None:
         for worker in list(workers):
             for actor in worker.actors:
                 self._ray.kill(actor)

@@ -13,30 +13,30 @@ from typing import Any, Protocol
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Made, Unit
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit
 
 ATTEMPTS = 3
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """Which process of a worker this is, where several share the GPUs that one video is computed on.
 
-    rank: from 0; rank 0 writes the records. size: number of processes of the worker.
+    index: from 0; the first process writes the records. size: number of processes of the worker.
     """
 
-    rank: int = 0
+    index: int = 0
     size: int = 1
 
 
 class Maker:
     """Makes units. Every worker gets a copy that was pickled before `prepare`, so a maker loads nothing earlier."""
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, rank: Rank) -> None:
         """Load what all units need. An exception stops the run, because it would meet every worker."""
 
-    def make(self, unit: Unit) -> Made:
+    def make(self, unit: Unit) -> Output:
         """One unit. An exception is an attempt that failed. HopelessUnitError and GalaxyDiTError are final."""
         raise NotImplementedError
 
@@ -50,7 +50,7 @@ class Progress(Protocol):
     def stop(self) -> None: ...
 
 
-class Silent:
+class NoProgress:
     """Shows nothing."""
 
     def start(self, total: int, done: int, failed: int) -> None: ...
@@ -75,7 +75,7 @@ class InProcess:
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         """See `Executor`."""
         if maker is not self._prepared:
-            maker.prepare(Place())
+            maker.prepare(Rank())
             self._prepared = maker
         for group in groups:
             for unit in group:
@@ -115,14 +115,14 @@ def run(
         OSError: no space is left for the store.
         Whatever the maker's `prepare` or writing to the store raises.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     counts = _keep_sound(units, store, retry_failed, verify)
     left = [unit for unit in units if unit.id not in counts]
-    heard, before = _Heard(progress, counts), _outcome(counts)
+    counting, before = _Counting(progress, counts), _outcome(counts)
     progress.start(len(units), before.done, before.failed)
     try:
         if left:
-            (executor or InProcess()).work(_groups(left), maker, store, heard)
+            (executor or InProcess()).work(_groups(left), maker, store, counting)
             store.tidy(left)
     except OSError as error:
         if is_disk_full(error):
@@ -158,7 +158,7 @@ def finish(unit: Unit, maker: Maker, store: Store) -> Record:
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
     """Ask the maker up to three times. Returns what is to be committed: the record and the contents of its files."""
-    attempts, made = 0, Made(None)
+    attempts, made = 0, Output(None)
     trace: str | None = ""
     while trace is not None and attempts < ATTEMPTS:
         attempts += 1
@@ -200,7 +200,7 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-class _Heard:
+class _Counting:
     """Counts what it hands on."""
 
     def __init__(self, progress: Progress, counts: dict[str, bool]) -> None:

@@ -32,7 +32,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Made:
+class Output:
     """The result of a unit, ready for JSON, and the contents of its files by name, such as "video.mp4"."""
 
     result: Any

@@ -9,7 +9,7 @@ import torch
 from diffusers import WanPipeline
 
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.runs import Place
+from galaxydit.pipelines.runs import Rank
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 
@@ -23,7 +23,7 @@ def work(rank: int, folder: Path, pipe: WanPipeline) -> None:
     torch.accelerator.device_count = lambda: SIZE  # type: ignore[method-assign,assignment]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=(folder / "port").read_text(), RANK=str(rank))
     os.environ.update(WORLD_SIZE=str(SIZE), LOCAL_RANK="0")
-    share_video(pipe, Place(rank, SIZE))
+    share_video(pipe, Rank(rank, SIZE))
     np.save(folder / f"{rank}.npy", generate(pipe, "a cat", SETTINGS, seed=1).frames)
 
 
@@ -40,7 +40,7 @@ def test_processes_that_share_a_video_make_the_same_as_one(tmp_path: Path, tiny_
         process.join(timeout=120)
         process.kill()
     assert [process.exitcode for process in ranks] == [0] * SIZE
-    share_video(tiny_wan_pipeline, Place())
+    share_video(tiny_wan_pipeline, Rank())
     alone = generate(tiny_wan_pipeline, "a cat", SETTINGS, seed=1).frames
     for rank in range(SIZE):
         np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), alone, atol=1e-4)

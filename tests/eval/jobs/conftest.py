@@ -11,7 +11,7 @@ from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.maker import VideoMaker
-from galaxydit.eval.jobs.methods import Made
+from galaxydit.eval.jobs.methods import Generated
 from galaxydit.pipelines.generate import Generation
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -46,11 +46,11 @@ def job_file(tiny_wan_folder: Path) -> Path:
     return path
 
 
-def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Made:
+def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Generated:
     """Noise that depends on the unit alone: a generation without a model."""
     digest = hashlib.sha256(f"{variant.name} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
-    return Made(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
+    return Generated(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def invented_job() -> Job:
 @pytest.fixture
 def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]:
     """Opens a run and returns a maker whose videos are invented, so that a unit takes milliseconds."""
-    monkeypatch.setattr(maker, "make", invented_video)
+    monkeypatch.setattr(maker, "generate_variant", invented_video)
 
     def build(root: Path, job: Job) -> VideoMaker:
         made = VideoMaker(job, open_run(root, job, ""))

@@ -24,19 +24,19 @@ def content(root: Path) -> dict[str, tuple[str, str | None, str]]:
 def test_variants_of_a_failed_baseline_fail_at_once_and_are_made_again_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invented_maker: Callable[..., VideoMaker], invented_job: Job
 ):
-    maker, invent = invented_maker(tmp_path / "run", invented_job), module.make
+    maker, invent = invented_maker(tmp_path / "run", invented_job), module.generate_variant
 
     def raise_on_baseline(pipe: Any, variant: Variant, *args: Any, **kwargs: Any) -> Any:
         if variant.name == "baseline":
             raise RuntimeError("no luck")
         return invent(pipe, variant, *args, **kwargs)
 
-    monkeypatch.setattr(module, "make", raise_on_baseline)
+    monkeypatch.setattr(module, "generate_variant", raise_on_baseline)
     assert run(invented_job.units(), maker, maker.store) == Outcome(0, 2)
     records = read_run(tmp_path / "run").records
     assert [record.attempts for record in records] == [3, 1]
     assert "failed, so there is nothing to compare with" in records[1].traceback
-    monkeypatch.setattr(module, "make", invent)
+    monkeypatch.setattr(module, "generate_variant", invent)
     assert run(invented_job.units(), maker, maker.store, retry_failed=True) == Outcome(2, 0)
 
 
@@ -60,11 +60,11 @@ def test_a_baseline_that_differs_the_second_time_is_warned_of(
     invented_maker: Callable[..., VideoMaker],
     invented_job: Job,
 ):
-    maker, invent = invented_maker(tmp_path / "run", invented_job), module.make
+    maker, invent = invented_maker(tmp_path / "run", invented_job), module.generate_variant
     run(invented_job.units()[:1], maker, maker.store)
-    monkeypatch.setattr(module, "make", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
+    monkeypatch.setattr(module, "generate_variant", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
     other = invented_maker(tmp_path / "run", invented_job)
-    monkeypatch.setattr(module, "make", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
+    monkeypatch.setattr(module, "generate_variant", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
     with caplog.at_level(logging.WARNING):
         run(invented_job.units(), other, other.store)
     assert "does not compute reproducibly" in caplog.text
@@ -78,7 +78,7 @@ def test_the_frames_of_a_baseline_serve_its_group_alone(
         invented_job, prompts=("a cat", "a dog"), variants=(*invented_job.variants, Variant("b", "galaxydit"))
     )
     maker.job, maker._variants = job, {variant.name: variant for variant in job.variants}
-    invent = module.make
-    monkeypatch.setattr(module, "make", lambda p, v, *a, **k: made.append(v.name) or invent(p, v, *a, **k))
+    invent = module.generate_variant
+    monkeypatch.setattr(module, "generate_variant", lambda p, v, *a, **k: made.append(v.name) or invent(p, v, *a, **k))
     run(job.units(), maker, maker.store)
     assert made == ["baseline", "fast", "b"] * 2

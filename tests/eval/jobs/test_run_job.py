@@ -140,24 +140,30 @@ def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(
 def test_the_command_runs_tells_of_failures_and_makes_them_again(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    out, make = tmp_path / "run", maker.make
+    out, make = tmp_path / "run", maker.generate_variant
 
     def raise_on_half(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
         if variant.name == "half":
             raise RuntimeError("half is [bold]not[/bold] enough")
         return make(pipe, variant, *args, **kwargs)
 
-    monkeypatch.setattr(maker, "make", raise_on_half)
+    monkeypatch.setattr(maker, "generate_variant", raise_on_half)
     assert call("eval", "run", job_file, "--out", out) == 1
     assert "4 done, 2 failed" in capsys.readouterr().out
     assert call("eval", "status", out) == 0
     shown = capsys.readouterr().out
     assert "4 done, 2 failed, 0 remaining" in shown
     assert "RuntimeError: half is [bold]not[/bold] enough" in shown
-    monkeypatch.setattr(maker, "make", make)
+    monkeypatch.setattr(maker, "generate_variant", make)
     assert call("eval", "run", job_file, "--out", out) == 1
     assert call("eval", "run", job_file, "--out", out, "--retry-failed") == 0
     assert "6 done, 0 failed" in capsys.readouterr().out
+
+
+def test_the_command_shows_an_example_that_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert call("eval", "run", "--example") == 0
+    (tmp_path / "job.toml").write_text(capsys.readouterr().out)
+    assert len(read_job(tmp_path / "job.toml").units()) == 16
 
 
 def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -210,14 +216,14 @@ def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
 def test_an_interrupt_says_how_far_it_is_and_that_it_goes_on(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    original = maker.make
+    original = maker.generate_variant
 
     def interrupt(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
         if variant.name == "half":
             raise KeyboardInterrupt
         return original(pipe, variant, *args, **kwargs)
 
-    monkeypatch.setattr(maker, "make", interrupt)
+    monkeypatch.setattr(maker, "generate_variant", interrupt)
     assert call("eval", "run", job_file, "--out", tmp_path / "run") == 130
     assert "stopped, 2 of 6 done; the same command goes on" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from galaxydit.pipelines.runs import HopelessUnitError, Made, Maker, Place, Unit, hash_of
+from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Unit, hash_of
 
 
 def noise_units(count: int, per_group: int = 1) -> list[Unit]:
@@ -18,19 +18,19 @@ def noise_units(count: int, per_group: int = 1) -> list[Unit]:
 class SharedMaker(Maker):
     """Processes of a worker that add up their ranks, as those that share a video exchange its tokens."""
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, rank: Rank) -> None:
         from torch import distributed
 
-        self.place = place
+        self.rank = rank
         distributed.init_process_group("gloo")
 
-    def make(self, unit: Unit) -> Made:
+    def make(self, unit: Unit) -> Output:
         import torch
         from torch import distributed
 
-        total = torch.tensor([self.place.rank + 1])
+        total = torch.tensor([self.rank.index + 1])
         distributed.all_reduce(total)
-        return Made({"sum": int(total), "rank": self.place.rank})
+        return Output({"sum": int(total), "rank": self.rank.index})
 
 
 class NoiseMaker(Maker):
@@ -47,12 +47,12 @@ class NoiseMaker(Maker):
         self.prepared = 0
         self.made: list[int] = []
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, rank: Rank) -> None:
         self.prepared += 1
         if -1 in self.trouble:
             raise ValueError("no such model")
 
-    def make(self, unit: Unit) -> Made:
+    def make(self, unit: Unit) -> Output:
         seed = unit.data["seed"]
         self.made.append(seed)
         time.sleep(self.seconds)
@@ -74,4 +74,4 @@ class NoiseMaker(Maker):
                     marker.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
         noise = np.random.default_rng(seed).random((8, 8)).astype(np.float32)
-        return Made({"sha256": hash_of(noise.tolist())}, {"noise.bin": noise.tobytes()})
+        return Output({"sha256": hash_of(noise.tolist())}, {"noise.bin": noise.tobytes()})
