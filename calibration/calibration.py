@@ -8,7 +8,6 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.build_profile import add_measurements, build_profile
 from galaxydit.calibration.costs import Costs
 from galaxydit.calibration.maker import CalibrationMaker
@@ -16,10 +15,10 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.runs import Executor, InProcess, Stage, Store, Unit, results, run
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 from galaxydit.policies.policy import FEW_STEPS
-from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
@@ -83,9 +82,7 @@ def calibrate(
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
-        "model": asdict(model_of(transformers_of(pipe)["transformer"])),
-        "settings": asdict(settings),
-        "scheduler": {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")},
+        **conditions_of(pipe, settings),
     }
     store = Store(resume_dir)
     store.create("calibration", {})

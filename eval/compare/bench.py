@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
-from torch import nn
 
 from galaxydit.calibration.provenance import device_name
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.metrics import ssim
+from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import (
@@ -39,7 +39,6 @@ from galaxydit.pipelines.runs import (
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import to_uint8
-from galaxydit.profiles.fingerprint import model_of, project_weights
 
 logger = logging.getLogger(__name__)
 
@@ -245,17 +244,10 @@ class Bench:
 
 def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """What all results of a run depend on, as JSON data."""
-    transformer = only_transformer(pipe)
     return {
         "schema": SCHEMA,
-        "pipeline": type(pipe).__name__,
-        "model": asdict(model_of(transformer)),
-        "weights": {
-            name: project_weights(part) for name, part in pipe.components.items() if isinstance(part, nn.Module)
-        },
-        "scheduler": {name: str(value) for name, value in pipe.scheduler.config.items() if not name.startswith("_")},
-        "settings": asdict(settings),
-        "dtype": str(transformer.dtype).removeprefix("torch."),
+        **conditions_of(pipe, settings),
+        "dtype": str(only_transformer(pipe).dtype).removeprefix("torch."),
         "device": device_name(pipe),
         "versions": {name: version(name) for name in PACKAGES},
     }

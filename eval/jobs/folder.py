@@ -1,10 +1,9 @@
 """What the store of a job is bound to: the job, and the weights that were loaded first."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -49,41 +48,16 @@ def load_run(root: str | Path) -> tuple[Store, Job]:
 
 
 def bind_model(store: Store, pipe: "DiffusionPipeline", settings: "GenerationSettings") -> None:
-    """Bind the store to weights, dtype and settings. Raises GalaxyDiTError if it began with others, as after further
-    training, with another copy on another machine, or with a version that recommends other settings.
+    """Bind the store to weights, dtypes, scheduler and settings. Raises GalaxyDiTError if it began with others, as
+    after further training, with another copy on another machine, or with a version that recommends other settings.
     """
-    from galaxydit.acceleration import transformers_of
-    from galaxydit.profiles.fingerprint import project_weights
+    from galaxydit.pipelines.conditions import conditions_of
 
-    found = {
-        "settings": asdict(settings),
-        "transformers": {
-            name: {
-                "class": type(module).__name__,
-                "dtype": str(module.dtype),
-                "weights": list(project_weights(module)),
-            }
-            for name, module in transformers_of(pipe).items()
-        },
-    }
+    found = conditions_of(pipe, settings)
     before = store.bind(MODEL, found)
-    if before is None:
-        return
-    lines = differences(before, _with_known_weights(json.loads(json.dumps(found)), before))
+    lines = [] if before is None else differences(before, json.loads(json.dumps(found)), SAME_WEIGHTS)
     if lines:
         raise GalaxyDiTError(
             f"{store.root} was begun with another model or other settings. Changed: {'; '.join(lines)}. Take a new "
             "--out, or bring back what it was begun with"
         )
-
-
-def _with_known_weights(found: Any, before: Mapping[str, Any]) -> Any:
-    """`found`, with the projections that were written down before where they differ by rounding alone."""
-    for name, transformer in found["transformers"].items():
-        known = before.get("transformers", {}).get(name, {}).get("weights", [])
-        close = len(known) == len(transformer["weights"]) and all(
-            abs(a - b) <= SAME_WEIGHTS for a, b in zip(known, transformer["weights"], strict=True)
-        )
-        if close:
-            transformer["weights"] = known
-    return found

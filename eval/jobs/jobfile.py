@@ -17,7 +17,6 @@ from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.methods import OWN, method_names, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE, VARIANT_NAME
 from galaxydit.eval.jobs.suites import MOST_PROMPTS, SUITES, WAN_TINY, suite_prompts
-from galaxydit.profiles.registry import load_profile
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
@@ -208,6 +207,8 @@ def _variant(path: Path, name: str, data: dict[str, Any]) -> Variant:
         if (profile := path.parent / options["profile"]).is_file():
             options["profile"] = str(profile.resolve())
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
+        from galaxydit.profiles.registry import load_profile
+
         try:
             load_profile(options["profile"])
         except GalaxyDiTError as error:

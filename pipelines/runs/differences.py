@@ -6,14 +6,27 @@ from typing import Any
 SHOWN_DIFFERENCES = 12
 
 
-def differences(old: Any, new: Any) -> list[str]:
-    """One line for each place where two values of plain data differ; after a dozen the rest is counted."""
+def differences(old: Any, new: Any, tolerance: float = 0.0) -> list[str]:
+    """One line for each place where two values of plain data differ, floats by more than `tolerance`.
+
+    After a dozen the rest is counted.
+    """
     before, after = dict(_flatten(old)), dict(_flatten(new))
-    changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name, ...) != after.get(name, ...)]
+    changed = [
+        name
+        for name in dict.fromkeys([*before, *after])
+        if not _are_equal(before.get(name, ...), after.get(name, ...), tolerance)
+    ]
     lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed[:SHOWN_DIFFERENCES]]
     if len(changed) > SHOWN_DIFFERENCES:
         lines.append(f"and {len(changed) - SHOWN_DIFFERENCES} more")
     return lines
+
+
+def _are_equal(old: Any, new: Any, tolerance: float) -> bool:
+    if isinstance(old, float) and isinstance(new, float):
+        return abs(old - new) <= tolerance
+    return bool(old == new)
 
 
 def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -186,3 +186,8 @@ def test_long_differences_are_cut():
     lines = differences({"prompts": ["a"] * 20}, {"prompts": ["b"] * 20})
     assert len(lines) == 13
     assert lines[-1] == "and 8 more"
+
+
+def test_floats_that_differ_by_rounding_are_equal():
+    assert differences({"a": [1.0, 2]}, {"a": [1.0 + 1e-9, 2]}, 1e-6) == []
+    assert differences({"a": 1.0}, {"a": 1.1}, 1e-6) == ["a: 1.0 -> 1.1"]
