@@ -15,17 +15,17 @@ from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.resolve import MeasuredProfile, find_settings
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import Place, proxies_of
+from galaxydit.proxies import proxies_of
 from galaxydit.report import Report
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import DEFAULT_REPORTS, Session, Source
 from galaxydit.runtime.hooks import (
     HOOK_NAME,
-    FirstBlockHook,
+    BlockHook,
     HookSet,
+    ModuleHook,
     PartHook,
     RootHook,
-    StackBlockHook,
     TimerHook,
     refuse_other_caches,
 )
@@ -196,7 +196,7 @@ class Acceleration:
 
     def _attach(self, engine: Engine) -> None:
         self._hooks.add(engine.transformer, RootHook(engine, self._hooks))
-        for path, hook in block_hooks(engine):
+        for path, hook in module_hooks(engine):
             self._hooks.add(engine.transformer.get_submodule(path), hook)
         self._hooks.refresh(engine.transformer)
 
@@ -234,17 +234,16 @@ class Acceleration:
         self.remove()
 
 
-def block_hooks(engine: Engine) -> Iterator[tuple[str, FirstBlockHook | StackBlockHook | PartHook]]:
+def module_hooks(engine: Engine) -> Iterator[tuple[str, BlockHook | PartHook | ModuleHook]]:
     """Paths below the transformer and the hooks that the engine needs there."""
-    family, proxies = engine.family, engine.watched_proxies
+    family = engine.family
     paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
-    if engine.watches_stack or any(proxy.place is not Place.LATENT for proxy in proxies):
-        yield paths[0], FirstBlockHook(engine)
-    if engine.watches_stack:
-        for path in paths[1:]:
-            yield path, StackBlockHook(engine, is_last=path == paths[-1])
-    for part in dict.fromkeys(proxy.part for proxy in proxies if proxy.part is not None):
+    for index in engine.hooked_blocks:
+        yield paths[index], BlockHook(engine, index)
+    for part in dict.fromkeys(proxy.part for proxy in engine.watched_proxies if proxy.part is not None):
         yield f"{paths[0]}.{family.parts[part]}", PartHook(engine, part)
+    for path in engine.observer.modules:
+        yield path, ModuleHook(engine, path)
 
 
 def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
@@ -287,7 +286,7 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
     for component, transformer in transformers_of(pipe).items():
         family = family_of(transformer)
         session = Session(config or GalaxyDiTConfig(), Source(pipe, transformer))
-        hooked = [f"{component}.{path}" for path, _ in block_hooks(Engine(transformer, component, family, session))]
+        hooked = [f"{component}.{path}" for path, _ in module_hooks(Engine(transformer, component, family, session))]
         descriptions.append(
             TransformerDescription(
                 component=component,

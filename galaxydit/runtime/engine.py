@@ -42,7 +42,8 @@ class Call:
         distance: relative L1 distance of the proxy; None where it was not read.
         blocks_run: block evaluations done.
         skips_stack: whether the block stack is reused.
-        stack_input, stack_output: hidden states `(batch, tokens, dim)` around the stack, where they are read.
+        before, after: hidden states `(batch, tokens, dim)` around the last segment of the stack that began, where they
+            are watched.
     """
 
     generation: Generation
@@ -55,8 +56,8 @@ class Call:
     distance: float | None = None
     blocks_run: float = 0.0
     skips_stack: bool = False
-    stack_input: Tensor | None = None
-    stack_output: Tensor | None = None
+    before: Tensor | None = None
+    after: Tensor | None = None
 
 
 class Engine:
@@ -77,6 +78,12 @@ class Engine:
         self.config: GalaxyDiTConfig = session.config
         self.observer = observer or Observer()
         self._blocks = len(blocks_of(transformer, family))
+        segments = self.observer.segments or ((0, self._blocks - 1),)
+        self._segment_of = {
+            index: one for one, (first, last) in enumerate(segments) for index in range(first, last + 1)
+        }
+        self._segments = segments
+        self._watches_segments = self.config.reuse == "residual" or self.observer.watches_segments
         self._reads_proxy = self.config.policy.reads_proxy and not self.observer.decides
         self.watched_proxies = tuple(self._find_watched_proxies())
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
@@ -89,8 +96,10 @@ class Engine:
                 yield proxy
 
     @property
-    def watches_stack(self) -> bool:
-        return self.config.reuse == "residual" or self.observer.watches_stack
+    def hooked_blocks(self) -> list[int]:
+        """Indices of the blocks that need a hook."""
+        reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
+        return sorted({*([0] if reads_inside else []), *(self._segment_of if self._watches_segments else [])})
 
     @property
     @beside_the_model
@@ -146,6 +155,11 @@ class Engine:
         name = context.name if context else None
         signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
         generation, branch = self.session.enter(self.component, name, info, signature, text, latent)
+        if info.steps <= FEW_STEPS and not self.observer.decides:
+            self.session.note(
+                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
+                "fewer), so all are computed"
+            )
         state = generation.states[self.component]
         call = Call(generation, state, branch, info, latent)
         if self.family.branches == CONCATENATED and len(latent) % 2 == 0 and self._reads_proxy:
@@ -155,22 +169,18 @@ class Engine:
         return call
 
     def _scope(self, branch: str) -> str:
-        return "all branches" if self.config.guidance_alignment and not self.observer.decides else branch
+        return "all branches" if self.config.guidance_alignment else branch
 
     @around_the_model
     def _compute_or_reuse(
         self, call: Call, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any | None:
         """The output of the forward pass; None where that was left, and the output is to be predicted."""
-        if self.observer.decides:
-            self._ask_observer(call)
-        elif call.decision is None and not self._reads_proxy:
+        self._ask_observer(call)
+        if call.decision is None and not self._reads_proxy and not self.observer.decides:
             self._decide(call, None)
-        try:
-            self.read(Place.LATENT, call.latent, call.info.sigma)
-            call.skips_stack = self._reuses(call)
-        except ReuseStep:
-            call.skips_stack = True
+        self.read(Place.LATENT, call.latent, call.info.sigma)
+        call.skips_stack = self._reuses(call)
         if call.skips_stack and self.config.reuse == "output":
             return None
         try:
@@ -183,22 +193,24 @@ class Engine:
             self._keep(call, output[0] if isinstance(output, tuple) else output.sample)
         return output
 
-    def _predict(self, call: Call) -> Tensor:
+    def _predict(self, call: Call, segment: int = 0) -> Tensor:
         """What reuse gives for the branch of this call."""
-        predicted = self.observer.predict(call)
-        if predicted is not None:
-            return predicted
+        if self.observer.decides:
+            return self.observer.predict(call, segment)
         coefficients = call.decision.coefficients if call.decision else None
         return predict(call.state.history[call.branch], call.info.sigma, coefficients or ORDERS[self.config.order])
 
     def _reuses(self, call: Call) -> bool:
         """Whether this branch is reused now: decided, and there is something to reuse."""
-        return call.decision is not None and call.decision.reuse and bool(call.state.history.get(call.branch))
+        cached = self.observer.decides or bool(call.state.history.get(call.branch))
+        return call.decision is not None and call.decision.reuse and cached
 
     @beside_the_model
     def _keep(self, call: Call, output: Tensor) -> None:
         """Remember a full step. The last step is never reused, so it frees the memory instead."""
         self.observer.on_output(call, output)
+        if self.observer.decides:
+            return
         history, length = call.state.history, self.config.history_length
         is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
         if is_last or length == 0:
@@ -206,10 +218,10 @@ class Engine:
             return
         kept = output.detach().clone() if self.config.reuse == "output" else None
         if kept is None:
-            if call.stack_input is None or call.stack_output is None:
+            if call.before is None or call.after is None:
                 self.session.note("the block stack did not run as expected, so nothing of it is reused")
                 return
-            kept = (call.stack_output - call.stack_input).detach()
+            kept = (call.after - call.before).detach()
         if self.config.policy.learns_errors and history.get(call.branch):
             error = relative_l2(kept, self._predict(call), token_group(self.transformer))
             call.state.errors[call.branch] = float(error)
@@ -218,8 +230,8 @@ class Engine:
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
         """Read the proxies of a place from the tensors at hand there.
 
-        The engine reads its proxy once in each step, in the branch that decides. Raises ReuseStep where that decides
-        the step for reuse.
+        The engine reads its proxy once in each step, in the branch that decides. Raises ReuseStep inside the first
+        block where that decides the step for reuse.
         """
         if self.call is not None:
             for proxy in self.watched_proxies:
@@ -235,8 +247,7 @@ class Engine:
         current = proxy.tensor(*tensors).detach()
         if watched:
             self.observer.on_proxy(call, proxy.name, current)
-            if self.observer.decides and call.decision is None:
-                self._ask_observer(call)
+            self._ask_observer(call)
         if drives:
             scope = self._scope(call.branch)
             previous = call.state.proxies.get(scope)
@@ -246,6 +257,23 @@ class Engine:
             self._decide(call, call.distance)
         if self._reuses(call) and not call.skips_stack:
             call.blocks_run = proxy.cost
+            if proxy.place is not Place.LATENT:
+                self._leave(call, inside_segment=0 in self._segment_of)
+
+    @beside_the_model
+    def read_module(self, path: str, output: Any) -> None:
+        """Pass on the output of one of the observer's modules. Raises ReuseStep as `read` does."""
+        call = self.call
+        if call is not None:
+            self.observer.on_module(call, path, output)
+            self._ask_observer(call)
+            if self._reuses(call) and not call.skips_stack:
+                self._leave(call, inside_segment=False)
+
+    def _leave(self, call: Call, *, inside_segment: bool) -> None:
+        """Leave the forward pass, or go on with it to where the next segment is skipped."""
+        call.skips_stack = True
+        if self.config.reuse == "output" or inside_segment:
             raise ReuseStep
 
     def _distance(self, call: Call, current: Tensor, previous: Tensor) -> float:
@@ -271,30 +299,45 @@ class Engine:
         state.errors.clear()
 
     def _ask_observer(self, call: Call) -> None:
-        chosen = self.observer.decide(call)
+        chosen = self.observer.decide(call) if self.observer.decides and call.decision is None else None
         if chosen is not None:
             call.decision = Decision(chosen, "decided by the observer")
 
     @around_the_model
-    def run_first_block(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first block, with the proxies around it read."""
+    def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A block, with the proxies around the first one read; a segment of skipped blocks passes its input through to
+        its last block, which adds the prediction.
+        """
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
         hidden = args[0] if args else kwargs["hidden_states"]
-        if self.watches_stack:
-            call.stack_input = hidden
-        if call.skips_stack:
-            return hidden
-        try:
-            self.read(Place.BLOCK_INPUT, hidden, self._time_embedding(args, kwargs))
-            output = forward(*args, **kwargs)
-            self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
-        except ReuseStep:
-            if self.config.reuse == "output":
-                raise
-            call.skips_stack = True
-            return hidden
+        segment = self._segment_of.get(index) if self._watches_segments else None
+        first, last = (-1, -1) if segment is None else self._segments[segment]
+        if index == first:
+            call.before = hidden
+        if not call.skips_stack or segment is None:
+            try:
+                output = self._compute_block(index, hidden, forward, args, kwargs)
+            except ReuseStep:
+                if self.config.reuse == "output":
+                    raise
+            else:
+                if segment is not None and index == last and call.before is not None:
+                    call.after = output
+                    self.observer.on_segment(call, segment, call.before, output)
+                return output
+        return hidden + self._predict(call, segment or 0) if index == last else hidden
+
+    @around_the_model
+    def _compute_block(
+        self, index: int, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if index > 0:
+            return forward(*args, **kwargs)
+        self.read(Place.BLOCK_INPUT, hidden, self._time_embedding(args, kwargs))
+        output = forward(*args, **kwargs)
+        self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
         return output
 
     def _time_embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -303,22 +346,6 @@ class Engine:
         name, position = self.family.time_embedding
         embedding: Tensor = args[position] if len(args) > position else kwargs[name]
         return embedding
-
-    @around_the_model
-    def run_later_block(
-        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], is_last: bool
-    ) -> Any:
-        """Any later block of a stack whose input and output are watched."""
-        call = self.call
-        if call is None or not call.skips_stack:
-            output = forward(*args, **kwargs)
-            if call is not None and is_last:
-                call.stack_output = output
-            return output
-        hidden = args[0] if args else kwargs["hidden_states"]
-        if is_last:
-            return hidden + self._predict(call)
-        return hidden
 
     @beside_the_model
     def _record(self, call: Call) -> None:
@@ -337,7 +364,7 @@ class Engine:
             reason=reason,
             distance=call.distance,
             accumulated=decision.accumulated if decision and call.distance is not None else None,
-            blocks_run=call.blocks_run,
+            blocks_run=call.blocks_run + (self._blocks - len(self._segment_of) if call.skips_stack else 0),
             blocks=self._blocks,
             expected_error=decision.expected_error if decision else None,
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.config import Controller, GalaxyDiTConfig
-from galaxydit.policies.policy import FEW_STEPS, Decision
+from galaxydit.policies.policy import Decision
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.step import KnownInput, Signature, StepInfo, adapters_of, sigmas_of
 
@@ -241,11 +241,6 @@ class Session:
             notes += self._conditions.differences(generation.steps, generation.sigmas, self.source)
         for text in notes:
             self.note(text, ProfileWarning)
-        if info.steps <= FEW_STEPS:
-            self.note(
-                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
-                "fewer), so all are computed"
-            )
         return generation
 
     def close(self) -> None:

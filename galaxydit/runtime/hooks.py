@@ -62,29 +62,32 @@ class RootHook(PluginHook):
         return module
 
 
-class FirstBlockHook(PluginHook):
-    """On the first block: reads proxies around it."""
+class BlockHook(PluginHook):
+    """On a block: reads proxies around the first one, and passes hidden states through while the stack is skipped."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, index: int) -> None:
         super().__init__()
         self.engine = engine
+        self.index = index
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.engine.run_first_block(self.fn_ref.original_forward, args, kwargs)
+        return self.engine.run_block(self.index, self.fn_ref.original_forward, args, kwargs)
 
 
-class StackBlockHook(PluginHook):
-    """On every later block, where the stack is watched: passes the hidden states through while the stack is skipped."""
+class ModuleHook(PluginHook):
+    """On a module outside the blocks that an observer watches."""
 
-    def __init__(self, engine: Engine, is_last: bool) -> None:
+    def __init__(self, engine: Engine, path: str) -> None:
         super().__init__()
         self.engine = engine
-        self.is_last = is_last
+        self.path = path
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.engine.run_later_block(self.fn_ref.original_forward, args, kwargs, self.is_last)
+        output = self.fn_ref.original_forward(*args, **kwargs)
+        self.engine.read_module(self.path, output)
+        return output
 
 
 class PartHook(PluginHook):

@@ -1,6 +1,6 @@
-"""Observers: code that watches every transformer call, and may decide or predict in the engine's place."""
+"""Observers: code that watches every transformer call, and may decide and predict in the engine's place."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -12,36 +12,46 @@ class Observer:
     """Attached with `Acceleration(pipe, config, observer=...)`. Override what is needed; the defaults do nothing.
 
     The engine passes the call under way, see `galaxydit.runtime.engine.Call`: its generation, step, number of steps,
-    sigma, branch, latent, and with `watches_stack` the input and output of the block stack.
+    sigma, branch and latent.
 
     Attributes:
-        proxies: names of proxies that `on_proxy` receives at every call that computes as far as their place. The
-            family must offer them.
-        watches_stack: whether `call.stack_input` and `call.stack_output`, `(batch, tokens, dim)`, are wanted.
-        decides: whether `decide` replaces the policy.
+        proxies: names of proxies that `on_proxy` receives; the family must offer them.
+        modules: paths below the transformer, outside its blocks, whose outputs `on_module` receives.
+        watches_segments: whether `on_segment` is called.
+        decides: the observer replaces policy, cache and extrapolation: the engine asks `decide`, caches nothing, and
+            takes the tensors of reused calls from `predict`.
+        segments: first and last index of each group of consecutive blocks that a reused call skips with
+            `reuse="residual"`; None, the default, is one segment of all blocks. Others need `decides`.
     """
 
     proxies: frozenset[str] = frozenset()
-    watches_stack = False
+    modules: tuple[str, ...] = ()
+    watches_segments = False
     decides = False
+    segments: tuple[tuple[int, int], ...] | None = None
 
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
-        """Receive a proxy's tensor, which the observer may keep."""
+        """Receive a proxy's tensor, which the observer may keep. A reused call has those before its decision alone."""
 
-    def decide(self, call: "Call") -> bool | None:
-        """With `decides`: True to reuse this call, False to compute it, None to be asked again after the next proxy.
+    def on_module(self, call: "Call", path: str, output: Any) -> None:
+        """Receive what one of `modules` returned."""
 
-        Asked before the blocks run and after each of `proxies`. A call without an answer is computed.
-        """
-
-    def predict(self, call: "Call") -> Tensor | None:
-        """The tensor that a reused call takes (the output, or with reuse="residual" the stack's residual).
-
-        None, the default, extrapolates from the cached steps.
-        """
+    def on_segment(self, call: "Call", segment: int, before: Tensor, after: Tensor) -> None:
+        """Receive the hidden states `(batch, tokens, dim)` before and after a computed segment."""
 
     def on_output(self, call: "Call", output: Tensor) -> None:
         """Receive the output of a computed call, in the shape of `call.latent`."""
 
     def on_end(self) -> None:
         """A generation has ended."""
+
+    def decide(self, call: "Call") -> bool | None:
+        """With `decides`: True to reuse this call, False to compute it, None to be asked again.
+
+        Asked before the transformer runs, and after each of `modules` and `proxies`. A call without an answer is
+        computed.
+        """
+
+    def predict(self, call: "Call", segment: int) -> Tensor:
+        """With `decides`: the output of a reused call, or with `reuse="residual"` what a segment adds to its input."""
+        raise NotImplementedError

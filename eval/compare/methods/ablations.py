@@ -21,7 +21,7 @@ from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
 from galaxydit.eval.compare.rules.decision import ScheduleRule
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import Schedule, place_full_steps
 from galaxydit.profiles.registry import find_profile

@@ -13,7 +13,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 
 
 def probed_change(observation: StepObservation) -> float | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
+from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 
 
 def predicted_change(observation: StepObservation) -> float | None:

@@ -24,7 +24,7 @@ from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.full_trajectory import Trajectory, guide, record_all, relative_change
-from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
+from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 from galaxydit.eval.compare.rules.step_pairs import Pairs, at, mean_of, over_pairs
 from galaxydit.pipelines.settings import GenerationSettings
 

@@ -22,7 +22,7 @@ from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.rules.decision import StepObservation, warm_ups
 from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, wan_transformer
-from galaxydit.eval.compare.rules.rule_engine import Segment, under_rule
+from galaxydit.eval.compare.rules.rule_observer import Segment, under_rule
 from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings

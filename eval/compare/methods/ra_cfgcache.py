@@ -45,7 +45,7 @@ from galaxydit.eval.compare.rules.full_trajectory import (
     record_all,
     relative_change,
 )
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.eval.compare.rules.step_pairs import Pairs, at, mean_of, over_pairs
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings

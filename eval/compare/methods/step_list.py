@@ -13,7 +13,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.rules.decision import ScheduleRule
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 
 LISTED_STEPS = 50
 FIRST_TEN = range(10)

@@ -21,7 +21,7 @@ from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, AccumulationRule, StepObservation, share_of_steps
 from galaxydit.eval.compare.rules.full_trajectory import record_all, relative_change
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4

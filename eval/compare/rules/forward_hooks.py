@@ -1,10 +1,9 @@
-"""diffusers hooks that pass the calls of a transformer, or of one of its modules, to a function."""
+"""A diffusers hook that passes the calls of a module to a function, and the transformers that rules work on."""
 
 from collections.abc import Callable
 from typing import Any
 
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
@@ -27,26 +26,6 @@ class ModuleHook(PluginHook):
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return self.run(self.fn_ref.original_forward, args, kwargs)
-
-
-class TransformerHook(PluginHook):
-    """On a transformer: calls `run(context, forward, args, kwargs)`, and `end()` when a pipeline call has ended."""
-
-    name = RULE_HOOK
-    _is_stateful = True
-
-    def __init__(self, run: Callable[[CacheContext, Forward, Any, Any], Any], end: Callable[[], None]) -> None:
-        super().__init__()
-        self.run, self.end = run, end
-        self.contexts = StateManager(BaseState)
-
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.run(self.contexts.context, self.fn_ref.original_forward, args, kwargs)
-
-    def reset_state(self, module: nn.Module) -> nn.Module:
-        self.contexts.reset()
-        self.end()
-        return module
 
 
 def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:

@@ -6,15 +6,17 @@ from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import CacheContext
 from torch import Tensor
 
+from galaxydit import GalaxyDiTConfig, Observer, Threshold
+from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
-from galaxydit.eval.compare.rules.forward_hooks import Forward, ModuleHook, TransformerHook, wan_transformer
+from galaxydit.eval.compare.rules.forward_hooks import wan_transformer
+from galaxydit.eval.compare.rules.rule_observer import EMBEDDER
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.hooks import HookSet
+from galaxydit.runtime.engine import Call
 
 
 @dataclass
@@ -49,36 +51,34 @@ class Trajectory:
         return self.outputs[branch][step] - self.latents[step]
 
 
+class _Recorder(Observer):
+    """Collects the tensors of a generation that is computed in full."""
+
+    modules = (EMBEDDER,)
+
+    def __init__(self, pipe: DiffusionPipeline) -> None:
+        self.trajectory = Trajectory()
+        self._pipe = pipe
+
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        if call.branch == CONDITIONAL:  # the time embeddings are the same in all branches of a step
+            self.trajectory.time_embeddings.append(_on_cpu(output[0]))
+            self.trajectory.time_projections.append(_on_cpu(output[1]))
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        if call.branch == CONDITIONAL:
+            self.trajectory.latents.append(_on_cpu(call.latent))
+            self.trajectory.guidance_scale = guidance_of(self._pipe)
+        self.trajectory.outputs.setdefault(call.branch, []).append(_on_cpu(output))
+
+
 def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Trajectory:
     """Generate one video in full; raises GalaxyDiTError for a pipeline that rules cannot work on."""
-    transformer = wan_transformer(pipe)
-    trajectory = Trajectory()
-
-    def run_transformer(context: CacheContext, forward: Forward, args: Any, kwargs: Any) -> Any:
-        if context.name == CONDITIONAL:
-            trajectory.latents.append(_on_cpu(args[0] if args else kwargs["hidden_states"]))
-            trajectory.guidance_scale = guidance_of(pipe)
-        output = forward(*args, **kwargs)
-        sample = output[0] if isinstance(output, tuple) else output.sample
-        trajectory.outputs.setdefault(context.name, []).append(_on_cpu(sample))
-        return output
-
-    def run_embedder(forward: Forward, args: Any, kwargs: Any) -> Any:
-        embeddings = forward(*args, **kwargs)
-        if len(trajectory.time_embeddings) < len(trajectory.latents):  # the same in all branches of a step
-            trajectory.time_embeddings.append(_on_cpu(embeddings[0]))
-            trajectory.time_projections.append(_on_cpu(embeddings[1]))
-        return embeddings
-
-    hooks = HookSet()
-    hooks.add(transformer, TransformerHook(run_transformer, lambda: None))
-    hooks.add(transformer.get_submodule("condition_embedder"), ModuleHook(run_embedder))
-    hooks.refresh(transformer)
-    try:
-        trajectory.final = generate(pipe, prompt, settings, seed).latents
-    finally:
-        hooks.remove()
-    return trajectory
+    wan_transformer(pipe)
+    recorder = _Recorder(pipe)
+    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
+        recorder.trajectory.final = generate(pipe, prompt, settings, seed).latents
+    return recorder.trajectory
 
 
 def record_all(

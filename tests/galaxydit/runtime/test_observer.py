@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from galaxydit import PROXIES, FixedSteps, GalaxyDiTConfig, Observer, Threshold
+from galaxydit import PROXIES, GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
 from galaxydit.runtime.engine import Call
 
@@ -14,12 +14,14 @@ class Recorder(Observer):
     """Keeps all that it is handed."""
 
     proxies = frozenset(PROXIES)
-    watches_stack = True
+    modules = ("condition_embedder",)
+    watches_segments = True
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, str, str]] = []
         self.outputs: list[Tensor] = []
         self.residuals: list[Tensor] = []
+        self.modules_seen: list[tuple[int, str, str]] = []
         self.ended = 0
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
@@ -27,10 +29,14 @@ class Recorder(Observer):
 
     def on_output(self, call: Call, output: Tensor) -> None:
         assert output.shape == call.latent.shape
-        assert call.stack_input is not None
-        assert call.stack_output is not None
         self.outputs.append(output)
-        self.residuals.append(call.stack_output - call.stack_input)
+
+    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+        assert segment == 0
+        self.residuals.append(after - before)
+
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        self.modules_seen.append((call.info.step, call.branch, path))
 
     def on_end(self) -> None:
         self.ended += 1
@@ -46,6 +52,7 @@ def test_an_observer_sees_every_proxy_stack_and_output_and_changes_nothing(tiny_
     assert {name for step, branch, name in recorder.seen if (step, branch) == (5, "uncond")} == set(PROXIES)
     assert len(recorder.seen) == len(calls) * len(PROXIES)
     assert len(recorder.outputs) == len(recorder.residuals) == len(calls)
+    assert recorder.modules_seen == [(*call, "condition_embedder") for call in calls]
     assert recorder.ended == 1
     assert acceleration.report.compute_fraction == 1.0
 
@@ -70,15 +77,18 @@ class EveryOther(Observer):
         self._has_looked = False
         return call.info.step % 2 == 1
 
-    def predict(self, call: Call) -> Tensor | None:
-        return torch.zeros_like(call.latent) if call.branch == "uncond" else None
+    def on_output(self, call: Call, output: Tensor) -> None:
+        self.cached = output
+
+    def predict(self, call: Call, segment: int) -> Tensor:
+        return torch.zeros_like(call.latent) if call.branch == "uncond" else self.cached
 
 
 def test_an_observer_may_decide_after_a_proxy_and_predict(tiny_wan: Any) -> None:
     observer = EveryOther()
     outputs: list[Tensor] = []
     handle = tiny_wan.pipe.transformer.register_forward_hook(lambda _, a, o: outputs.append(o[0].clone()))
-    with Acceleration(tiny_wan.pipe, GalaxyDiTConfig(FixedSteps((0,)), order=0), observer=observer) as acceleration:
+    with Acceleration(tiny_wan.pipe, GalaxyDiTConfig(), observer=observer) as acceleration:
         tiny_wan.run()
     handle.remove()
     calls = acceleration.report.calls
@@ -87,4 +97,48 @@ def test_an_observer_may_decide_after_a_proxy_and_predict(tiny_wan: Any) -> None
     assert {call.reason for call in calls} == {"decided by the observer"}
     assert observer.asked[:2] == [(0, False), (0, True)]
     assert not outputs[3].any()
-    assert torch.equal(outputs[2], outputs[0])
+    assert torch.equal(outputs[2], outputs[1])
+
+
+class SkipsTheMiddle(Observer):
+    """Reuses what the middle block adds to its input, in odd steps, once a module before the blocks has run."""
+
+    modules = ("condition_embedder",)
+    segments = ((1, 1),)
+    decides = True
+
+    def __init__(self) -> None:
+        self.residual: dict[str, Tensor] = {}
+        self.embedded = False
+
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        self.embedded = True
+
+    def decide(self, call: Call) -> bool | None:
+        embedded, self.embedded = self.embedded, False
+        return call.info.step % 2 == 1 if embedded else None
+
+    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+        self.residual[call.branch] = after - before
+
+    def predict(self, call: Call, segment: int) -> Tensor:
+        return self.residual[call.branch]
+
+
+def test_an_observer_may_skip_a_segment_of_the_blocks(tiny_wan: Any) -> None:
+    runs = [0, 0, 0]
+
+    def count(index: int) -> Any:
+        def add(*_: Any) -> None:
+            runs[index] += 1
+
+        return add
+
+    handles = [block.ffn.register_forward_hook(count(i)) for i, block in enumerate(tiny_wan.pipe.transformer.blocks)]
+    config = GalaxyDiTConfig(reuse="residual")
+    with Acceleration(tiny_wan.pipe, config, observer=SkipsTheMiddle()) as acceleration:
+        tiny_wan.run()
+    for handle in handles:
+        handle.remove()
+    assert runs == [24, 12, 24]
+    assert {call.blocks_run for call in acceleration.report.calls if call.reused} == {2.0}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from galaxydit.eval.compare.methods.dicache import probed_change, settings
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
-from galaxydit.eval.compare.rules.rule_engine import under_rule
+from galaxydit.eval.compare.rules.rule_observer import under_rule
 
 
 class ReuseFourth:

@@ -4,7 +4,7 @@ import torch
 
 from galaxydit.eval.compare.methods.easycache import predicted_change, repeat_difference, settings
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
-from galaxydit.eval.compare.rules.rule_engine import CachedOutput
+from galaxydit.eval.compare.rules.rule_observer import CachedOutput
 
 KNOWN = {"slope": 0.5, "output_size": 2.0}
 

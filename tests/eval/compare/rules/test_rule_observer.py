@@ -11,7 +11,7 @@ import galaxydit
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.methods.easycache import repeat_difference
 from galaxydit.eval.compare.rules.decision import StepObservation
-from galaxydit.eval.compare.rules.rule_engine import CachedOutput, under_rule
+from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 
 Generate = Callable[..., Tensor]
 

@@ -1,0 +1,228 @@
+"""Attach a decision rule to a pipeline: observe what the rule decides by, and reuse what was cached.
+
+Written for WanPipeline, which calls its transformer once per guidance branch, inside `cache_context("cond")` and then
+`cache_context("uncond")`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit import GalaxyDiTConfig, Observer
+from galaxydit.acceleration import Acceleration
+from galaxydit.calibration.generation_observer import guidance_of
+from galaxydit.eval.compare.method import Attached
+from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
+from galaxydit.eval.compare.rules.forward_hooks import wan_transformer
+from galaxydit.runtime.engine import Call
+from galaxydit.runtime.generation import Generation
+
+Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
+"""The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
+blocks, or the first block's output (a reused step then runs that block)."""
+Segment = tuple[int, int]
+"""Indices of the first and the last block of a group, both included."""
+ALL_BRANCHES = "all branches"
+EMBEDDER = "condition_embedder"
+
+
+@dataclass(frozen=True)
+class CachedOutput:
+    """Latent and prediction of a branch's last full step, `(batch, channels, frames, height, width)`."""
+
+    latent: Tensor
+    output: Tensor
+
+
+@dataclass(frozen=True)
+class CachedResidual:
+    """What the blocks of a segment added to its input in a full step; `probe`: what the first block added, if read."""
+
+    residual: Tensor
+    probe: Tensor | None
+
+
+Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
+"""From latent, the branch's last full step, branch and step index to the output of a reused step."""
+
+
+@dataclass
+class RuleState:
+    """State of one generation. Rules, decisions and signals are keyed by decision scope: a branch, or ALL_BRANCHES."""
+
+    generation: Generation
+    step: int = -1
+    rules: dict[str, Rule] = field(default_factory=dict)
+    decisions: dict[str, bool] = field(default_factory=dict)
+    previous_signal: dict[str, Tensor] = field(default_factory=dict)
+    cached_signal: dict[str, Tensor] = field(default_factory=dict)
+    slopes: dict[str, float] = field(default_factory=dict)
+    outputs: dict[str, CachedOutput] = field(default_factory=dict)
+    residuals: dict[str, dict[int, tuple[CachedResidual, ...]]] = field(default_factory=dict)
+
+    def bytes_held(self) -> int:
+        """Bytes of all cached tensors; shared storage counts once."""
+        tensors = [*self.previous_signal.values(), *self.cached_signal.values()]
+        tensors += [tensor for one in self.outputs.values() for tensor in (one.latent, one.output)]
+        cached = [one for segments in self.residuals.values() for several in segments.values() for one in several]
+        tensors += [tensor for one in cached for tensor in (one.residual, one.probe) if tensor is not None]
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+        return sum(storages.values())
+
+
+class RuleObserver(Observer):
+    """Decides and predicts for one pipeline under a rule; the arguments are those of `under_rule`."""
+
+    decides = True
+
+    def __init__(
+        self,
+        pipe: DiffusionPipeline,
+        new_rule: Callable[[], Rule],
+        signal: Signal | None,
+        joint: bool,
+        predict: Predict | None,
+        segments: Sequence[Segment] | None,
+        aligned: bool,
+    ) -> None:
+        self.pipe, self.new_rule, self.signal, self.joint, self.aligned = pipe, new_rule, signal, joint, aligned
+        self.segments = None if segments is None else tuple(segments)
+        self.proxies = frozenset({"block_output", "block_residual"} if signal == "first_block" else ())
+        self.modules = (EMBEDDER,) if signal in ("time_embedding", "time_projection") else ()
+        self.state: RuleState | None = None
+        self._predict = predict
+        self._signal: Tensor | None = None
+        self._probe: Tensor | None = None
+
+    def on_end(self) -> None:
+        """Release the tensors of a generation that has ended."""
+        self.state = None
+
+    def on_module(self, call: Call, path: str, output: Any) -> None:
+        """Receive the time embedding before and after its projection."""
+        if call.decision is None:
+            self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
+
+    def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
+        """Receive what the first block added to its input, then its output."""
+        if name == "block_residual":
+            self._probe = tensor if self.aligned else None
+        elif call.decision is None:
+            self._signal = tensor
+
+    def decide(self, call: Call) -> bool | None:
+        """Ask the rule once per step and scope, as soon as its signal is there."""
+        state, scope = self._state_of(call), ALL_BRANCHES if self.joint else call.branch
+        if self.signal == "latent":
+            self._signal = call.latent.detach()
+        if scope not in state.decisions:
+            if self.signal is not None and self._signal is None:
+                return None
+            if scope not in state.rules:
+                state.rules[scope] = self.new_rule()
+            reuse = state.rules[scope].decide(self._observe(call, scope, self._signal))
+            state.decisions[scope] = reuse
+            if self._signal is not None:
+                state.previous_signal[scope] = self._signal
+                if not reuse and self.signal != "latent":
+                    state.cached_signal[scope] = self._signal
+        self._signal = None
+        cached = state.outputs if self._predict is not None else state.residuals
+        return state.decisions[scope] and call.branch in cached
+
+    def _state_of(self, call: Call) -> RuleState:
+        """The state of the call's generation; each step is decided anew."""
+        if self.state is None or self.state.generation is not call.generation:
+            self.state = RuleState(call.generation)
+        if self.state.step != call.info.step:
+            self.state.step = call.info.step
+            self.state.decisions.clear()
+        return self.state
+
+    def _observe(self, call: Call, scope: str, signal: Tensor | None) -> StepObservation:
+        numbers: dict[str, float] = {}
+        state = self._state_of(call)
+        previous, cached = state.previous_signal.get(scope), state.cached_signal.get(scope)
+        if signal is not None and previous is not None:
+            numbers["change_size"], numbers["size"] = mean_size(signal - previous), mean_size(previous)
+        if signal is not None and cached is not None:
+            numbers["change_since_full"] = mean_size(signal - cached) / max(mean_size(cached), 1e-12)
+        if self.signal == "latent" and call.branch in state.outputs:
+            numbers["output_size"] = mean_size(state.outputs[call.branch].output)
+        if call.branch in state.slopes:
+            numbers["slope"] = state.slopes[call.branch]
+        return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        """Cache a full step's output, and measure the slope of the output over the latent."""
+        if self._predict is None:
+            return
+        state, cached = self._state_of(call), CachedOutput(call.latent.detach(), output.detach())
+        previous = state.outputs.get(call.branch)
+        decides = not self.joint or len(call.generation.seen) == 1
+        if self.signal == "latent" and previous is not None and decides:
+            change = mean_size(cached.latent - previous.latent)
+            state.slopes[call.branch] = mean_size(cached.output - previous.output) / max(change, 1e-12)
+        state.outputs[call.branch] = cached
+
+    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+        """Cache what a segment added to its input in a full step, with `aligned` those of the last two."""
+        residuals = self._state_of(call).residuals.setdefault(call.branch, {})
+        previous = residuals.get(segment, ()) if self.aligned else ()
+        residuals[segment] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
+
+    def predict(self, call: Call, segment: int) -> Tensor:
+        """The output of a reused step, or the residual of one of its segments."""
+        state = self._state_of(call)
+        if self._predict is not None:
+            return self._predict(call.latent.detach(), state.outputs[call.branch], call.branch, call.info.step)
+        cached = state.residuals[call.branch][segment]
+        older, newest = cached[0], cached[-1]
+        if self._probe is None or older.probe is None or newest.probe is None or len(cached) < 2:
+            return newest.residual
+        share = alignment(mean_size(self._probe - older.probe), mean_size(newest.probe - older.probe))
+        return older.residual + share * (newest.residual - older.residual)
+
+
+@contextmanager
+def under_rule(
+    pipe: DiffusionPipeline,
+    new_rule: Callable[[], Rule],
+    *,
+    signal: Signal | None = None,
+    joint: bool = True,
+    predict: Predict | None = None,
+    segments: Sequence[Segment] | None = None,
+    aligned: bool = False,
+) -> Iterator[Attached]:
+    """Run a pipeline under a rule for any number of generations.
+
+    Args:
+        pipe: a WanPipeline.
+        new_rule: returns a new rule for each generation and decision scope.
+        signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
+        joint: one decision per step for all branches, made in the branch that is called first. False lets each branch
+            decide for itself.
+        predict: returns the output of a reused step. None reuses, for each segment, what its blocks added to its input
+            at the last full step.
+        segments: groups of consecutive blocks that a reused step skips; None means all blocks.
+        aligned: extrapolate through the residuals of the last two full steps in proportion to the first block's change;
+            needs the signal "first_block".
+
+    Raises GalaxyDiTError for other pipelines, and for a transformer that has a cache already.
+    """
+    wan_transformer(pipe)
+    observer = RuleObserver(pipe, new_rule, signal, joint, predict, segments, aligned)
+    config = GalaxyDiTConfig(reuse="residual" if predict is None else "output")
+    with Acceleration(pipe, config, observer=observer):
+        yield Attached(lambda: 0 if observer.state is None else observer.state.bytes_held())
+
+
+def mean_size(tensor: Tensor) -> float:
+    """Mean of the absolute values."""
+    return float(tensor.abs().mean(dtype=torch.float32))
