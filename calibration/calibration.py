@@ -16,7 +16,7 @@ from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.runs import Executor, InProcess, Stage, Store, Unit, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
@@ -89,7 +89,7 @@ def calibrate(
     maker, executor = CalibrationMaker(load or (lambda: pipe)), executor or InProcess()
 
     def measure(stage: str, units: Sequence[Unit]) -> list[Any]:
-        run(units, maker, store, executor, progress=Stage(progress, stage), retry_failed=True)
+        run(units, maker, store, executor, progress=progress_of(stage, progress), retry_failed=True)
         return results(units, store)
 
     costs_unit = Unit("costs", {**key, "part": "costs", "prompt": own[0], "seed": seed})

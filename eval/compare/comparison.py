@@ -13,7 +13,7 @@ from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
-from galaxydit.pipelines.runs import Executor, Record, Stage, Unit
+from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ class _Stages:
 
     def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> dict[str, Record]:
         """Records by unit id. A method of which a unit failed is noted in `failed`."""
-        found = self.bench.measure([unit for unit, _ in units], Stage(self.progress, stage))
+        found = self.bench.measure([unit for unit, _ in units], progress_of(stage, self.progress))
         records = {record.unit: record for record in found}
         for unit, name in units:
             if (trace := records[unit.id].traceback) and name not in self.failed:

@@ -51,8 +51,8 @@ def calibrate(
     from galaxydit.calibration import calibrate as run_calibration
     from galaxydit.calibration import read_prompts
     from galaxydit.calibration.tables import stability_table, target_table
-    from galaxydit.commands.progress import StageProgress
     from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.runs import LiveProgress
 
     texts = read_prompts(prompts)
     diffusers.logging.disable_progress_bar()
@@ -63,7 +63,7 @@ def calibrate(
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     folder = resume_dir or out.with_suffix(".parts")
     stability: Sequence[Stability] = ()
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, StageProgress() as progress:
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
         calibration = run_calibration(
             pipe,
             texts,

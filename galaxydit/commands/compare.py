@@ -56,7 +56,6 @@ def compare(
     import transformers
 
     from galaxydit.calibration import read_prompts
-    from galaxydit.commands.progress import StageProgress
     from galaxydit.eval.compare.bench import Bench
     from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
     from galaxydit.eval.compare.markdown import markdown
@@ -64,6 +63,7 @@ def compare(
     from galaxydit.eval.compare.registry import choose_methods, every_method
     from galaxydit.eval.compare.side_by_side import save_videos
     from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.runs import LiveProgress
 
     console = Console()
     known = every_method(wanted, search_generations, out.absolute() / "search")
@@ -89,7 +89,7 @@ def compare(
     pipe.set_progress_bar_config(disable=True)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     load = None if ray is None else partial(load_pipeline, model, revision=revision)
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, StageProgress() as progress:
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")

@@ -1,7 +1,7 @@
 """Many units of work, made in this process or on Ray, kept in a store and resumed."""
 
 from galaxydit.pipelines.runs.on_ray import OnRay
-from galaxydit.pipelines.runs.progress import LiveProgress, Stage
+from galaxydit.pipelines.runs.progress import LiveProgress, progress_of
 from galaxydit.pipelines.runs.record import Record, StoredFile
 from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Progress, Rank, finished, results, run
 from galaxydit.pipelines.runs.store import Store
@@ -19,12 +19,12 @@ __all__ = [
     "Progress",
     "Rank",
     "Record",
-    "Stage",
     "Store",
     "StoredFile",
     "Unit",
     "finished",
     "hash_of",
+    "progress_of",
     "results",
     "run",
 ]

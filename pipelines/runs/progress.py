@@ -130,9 +130,14 @@ class Stage:
 
 
 class LiveProgress:
-    """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit."""
+    """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
+
+    Where several runs follow each other, each is a stage. A stage without units of its own is told by calling this
+    object with its name, and with the finished and all parts.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
+        self.stage = ""
         self._console = console or Console(soft_wrap=True)
         self._counted = Tally(0)
         self._times: deque[float] = deque(maxlen=RATE_OVER)
@@ -157,8 +162,7 @@ class LiveProgress:
         self._counted.add(str(worker), record)
         self._counted.rows[str(worker)].running = ""
         if record.is_done:
-            self._times.append(time.monotonic())
-            self._counted.estimate_left(self._times)
+            self._note_time()
         if self._live is None:
             self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._counted}")
 
@@ -168,8 +172,42 @@ class LiveProgress:
             self._live.stop()
             self._live = None
 
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """So many parts of a stage without units are finished."""
+        if stage != self.stage:
+            self.stop()
+            self.stage = stage
+            self.start(total, done, 0)
+        self._counted.done = done
+        self._note_time()
+        if done >= total:
+            self.stop()
+
+    def __enter__(self) -> "LiveProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _note_time(self) -> None:
+        self._times.append(time.monotonic())
+        self._counted.estimate_left(self._times)
+
     def _view(self) -> Group:
-        return render(self._counted, "worker")
+        view = render(self._counted, "worker")
+        return Group(Text(self.stage), view) if self.stage else view
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(
+            f"{self.stage}: {text}" if self.stage else text, markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> "LiveProgress | Stage":
+    """The progress of the run that is one stage of a longer work: a `LiveProgress` itself, which shows workers, or what
+    tells any other function.
+    """
+    if isinstance(tell, LiveProgress):
+        tell.stage = stage
+        return tell
+    return Stage(tell, stage)

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from galaxydit.pipelines.runs import LiveProgress, Record, Store, run
+from galaxydit.pipelines.runs import LiveProgress, Record, Store, progress_of, run
 from galaxydit.pipelines.runs.progress import render, tally
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,6 +53,19 @@ def test_in_a_terminal_one_view_shows_all(store: Store, makers: ModuleType):
     progress = LiveProgress(Console(file=out, force_terminal=True, width=80))
     run(makers.noise_units(2), makers.NoiseMaker(), store, progress=progress)
     assert "2 done, 0 failed, 0 remaining" in out.getvalue()
+
+
+def test_stages_with_and_without_units_are_named(store: Store, makers: ModuleType):
+    out = io.StringIO()
+    with LiveProgress(Console(file=out, width=200)) as progress:
+        run(makers.noise_units(1), makers.NoiseMaker(), store, progress=progress_of("recording", progress))
+        for done in (1, 2):
+            progress("planning", done, 2)
+    assert [line.split(";")[0] for line in out.getvalue().splitlines()][::2] == ["recording: start", "planning: start"]
+    told: list[tuple[str, int, int]] = []
+    stage = progress_of("recording", lambda *counts: told.append(counts))
+    run(makers.noise_units(2), makers.NoiseMaker(), store, progress=stage)
+    assert told == [("recording", 1, 2), ("recording", 2, 2)]
 
 
 @pytest.mark.parametrize("running", ["", "00001"])
