@@ -59,8 +59,8 @@ _ADAPTER = TypeAdapter(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The text that `decode` reads. Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
-    text = json.dumps(asdict(record), indent=1, ensure_ascii=False, allow_nan=False)
+    """The one line that `decode` reads. Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+    text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace") + b"\n"
 
 

@@ -34,7 +34,7 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     units = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
     names = [path.stem.rpartition("-")[0] for path in units]
     assert names == ["costs", "sample-0000", "sample-0001", "verification-0000"]
-    assert all("\n" not in (out.parent / "mine.parts" / name).read_text().strip() for name in pieces)
+    assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
 
