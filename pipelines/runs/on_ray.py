@@ -100,17 +100,23 @@ class OnRay:
         self._asked = workers
         self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
         self._workers: list[Worker] = []
-        self._count = 0
         self._pending: dict[Any, Worker] = {}
         self._maker: Maker | None = None
+        self._root = ""
         self._deaths: Counter[str] = Counter()
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         """See `Executor`."""
-        if maker is not self._maker:
+        if (maker, store.root) != (self._maker, self._root):
             self._stop_workers(self._workers)
-            self._maker = maker
-        queue = deque(deque(group) for group in groups)
+            self._maker, self._root = maker, store.root
+        try:
+            self._work(deque(deque(group) for group in groups), maker, store, progress)
+        except BaseException:
+            self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
+            raise
+
+    def _work(self, queue: deque[deque[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         while queue or any(worker.units for worker in self._workers):
             busy = sum(bool(worker.units) for worker in self._workers)
             while len(self._workers) < min(self._capacity(), busy + len(queue)):
@@ -129,8 +135,7 @@ class OnRay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(Exception):  # the cluster may be what died
-            self._stop_workers(self._workers)
+        self._stop_workers(self._workers)
         if self._is_own:
             self._ray.shutdown()
 
@@ -166,8 +171,8 @@ class OnRay:
         kind = self._ray.remote(Process).options(**options)
         actors: list[Any] = [kind.remote(maker, store) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
-        worker = Worker(self._count, actors, group)
-        self._count += 1
+        number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
+        worker = Worker(number, actors, group)
         self._workers.append(worker)
         for rank, actor in enumerate(actors):
             self._pending[actor.prepare.remote(Rank(rank, size), meeting)] = worker
@@ -195,7 +200,7 @@ class OnRay:
         if not worker.is_ready:
             worker.is_ready = True
             return
-        assert worker.record is not None  # rank 0 returned it
+        assert worker.record is not None  # the first process returned it
         record, worker.record = worker.record, None
         worker.units.popleft()
         progress.finish(worker.number, record)
@@ -229,9 +234,10 @@ class OnRay:
 
     def _stop_workers(self, workers: Sequence[Worker]) -> None:
         for worker in list(workers):
-            for actor in worker.actors:
-                self._ray.kill(actor)
-            if worker.group is not None:
-                self._ray.util.remove_placement_group(worker.group)
             self._workers.remove(worker)
             self._pending = {reference: other for reference, other in self._pending.items() if other is not worker}
+            with suppress(Exception):  # the cluster may be what died
+                for actor in worker.actors:
+                    self._ray.kill(actor)
+                if worker.group is not None:
+                    self._ray.util.remove_placement_group(worker.group)
