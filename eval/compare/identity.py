@@ -12,6 +12,7 @@ from galaxydit import extrapolation
 
 CORE = ("", "policies", "profiles", "runtime")
 RULES = Path(__file__).parent / "rules"
+RUNTIME = Path(galaxydit.__file__).parent / "runtime"
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
@@ -26,8 +27,8 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the identity of a method on the hooks of `rules/`: SHA-256 of its own file and of that folder."""
-    return lambda pipe: code_identity([Path(method_file), *sorted(RULES.glob("*.py"))])
+    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of the plugin's runtime."""
+    return lambda pipe: code_identity([Path(method_file), *sorted(RULES.glob("*.py")), *sorted(RUNTIME.glob("*.py"))])
 
 
 def code_identity(paths: Sequence[Path]) -> str:
