@@ -22,6 +22,7 @@ from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+KIND = "calibration"
 VERIFIED_PROMPTS = 4
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 
@@ -85,7 +86,7 @@ def calibrate(
         **conditions_of(pipe, settings),
     }
     store = Store(resume_dir)
-    store.create("calibration", {})
+    store.create(KIND, {})
     maker, executor = CalibrationMaker(load or (lambda: pipe)), executor or InProcess()
 
     def measure(stage: str, units: Sequence[Unit]) -> list[Any]:

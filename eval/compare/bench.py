@@ -43,6 +43,7 @@ from galaxydit.pipelines.video import to_uint8
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "diffusers", "transformers")
+KIND = "comparison"
 FRAMES = "frames.npz"
 SCHEMA = 1  # of what a result holds and of how it is counted
 
@@ -185,8 +186,8 @@ class Bench:
         self.pipe = pipe
         self.settings = settings
         self.steps = settings.steps
-        self.store = Store(folder / "store")
-        self.store.create("comparison", {})
+        self.store = Store(folder)
+        self.store.create(KIND, {})
         self._conditions = hash_of(conditions(pipe, settings))
         self._executor = executor or InProcess()
         self._maker = SampleMaker(load or (lambda: pipe), settings, {}, {})

@@ -50,18 +50,20 @@ def calibrate(
 
     from galaxydit.calibration import calibrate as run_calibration
     from galaxydit.calibration import read_prompts
+    from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.tables import stability_table, target_table
     from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.runs import LiveProgress
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
     texts = read_prompts(prompts)
+    folder = resume_dir or out.with_suffix(".parts")
+    Store(folder).create(KIND, {})
     diffusers.logging.disable_progress_bar()
     transformers.logging.disable_progress_bar()
     # On Ray the workers have the GPUs: here the pipeline is only read.
     pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
     pipe.set_progress_bar_config(disable=True)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    folder = resume_dir or out.with_suffix(".parts")
     stability: Sequence[Stability] = ()
     with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
         calibration = run_calibration(

@@ -56,14 +56,14 @@ def compare(
     import transformers
 
     from galaxydit.calibration import read_prompts
-    from galaxydit.eval.compare.bench import Bench
+    from galaxydit.eval.compare.bench import KIND, Bench
     from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
     from galaxydit.eval.compare.markdown import markdown
     from galaxydit.eval.compare.pareto_plot import plot_pareto
     from galaxydit.eval.compare.registry import choose_methods, every_method
     from galaxydit.eval.compare.side_by_side import save_videos
     from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.runs import LiveProgress
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
     console = Console()
     known = every_method(wanted, search_generations, out.absolute() / "search")
@@ -81,6 +81,7 @@ def compare(
         )
     reserved = tuple(read_prompts(calibration or _own_prompts()))
     plan = ComparisonPlan(_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    Store(out).create(KIND, {})
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
 from galaxydit.eval.compare.bench import Bench, Case
 from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
@@ -222,6 +223,14 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
     assert not is_measured_anew()
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
     assert is_measured_anew()
+
+
+def test_a_folder_of_others_is_refused_before_anything_is_written(tiny_wan_pipeline, settings, tmp_path):
+    (tmp_path / "frames").mkdir()
+    (tmp_path / "frames" / "my.png").write_text("mine")
+    with pytest.raises(GalaxyDiTError, match="neither empty nor a run"):
+        run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["frames", "my.png"]
 
 
 def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
