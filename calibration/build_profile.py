@@ -1,6 +1,6 @@
 """Build a `Profile` from recordings, and add what was measured with it. No other file here knows a profile's fields."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -16,9 +16,9 @@ from galaxydit.calibration.provenance import device_name, package_versions, sche
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, mean_distances, round_digits
 from galaxydit.calibration.search import Planner
-from galaxydit.calibration.store import Progress, hash_of
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import refusal
+from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
@@ -51,7 +51,7 @@ def build_profile(
     propagation: ErrorPropagation,
     name: str = "profile",
     proxy: str | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Profile:
     """The profile that follows from recordings alone, before verification; arguments as for `calibrate`.
 

@@ -6,24 +6,23 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from diffusers import DiffusionPipeline
 
-from galaxydit.acceleration import transformers_of
-from galaxydit.calibration.build_profile import REUSE, add_measurements, build_profile
-from galaxydit.calibration.costs import Costs, measure_costs
-from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.build_profile import add_measurements, build_profile
+from galaxydit.calibration.costs import Costs
+from galaxydit.calibration.maker import CalibrationMaker
+from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.store import Progress, Store, work_through
-from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
+from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 from galaxydit.policies.policy import FEW_STEPS
-from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+KIND = "calibration"
 VERIFIED_PROMPTS = 4
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 
@@ -55,7 +54,9 @@ def calibrate(
     speedups: Sequence[float] = SPEEDUPS,
     proxy: str | None = None,
     name: str = "profile",
-    progress: Progress = lambda stage, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    executor: Executor | None = None,
+    load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Calibration:
     """Measure a profile of `pipe`.
 
@@ -63,50 +64,52 @@ def calibrate(
         pipe: a text-to-video pipeline with one denoising transformer, not accelerated.
         prompts: the last `verified_prompts` of them are held out for verification; samples cycle through the others.
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
-            continues from there and gives the same profile. Processes started together (torchrun) share it.
+            continues from there and gives the same profile.
         samples: recorded generations, at least 2.
         settings: of the generations; by default what the makers of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
         proxy: replaces the best one.
         name: of the profile.
-        progress: called with the stage ("recording", "planning", "verifying"), and with the finished and all parts of
-            this process.
+        progress: called with the stage ("recording", "planning", "verifying"), and with the finished and all parts.
+        executor: where the parts are measured; by default in this process, on `pipe`.
+        load: returns the same pipeline on a worker of another executor.
 
     Raises:
         GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
     """
     settings = settings or recommended_settings(pipe)
     own, held_out = _split(prompts, samples, verified_prompts, settings)
-    jobs = [(own[i % len(own)], seed + i) for i in range(samples)]
-    state = PartialState(cpu=pipe.device.type == "cpu")
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
-        "model": asdict(model_of(transformers_of(pipe)["transformer"])),
-        "settings": asdict(settings),
-        "scheduler": {k: str(v) for k, v in pipe.scheduler.config.items() if not k.startswith("_")},
-        "jobs": jobs,
-        "intervals": INTERVALS,
+        **conditions_of(pipe, settings),
     }
-    store = Store(resume_dir, key)
+    store = Store(resume_dir)
+    store.create(KIND, {})
+    maker, executor = CalibrationMaker(load or (lambda: pipe)), executor or InProcess()
 
-    def report(stage: str) -> Callable[[int, int], None]:
-        return lambda done, total: progress(stage, done, total)
+    def measure(stage: str, units: Sequence[Unit]) -> list[Any]:
+        run(units, maker, store, executor, progress=progress_of(stage, progress), retry_failed=True)
+        return results(units, store)
 
-    def record(index: int) -> dict[str, Any]:
-        recording, generation = record_sample(pipe, jobs[index][0], settings, jobs[index][1])
-        intervals = [interval for interval in range(len(INTERVALS)) if interval % samples == index]
-        perturbations = [perturb(pipe, recording, generation, interval, REUSE) for interval in intervals]
-        return {"recording": recording.to_dict(), "perturbations": perturbations}
-
-    def verify(index: int) -> list[dict[str, Any]]:
-        return verify_prompt(pipe, profile, held_out[index], settings, seed + VERIFICATION_SEED + index)
-
-    if store.get("costs") is None and state.is_main_process:
-        store.put("costs", asdict(measure_costs(pipe, own[0], settings, seed)))
-    names = [f"sample-{index:04d}" for index in range(samples)]
-    parts = work_through(store, names, record, state, report("recording"))
+    costs_unit = Unit("costs", {**key, "part": "costs", "prompt": own[0], "seed": seed})
+    units = [
+        Unit(
+            f"sample-{index:04d}",
+            {
+                **key,
+                "part": "sample",
+                "prompt": own[index % len(own)],
+                "seed": seed + index,
+                "intervals": [interval for interval in range(len(INTERVALS)) if interval % samples == index],
+                "bounds": INTERVALS,
+            },
+        )
+        for index in range(samples)
+    ]
+    (costs,) = measure("timing", [costs_unit])
+    parts = measure("recording", units)
     recordings = tuple(Recording.from_dict(part["recording"]) for part in parts)
     profile = build_profile(
         pipe,
@@ -119,12 +122,21 @@ def calibrate(
         proxy=proxy,
         progress=progress,
     )
-    names = [f"verify-{index:04d}" for index in range(len(held_out))]
-    verified = Store(resume_dir, {"profile": profile.identity, "seed": seed})
-    rows = work_through(verified, names, verify, state, report("verifying"))
-    verifications = tuple(VerifiedPrompt(**row) for part in rows for row in part)
-    costs = Costs(**store.get("costs"))  # type: ignore[arg-type]
-    return Calibration(add_measurements(profile, costs, verifications), recordings, verifications)
+    units = [
+        Unit(
+            f"verification-{index:04d}",
+            {
+                "part": "verification",
+                "profile": profile.to_dict(),
+                "settings": asdict(settings),
+                "prompt": prompt,
+                "seed": seed + VERIFICATION_SEED + index,
+            },
+        )
+        for index, prompt in enumerate(held_out)
+    ]
+    verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
+    return Calibration(add_measurements(profile, Costs(**costs), verifications), recordings, verifications)
 
 
 def read_prompts(path: Path) -> list[str]:

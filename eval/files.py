@@ -1,7 +1,4 @@
-"""Files that appear whole or not at all, also to a run that is killed.
-
-What a power cut may not take away is written by `jobs/durable.py`, which flushes to the disk.
-"""
+"""Files that appear whole or not at all, also to a run that is killed."""
 
 import os
 from collections.abc import Iterator

@@ -16,6 +16,7 @@ from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.compare import compare
 from galaxydit.commands.demo import demo
 from galaxydit.commands.evaluate import app as evaluate
+from galaxydit.commands.executors import RayCommand
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
@@ -28,8 +29,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(calibrate)
-app.command()(compare)
+app.command(cls=RayCommand)(calibrate)
+app.command(cls=RayCommand)(compare)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)

@@ -12,6 +12,7 @@ import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -40,7 +41,8 @@ def generate(
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
     time for those who want the latents alone.
 
-    Raises ValueError if the pipeline needs more than a prompt or does not report its steps.
+    Raises ValueError if the pipeline needs more than a prompt or does not report its steps, and GalaxyDiTError, naming
+    the size, if the device runs out of memory.
     """
     _check_is_text_to_video(pipe)
     clock = _DenoiseClock(pipe)
@@ -53,7 +55,7 @@ def generate(
         "guidance_scale_2": settings.guidance_scale_2,
         "negative_prompt": settings.negative_prompt,
     }
-    with _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
+    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
         start = clock.now()
         output = pipe(
             prompt=prompt,
@@ -109,6 +111,23 @@ class _DenoiseClock:
         self.last_step = self.now()
         self.latents = tensors["latents"]
         return tensors
+
+
+@contextmanager
+def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
+    """Within the context, running out of memory becomes an error that names the size and what to do."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        # On a CPU, PyTorch raises a plain RuntimeError.
+        words = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in words):
+            raise
+        size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
+        raise GalaxyDiTError(
+            f"{size} do not fit into the memory of {pipe.device} ({str(error).splitlines()[0][:160]}); take a smaller "
+            "--height, --width or --frames, or in Python offload with pipe.enable_model_cpu_offload()"
+        ) from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
+from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
@@ -119,13 +120,15 @@ def run_comparison(
     settings: GenerationSettings,
     out: Path,
     progress: Progress = lambda stage, done, total: None,
+    executor: Executor | None = None,
+    load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Comparison:
     """Calibrate and tune every method on the tuning prompts, score it on the others, write results.json.
 
     All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
-    method that raises an error is left out and reported in `failed`.
+    method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
     """
-    stages = _Stages(Bench(pipe, settings, out), plan, progress)
+    stages = _Stages(Bench(pipe, settings, out, executor, load), plan, progress)
     contenders = stages.tune(stages.calibrate(methods))
     rows = stages.score(contenders)
     comparison = Comparison(
@@ -152,16 +155,20 @@ class _Stages:
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
         """All methods with all their settings, calibrated."""
-        contenders = []
-        for index, method in enumerate(methods):
-            self.progress("calibrating", index, len(methods))
-            try:
-                calibration = self.bench.calibrate(method, self.plan.tuning_prompts, TUNING_SEED)
-            except Exception as error:
-                self._fail(method, error)
-                continue
-            contenders.append(Contender(method, calibration, tuple(method.settings(self.bench.steps))))
-        self.progress("calibrating", len(methods), len(methods))
+        self.bench.know(methods)
+        units = {
+            method.name: self.bench.calibration_unit(method, self.plan.tuning_prompts, TUNING_SEED)
+            for method in methods
+            if method.calibrate is not None
+        }
+        records = self._run("calibrating", [(unit, name) for name, unit in units.items()])
+        found = {name: records[unit.id].result for name, unit in units.items()}
+        contenders = [
+            Contender(method, found.get(method.name), tuple(method.settings(self.bench.steps)))
+            for method in methods
+            if method.name not in self.failed
+        ]
+        self.bench.know(methods, [one.calibration for one in contenders])
         return contenders
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
@@ -189,6 +196,7 @@ class _Stages:
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
         """All rows, method by method, slowest setting first."""
         every = {one.method.name: list(range(len(one.settings))) for one in contenders}
+        self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
         samples = self._measure("scoring", contenders, every, self.plan.cases, keep_frames_of=self.plan.cases[0])
         return [
             summarize(one.method.name, one.settings[index], pairs)
@@ -205,33 +213,34 @@ class _Stages:
         keep_frames_of: Case | None = None,
     ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
         """Samples by method and setting, measured case by case, so that all methods share the plain video."""
+        wanted = [
+            (one, index, case, self._unit(one, index, case, case == keep_frames_of))
+            for case in cases
+            for one in self._remaining(contenders)
+            for index in indices[one.method.name]
+        ]
+        records = self._run(stage, [(unit, one.method.name) for one, _, _, unit in wanted])
         found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
-            one.method.name: {index: [] for index in indices[one.method.name]} for one in contenders
+            one.method.name: {index: [] for index in indices[one.method.name]} for one in self._remaining(contenders)
         }
-        total, done = len(cases) * sum(len(rows) for rows in found.values()), 0
-        for case in cases:
-            for one in contenders:
-                name = one.method.name
-                for index in indices[name]:
-                    self.progress(stage, done, total)
-                    done += 1
-                    if name in self.failed:
-                        continue
-                    try:
-                        sample = self.bench.sample(
-                            one.method, one.settings[index], one.calibration, case, keep_frames=case == keep_frames_of
-                        )
-                    except Exception as error:
-                        self._fail(one.method, error)
-                        continue
-                    found[name][index].append((case, sample))
-        self.progress(stage, done, total)
-        return {name: rows for name, rows in found.items() if name not in self.failed}
+        for one, index, case, unit in wanted:
+            if one.method.name in found:
+                found[one.method.name][index].append((case, Sample(**records[unit.id].result)))
+        return found
+
+    def _unit(self, one: Contender, index: int, case: Case, keep_frames: bool) -> Unit:
+        return self.bench.sample_unit(one.method, one.settings[index], one.calibration, case, keep_frames=keep_frames)
+
+    def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> dict[str, Record]:
+        """Records by unit id. A method of which a unit failed is noted in `failed`."""
+        found = self.bench.measure([unit for unit, _ in units], progress_of(stage, self.progress))
+        records = {record.unit: record for record in found}
+        for unit, name in units:
+            if (trace := records[unit.id].traceback) and name not in self.failed:
+                self.failed[name] = trace.strip().splitlines()[-1].partition("HopelessUnitError: ")[2]
+                logger.warning("%s is left out: %s", name, self.failed[name])
+                logger.debug("%s", trace)
+        return records
 
     def _remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
         return [one for one in contenders if one.method.name not in self.failed]
-
-    def _fail(self, method: Method, error: Exception) -> None:
-        self.failed[method.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        logger.warning("%s is left out: %s", method.name, self.failed[method.name])
-        logger.debug("traceback", exc_info=error)

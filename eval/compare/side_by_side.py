@@ -17,7 +17,8 @@ SHOWN = 4  # methods beside the plain video
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
     """Write one mp4 for each speedup that any method reaches, with each method at its nearest scored setting."""
     case = comparison.plan.cases[0]
-    plain = bench.plain_frames(case)
+    bench.know([one.method for one in comparison.contenders], [one.calibration for one in comparison.contenders])
+    plain = bench.frames(bench.plain_unit(case))
     scale = display_scale(plain)
     paths = []
     for speedup in comparison.plan.speedups:
@@ -29,7 +30,8 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
         for one in shown:
             contender = next(c for c in comparison.contenders if c.method.name == one.method)
             row = _nearest(comparison, contender, speedup)
-            frames.append(bench.frames(contender.method, row.setting, contender.calibration, case))
+            unit = bench.sample_unit(contender.method, row.setting, contender.calibration, case, keep_frames=True)
+            frames.append(bench.frames(unit))
             labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
         paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
         save_video(side_by_side(frames, labels, scale=scale), paths[-1], bench.settings.fps)

@@ -1,14 +1,11 @@
 """A job as understood: which videos to make and how. Plain data, the same for every worker."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from galaxydit.eval.jobs.record import BASELINE, Unit
-
-SHOWN_DIFFERENCES = 12
+from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.pipelines.runs import Unit, hash_of
 
 
 @dataclass(frozen=True)
@@ -54,19 +51,34 @@ class Job:
     lossless: bool
     calibration: tuple[str, ...] = ()
 
-    @property
-    def hash(self) -> str:
-        """SHA-256 of all of it."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
     def units(self) -> tuple[Unit, ...]:
-        """All units: prompt by prompt, seed by seed, the baseline before its variants."""
+        """All videos: prompt by prompt, seed by seed, the baseline before its variants, which share its group."""
+        shared = {
+            **self._model(),
+            "metrics": self.metrics,
+            "lossless": self.lossless,
+            "calibration": hash_of(self.calibration),
+        }
+        variants = {variant.name: asdict(variant) for variant in self.variants}
         return tuple(
-            Unit(index, prompt, seed, sample, variant.name)
+            Unit(
+                f"{index:05d}-s{seed}-{name}",
+                {**shared, "variant": variant, "prompt": prompt, "seed": seed, "prompt_index": index, "sample": sample},
+                f"{index:05d}-s{seed}",
+            )
             for index, prompt in enumerate(self.prompts)
             for sample, seed in enumerate(self.seeds_of(index))
-            for variant in self.variants
+            for name, variant in variants.items()
         )
+
+    def calibration_unit(self, method: str) -> Unit:
+        """The measurement that a method makes before its first video."""
+        return Unit(f"calibration-{method}", {**self._model(), "calibrates": method, "prompts": self.calibration})
+
+    def baseline_of(self, unit: Unit) -> Unit:
+        """The unit that a variant is compared with."""
+        name = f"{unit.group}-{BASELINE}"
+        return Unit(name, {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt. Counted on, so that no two videos of a job start from the same noise by default."""
@@ -75,33 +87,5 @@ class Job:
         first = self.seed + prompt_index * self.samples
         return tuple(range(first, first + self.samples))
 
-
-def baseline_of(unit: Unit) -> Unit:
-    """The unit that this one is compared with."""
-    return Unit(unit.prompt_index, unit.prompt, unit.seed, unit.sample, BASELINE)
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What changed between two jobs as plain data, one line each, at most a dozen."""
-    before, after = dict(_flatten(old)), dict(_flatten(new))
-    changed = [name for name in dict.fromkeys([*before, *after]) if before.get(name, ...) != after.get(name, ...)]
-    lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed[:SHOWN_DIFFERENCES]]
-    if len(changed) > SHOWN_DIFFERENCES:
-        lines.append(f"and {len(changed) - SHOWN_DIFFERENCES} more")
-    return lines
-
-
-def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _flatten(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(data, list | tuple):
-        for index, value in enumerate(data):
-            name = value.get("name", index) if isinstance(value, Mapping) else index
-            yield from _flatten(value, f"{path}[{name}]")
-    else:
-        yield path, data
-
-
-def _shown(data: Mapping[str, Any], name: str) -> str:
-    return repr(data[name]) if name in data else "not there"
+    def _model(self) -> dict[str, Any]:
+        return {"model": self.model, "revision": self.revision, "dtype": self.dtype, "settings": self.settings}

@@ -1,18 +1,20 @@
 """The ways to generate that a job's variants can name: what options each takes, and one generation with it.
 
-The plugin and fewer steps are known here; everything else comes from the arena, under its name in small letters with
-hyphens ("uniform skip order 0" is uniform-skip-order-0). The arena has fewer steps too, but counts what ran, for which
-a job would have to measure the model first, and works with one transformer alone.
+The plugin and fewer steps are known here. Everything else comes from the comparison, under its name in small letters
+with hyphens ("uniform skip order 0" is uniform-skip-order-0). Fewer steps are known here too, because the comparison
+counts compute, for which a model may have one transformer only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Gt
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.jobs.table import Key, like, number, text, whole
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -23,73 +25,86 @@ if TYPE_CHECKING:
     from galaxydit.pipelines.settings import GenerationSettings
 
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
-OWN: dict[str, dict[str, Key]] = {
-    PLUGIN: {
-        "speedup": number(1),
-        "max_error": number(0, above=True),
-        "threshold": number(0),
-        "profile": text(),
-    },
-    FEWER_STEPS: {"steps": whole(1)},
-}
-EXAMPLE_STEPS = 50  # for which methods of the arena are asked what their settings look like
+EXAMPLE_STEPS = 50  # for which methods of the comparison tell what their settings look like
 
 
 @dataclass(frozen=True)
-class Made:
-    """A video with what it took: block evaluations done / those of the plain run, and the plugin's report, if any."""
+class PluginOptions:
+    """Options of the plugin."""
+
+    speedup: Annotated[float, Ge(1)] | None = None
+    max_error: Annotated[float, Gt(0)] | None = None
+    threshold: Annotated[float, Ge(0)] | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class FewerStepsOptions:
+    """Options of fewer steps."""
+
+    steps: Annotated[int, Ge(1)]
+
+
+OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: FewerStepsOptions}
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A video with what it took.
+
+    Attributes:
+        compute_fraction: block evaluations done / those of the plain generation, None if only `flops` were counted.
+        flops: operations counted in the blocks, None if they were not counted.
+        report: the plugin's, as a mapping.
+    """
 
     generation: "Generation"
-    compute_fraction: float
+    compute_fraction: float | None = None
+    flops: float | None = None
     report: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class PlainCompute:
-    """What a plain step of this model runs, to count the arena's methods against."""
-
-    parts: "tuple[Part, ...]"
-    calls_per_step: int
-
-    def flops(self, steps: int) -> float:
-        """Of a plain generation."""
-        return sum(part.flops for part in self.parts) * self.calls_per_step * steps
 
 
 def method_names() -> tuple[str, ...]:
     """All that a variant can name."""
-    return (*OWN, *(name for name in _arena() if name not in OWN))
+    return (*OWN, *(name for name in _compared() if name not in OWN))
 
 
-def method_keys(name: str) -> tuple[dict[str, Key], tuple[str, ...]]:
-    """The options of a method, and which of them must be given. Raises GalaxyDiTError if a package is missing."""
+def options_of(name: str) -> type:
+    """The options of a method as a dataclass; those that all its settings have must be given.
+
+    Raises GalaxyDiTError if a package is missing.
+    """
     if name in OWN:
-        return OWN[name], ("steps",) if name == FEWER_STEPS else ()
-    method = _arena()[name]
+        return OWN[name]
+    method = _compared()[name]
     if not method.is_available:
         raise GalaxyDiTError(
-            f"method {name!r} needs {method.needs}, which is not installed: pip install 'galaxydit[bench]'"
+            f"method={name!r} is not allowed: expected an installed {method.needs}; pip install 'galaxydit[bench]'"
         )
     examples = method.settings(EXAMPLE_STEPS)
-    keys = {key: like(value) for setting in examples for key, value in setting.items()}
-    return keys, tuple(key for key in keys if all(key in setting for setting in examples))
+    kinds = {
+        key: list if isinstance(value, list | tuple) else type(value) for one in examples for key, value in one.items()
+    }
+    needed = [key for key in kinds if all(key in one for one in examples)]
+    optional = [(key, kinds[key] | None, field(default=None)) for key in kinds if key not in needed]
+    return make_dataclass(name.replace("-", "_"), [*((key, kinds[key]) for key in needed), *optional])
 
 
-def is_from_arena(name: str) -> bool:
-    """Whether the arena brings it; its compute is then counted from outside."""
+def is_compared(name: str) -> bool:
+    """Whether the method comes from the comparison; its compute is then counted from outside."""
     return name not in (BASELINE, *OWN)
 
 
 def needs_calibration(name: str) -> bool:
     """Whether the method measures something on other prompts before it can run."""
-    return is_from_arena(name) and _arena()[name].calibrate is not None
+    return is_compared(name) and _compared()[name].calibrate is not None
 
 
 def calibrate(
     pipe: "DiffusionPipeline", name: str, prompts: Sequence[str], settings: "GenerationSettings", seed: int
 ) -> Any:
     """What the method measures beforehand, ready for JSON."""
-    measure = _arena()[name].calibrate
+    measure = _compared()[name].calibrate
     return None if measure is None else measure(pipe, prompts, settings, seed)
 
 
@@ -105,7 +120,7 @@ def check_on(pipe: "DiffusionPipeline", variant: Variant) -> None:
         raise GalaxyDiTError(f"variants.{variant.name}: {error}") from error
 
 
-def make(
+def generate_variant(
     pipe: "DiffusionPipeline",
     variant: Variant,
     prompt: str,
@@ -113,79 +128,38 @@ def make(
     seed: int,
     *,
     calibration: Any = None,
-    plain: PlainCompute | None = None,
-) -> Made:
-    """One video. `plain` is needed by the arena's methods."""
+    parts: "Sequence[Part]" = (),
+) -> Generated:
+    """One video. `parts`, from `measure_parts`, are what to count in a baseline and in methods of the comparison."""
     import galaxydit
+    from galaxydit.eval.compare.compute_counter import ComputeCounter, only_transformer
     from galaxydit.pipelines.generate import generate
 
-    if variant.method == BASELINE:
-        return Made(generate(pipe, prompt, settings, seed), 1.0)
     if variant.method == FEWER_STEPS:
-        fewer = replace(settings, steps=variant.options["steps"])
-        return Made(generate(pipe, prompt, fewer, seed), variant.options["steps"] / _steps(settings))
+        fewer, steps = variant.options["steps"], settings.steps
+        if steps is None:
+            raise GalaxyDiTError("steps is missing: expected a whole number from 1; set steps in the job file")
+        return Generated(generate(pipe, prompt, replace(settings, steps=fewer), seed), fewer / steps)
     if variant.method == PLUGIN:
         with galaxydit.accelerate(pipe, **variant.options) as acceleration:
             generation = generate(pipe, prompt, settings, seed)
         report = acceleration.report
-        return Made(generation, report.compute_fraction, report.to_dict())
-    if plain is None:
-        raise ValueError(f"plain is None, and {variant.method} does not tell what it computes: pass a PlainCompute")
-    return _make_in_arena(pipe, variant, prompt, settings, seed, calibration, plain)
-
-
-def _make_in_arena(
-    pipe: "DiffusionPipeline",
-    variant: Variant,
-    prompt: str,
-    settings: "GenerationSettings",
-    seed: int,
-    calibration: Any,
-    plain: PlainCompute,
-) -> Made:
-    from galaxydit.eval.compare.compute_counter import ComputeCounter, only_transformer
-    from galaxydit.pipelines.generate import generate
-
-    method = _arena()[variant.method]
-    changed = settings if method.generation is None else method.generation(settings, variant.options)
+        return Generated(generation, report.compute_fraction, report=report.to_dict())
+    if variant.method == BASELINE and not parts:
+        return Generated(generate(pipe, prompt, settings, seed), 1.0)
+    method = None if variant.method == BASELINE else _compared()[variant.method]
+    if method is not None and method.generation is not None:
+        settings = method.generation(settings, variant.options)
     with (
-        method.attach(pipe, variant.options, calibration),
-        ComputeCounter(only_transformer(pipe), plain.parts) as counter,
+        nullcontext() if method is None else method.attach(pipe, variant.options, calibration),
+        ComputeCounter(only_transformer(pipe), tuple(parts)) as counter,
     ):
-        generation = generate(pipe, prompt, changed, seed)
-    return Made(generation, counter.flops / plain.flops(_steps(settings)))
+        generation = generate(pipe, prompt, settings, seed)
+    return Generated(generation, 1.0 if method is None else None, counter.flops)
 
 
-def measure_plain_compute(
-    pipe: "DiffusionPipeline", prompt: str, settings: "GenerationSettings", seed: int
-) -> PlainCompute:
-    """From plain generations of a few steps."""
-    from galaxydit.eval.compare.compute_counter import measure_parts, only_transformer
-    from galaxydit.pipelines.generate import generate
-
-    parts = measure_parts(pipe, prompt, settings, seed)
-    calls = 0
-
-    def count(*_: Any) -> None:
-        nonlocal calls
-        calls += 1
-
-    hook = only_transformer(pipe).register_forward_hook(count)
-    try:
-        generate(pipe, prompt, replace(settings, steps=2), seed)
-    finally:
-        hook.remove()
-    return PlainCompute(parts, calls // 2)
-
-
-def _steps(settings: "GenerationSettings") -> int:
-    if settings.steps is None:
-        raise ValueError("steps is None, allowed is a whole number from 1: set steps in the job file")
-    return settings.steps
-
-
-def _arena() -> "dict[str, Method]":
-    """The arena's methods by the name that a job file uses."""
+def _compared() -> "dict[str, Method]":
+    """The methods of the comparison by the name that a job file uses."""
     from galaxydit.eval.compare.methods.uniform_skip import SPEEDUPS
     from galaxydit.eval.compare.registry import every_method
 

@@ -10,6 +10,7 @@ from galaxydit.errors import GalaxyDiTError
 
 WAN_TINY = "wan-tiny"
 BENCHMARKS = {"vbench": "VBench_full_info.json", "vbench2": "VBench2_full_info.json"}
+MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
 SUITES = (WAN_TINY, *BENCHMARKS)
 
 
@@ -27,7 +28,7 @@ def suite_prompts(
     """
     if name == WAN_TINY:
         if count is None:
-            raise GalaxyDiTError(f"count is missing, allowed is a whole number from 1: {WAN_TINY} has no end")
+            raise GalaxyDiTError(f"count is missing: expected a whole number from 1 to {MOST_PROMPTS}")
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
         return tuple(draw_prompts(count, seed))
@@ -36,11 +37,13 @@ def suite_prompts(
         known = sorted({dimension for entry in entries for dimension in entry["dimension"]})
         unknown = [dimension for dimension in dimensions if dimension not in known]
         if unknown:
-            raise GalaxyDiTError(f"dimensions has {unknown[0]!r}, allowed are {', '.join(known)}")
+            raise GalaxyDiTError(f"dimensions has {unknown[0]!r}: expected some of {', '.join(known)}")
         entries = [entry for entry in entries if set(dimensions) & set(entry["dimension"])]
     prompts = tuple(dict.fromkeys(entry["prompt_en"] for entry in entries))
     if count is not None and count > len(prompts):
-        raise GalaxyDiTError(f"count is {count}, allowed are at most the {len(prompts)} prompts that there are")
+        raise GalaxyDiTError(
+            f"count={count} is not allowed: expected at most the {len(prompts)} prompts that there are"
+        )
     return prompts[:count]
 
 

@@ -4,26 +4,32 @@ import math
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+
+if TYPE_CHECKING:
+    import torch
 
 WEIGHTS_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
 SMALLEST_SIDE = 31  # pixels; AlexNet's second pooling needs them
 
 
 def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+    import torch
+
     distance = _network()
     pairs = zip(*float_pair(video, reference), strict=True)
     with torch.inference_mode():
         return mean_score([float(distance(_as_image(frame), _as_image(other))) for frame, other in pairs])
 
 
-def _as_image(frame: NDArray[np.float32]) -> torch.Tensor:
+def _as_image(frame: NDArray[np.float32]) -> "torch.Tensor":
+    import torch
+
     return torch.from_numpy(frame).permute(2, 0, 1)[None]
 
 
@@ -37,6 +43,8 @@ def _network() -> Any:
 def _missing() -> str | None:
     if find_spec("torchvision") is None:
         return "torchvision is not installed: pip install 'galaxydit[lpips]'"
+    import torch
+
     try:
         import torchvision  # noqa: F401
     except Exception as error:  # a build for another torch fails in its own ways

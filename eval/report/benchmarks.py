@@ -12,7 +12,9 @@ NAMED = 4  # missing dimensions that are named, the others are counted
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     """One table for each benchmark with results: dimensions, groups and total by variant, in points."""
-    found = [(results_path(run.folder.root, package), benchmark) for package, benchmark in BENCHMARKS.items()]
+    if run.root is None:
+        return []
+    found = [(results_path(run.root, package), benchmark) for package, benchmark in BENCHMARKS.items()]
     return [_table(run, benchmark, read_results(path)) for path, benchmark in found if path.is_file()]
 
 

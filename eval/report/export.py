@@ -7,7 +7,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.files import replacing
-from galaxydit.eval.jobs.record import Record
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, values_of
@@ -37,10 +37,10 @@ COLUMNS: dict[str, type] = {
     "video_sha256": str,
     "frames_sha256": str,
     "device": str,
-    "rank": int,
     "worker": str,
     "finished_at": str,
 }
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table_rows(run: Run) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def write_csv(run: Run, path: Path) -> Path:
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        writer.writerows(table_rows(run))
+        writer.writerows({name: _inert(value) for name, value in row.items()} for row in table_rows(run))
     return path
 
 
@@ -77,7 +77,7 @@ def write_parquet(run: Run, path: Path) -> Path:
     return path
 
 
-def _row(record: Record, baseline: Record | None) -> dict[str, Any]:
+def _row(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, Any]:
     values = {name: getattr(record, name, None) for name in COLUMNS}
     values |= values_of(record, baseline)
     values["error"] = record.traceback.strip().rpartition("\n")[2] if record.traceback else None
@@ -85,9 +85,9 @@ def _row(record: Record, baseline: Record | None) -> dict[str, Any]:
     values["reused_steps"] = record.report.get("reused_steps") if record.report else None
     if record.shape is not None:
         values["frames"], values["height"], values["width"] = record.shape[:3]
-    return {name: _encodable(value) for name, value in values.items()}
+    return values
 
 
-def _encodable(value: Any) -> Any:
-    """JSON can hold half a surrogate pair, UTF-8 cannot."""
-    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
+def _inert(value: Any) -> Any:
+    """Spreadsheets take text that begins like this for a formula (owasp.org/www-community/attacks/CSV_Injection)."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

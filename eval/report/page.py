@@ -2,16 +2,19 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
+import av
+
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.files import replacing
-from galaxydit.eval.jobs.record import Record
 from galaxydit.eval.report.payload import Source, encode, page_data
 from galaxydit.eval.report.previews import playable
 from galaxydit.eval.report.run import Run
@@ -26,15 +29,16 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     """Write the report to `path` and return it.
 
     Videos lie in the page if `embed` is true, else they are links relative to it; by default they are embedded as long
-    as they are small together. Raises GalaxyDiTError if a record names a video outside of the run's folder, and if
-    links cannot work because the page is not to lie in that folder.
+    as they are small together. Raises GalaxyDiTError if links cannot work because the page is not to lie in that
+    folder.
     """
     videos = _videos(run)
     if embed is None:
         embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
-    if not embed and path.parent.resolve() != run.folder.root.resolve():
+    if not embed and (run.root is None or path.parent.resolve() != run.root.resolve()):
         raise GalaxyDiTError(
-            f"out={str(path)!r} and the page links to videos, allowed is a file in {run.folder.root}; or pass --embed"
+            f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
+            "or pass --embed"
         )
     with replacing(path) as partial:
         partial.write_text(build_page(run, videos, embed), encoding="utf-8")
@@ -55,7 +59,7 @@ def build_page(run: Run, videos: Mapping[str, Path], embed: bool) -> str:
             content = base64.b64encode(video.read_bytes()).decode("ascii")
             elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
         else:
-            sources[unit] = {"link": quote(video.relative_to(run.folder.root.resolve()).as_posix())}
+            sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
     script = "".join(_asset(f"{name}.js") for name in SCRIPTS)
     style = _asset("page.css")
     policy = (
@@ -64,7 +68,7 @@ def build_page(run: Run, videos: Mapping[str, Path], embed: bool) -> str:
     )
     return Template(_asset("page.html")).substitute(
         policy=policy,
-        title=escape(f"Evaluation of {run.folder.root.resolve().name}"),
+        title=escape(f"Evaluation of {Path(run.store.root).name}"),
         style=style,
         data=encode(page_data(run, sources, EMBEDDED if embed else LINKED)),
         videos="\n".join(elements),
@@ -76,20 +80,11 @@ def _videos(run: Run) -> dict[str, Path]:
     """The videos that are there, as a browser plays them, by unit id."""
     videos = {}
     for record in run.records:
-        path = _video(run, record)
-        if path is not None and path.is_file():
-            videos[record.unit] = playable(run.folder, record, path)
+        if record.video is not None:
+            # A file of the right size can still be no video: its place in the page stays empty.
+            with suppress(av.FFmpegError, ValueError, IndexError):
+                videos[record.unit] = playable(run, record, run.store.local_path(record.video))
     return videos
-
-
-def _video(run: Run, record: Record) -> Path | None:
-    if record.video is None:
-        return None
-    root = run.folder.root.resolve()
-    path = (root / record.video).resolve()
-    if not path.is_relative_to(root):
-        raise GalaxyDiTError(f"{record.unit}: video={record.video!r}, allowed are files in {root}; restore the record")
-    return path
 
 
 def _asset(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from galaxydit.eval.jobs.record import BASELINE, Record
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.run import Run
@@ -76,6 +76,7 @@ def _notes(run: Run) -> list[str]:
     notes = {
         f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
         f"{missing} not made yet: the figures will still move.": missing,
+        f"{len(run.damaged)} damaged: the same `galaxydit eval run` makes them again.": len(run.damaged),
         f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
     }
@@ -138,7 +139,7 @@ def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _unit(run: Run, record: Record, source: Source | None) -> dict[str, Any]:
+def _unit(run: Run, record: VideoRecord, source: Source | None) -> dict[str, Any]:
     unit: dict[str, Any] = {
         "variant": run.variants.index(record.variant),
         "values": values_of(record, run.baselines.get(record.pair)),
@@ -148,7 +149,7 @@ def _unit(run: Run, record: Record, source: Source | None) -> dict[str, Any]:
     if record.report is not None:
         unit["steps"] = step_letters(record.report)
     if source is None:
-        return unit | {"absent": "the video's file is gone"}
+        return unit | {"absent": record.damage or "the video's file cannot be read"}
     assert record.shape is not None  # a finished record has one
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
 

@@ -5,18 +5,19 @@ from pathlib import Path
 import av
 
 from galaxydit.eval.files import replacing
-from galaxydit.eval.jobs.record import Record, RunFolder
+from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.report.run import Run
 from galaxydit.pipelines.video import load_video, save_video
 
 
-def playable(folder: RunFolder, record: Record, video: Path) -> Path:
+def playable(run: Run, record: VideoRecord, video: Path) -> Path:
     """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews/`.
 
     A lossless video is neither: browsers do not decode H.264 in RGB. An existing copy serves as long as it is newer.
     """
     if _is_playable(video):
         return video
-    preview = folder.root.resolve() / "previews" / record.variant / f"{record.unit}.mp4"
+    preview = (run.root or video.parent) / "previews" / record.variant / f"{record.unit}.mp4"
     if not preview.is_file() or preview.stat().st_mtime < video.stat().st_mtime:
         frames = load_video(video)
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0

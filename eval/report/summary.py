@@ -9,7 +9,7 @@ import numpy as np
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.bootstrap import interval
-from galaxydit.eval.jobs.record import BASELINE, Record
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics.metric import Metric
 
 
@@ -66,7 +66,7 @@ class VariantSummary:
     estimates: Mapping[str, Estimate]
 
 
-def figures_of(records: Sequence[Record], metrics: Mapping[str, Metric]) -> tuple[Figure, ...]:
+def figures_of(records: Sequence[VideoRecord], metrics: Mapping[str, Metric]) -> tuple[Figure, ...]:
     """The columns that these records can fill: speedups, compute fraction, then the metrics in their registered order.
 
     Raises GalaxyDiTError for a metric that is not in `metrics`.
@@ -93,7 +93,7 @@ def figures_of(records: Sequence[Record], metrics: Mapping[str, Metric]) -> tupl
     )
 
 
-def values_of(record: Record, baseline: Record | None) -> dict[str, float]:
+def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
     if not record.is_done:
         return {}
@@ -108,13 +108,13 @@ def values_of(record: Record, baseline: Record | None) -> dict[str, float]:
     return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
-def baselines_of(records: Sequence[Record]) -> dict[tuple[int, int], Record]:
+def baselines_of(records: Sequence[VideoRecord]) -> dict[tuple[int, int], VideoRecord]:
     """The finished baselines by (prompt index, seed)."""
     return {record.pair: record for record in records if record.variant == BASELINE and record.is_done}
 
 
 def summarise(
-    records: Sequence[Record], variants: Sequence[str], figures: Sequence[Figure], units_per_variant: int
+    records: Sequence[VideoRecord], variants: Sequence[str], figures: Sequence[Figure], units_per_variant: int
 ) -> tuple[VariantSummary, ...]:
     """One summary for each variant, in the given order. Failed and missing units are counted and lie in no mean."""
     baselines = baselines_of(records)
@@ -139,7 +139,9 @@ def summarise(
     return tuple(summaries)
 
 
-def _estimate(figure: Figure, done: Sequence[Record], baselines: Mapping[tuple[int, int], Record]) -> Estimate | None:
+def _estimate(
+    figure: Figure, done: Sequence[VideoRecord], baselines: Mapping[tuple[int, int], VideoRecord]
+) -> Estimate | None:
     """Every mean is a ratio of sums over prompts: of values to their number, of plain seconds to accelerated ones."""
     sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     values = []
@@ -160,7 +162,7 @@ def _estimate(figure: Figure, done: Sequence[Record], baselines: Mapping[tuple[i
     return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high, len(values))
 
 
-def _seconds(record: Record, baseline: Record | None, field: str) -> tuple[float, float] | None:
+def _seconds(record: VideoRecord, baseline: VideoRecord | None, field: str) -> tuple[float, float] | None:
     """Seconds of the baseline and of the variant, None unless both were measured."""
     if baseline is None:
         return None

@@ -18,9 +18,9 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.durable import write_durably
-from galaxydit.eval.jobs.record import BASELINE, Record, RunFolder
-from galaxydit.eval.jobs.run import load_job
+from galaxydit.eval.files import replacing
+from galaxydit.eval.jobs.folder import load_run
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.vbench.arrange import Arrangement, Clip, arrange, lay_out
 from galaxydit.eval.vbench.benchmark import DINO, VBENCH, Benchmark, Dimension
 from galaxydit.eval.vbench.environment import Environment
@@ -86,9 +86,13 @@ def evaluate(
     missing. What fails later is in `Results.failed`.
     """
     dimensions = benchmark.select(dimension_names)
-    folder = RunFolder(run)
-    job = load_job(folder)
-    selection = select_videos(folder.root, folder.records(), [variant.name for variant in job.variants])
+    store, job = load_run(run)
+    if not store.is_local:
+        raise GalaxyDiTError(f"run={store.root!r} is not allowed: expected a folder on this machine; copy the run here")
+    root = Path(store.root)
+    found = store.survey([unit.id for unit in job.units()])
+    records = [video_record(record, damage) for _, record, damage in found if record is not None]
+    selection = select_videos(root, records, [variant.name for variant in job.variants])
     package = environment.package_folder(benchmark.package)
     full_info = json.loads((package / benchmark.full_info).read_text(encoding="utf-8"))
     arranged = {
@@ -98,21 +102,24 @@ def evaluate(
     }
     cache = cache or cache_folder(benchmark)
     check_weights(benchmark, dimensions, cache)
-    root = results_path(folder.root, benchmark.package).parent.absolute()
+    root = results_path(root, benchmark.package).parent.absolute()
     tasks = [
         _prepare(root / "work" / variant / dimension, dimension, arrangement, selection.clips[variant])
         for (variant, dimension), arrangement in arranged.items()
     ]
     _call(environment, benchmark, tasks, _variables(benchmark, dimensions, cache, root), root)
     results = collect(root, benchmark, selection, list(arranged), environment.version(benchmark.package), job.lossless)
-    write_durably(to_json(results), root / "results.json.part", root / "results.json")
+    with replacing(root / "results.json") as partial:
+        partial.write_text(to_json(results), encoding="utf-8")
     return results
 
 
-def select_videos(root: Path, records: Sequence[Record], variants: Sequence[str]) -> Selection:
+def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
     """Raises GalaxyDiTError if there is no prompt and seed that every variant has a video of."""
     done = {variant: {record.pair: record for record in records if record.variant == variant} for variant in variants}
-    done = {variant: {pair: one for pair, one in found.items() if one.is_done} for variant, found in done.items()}
+    done = {
+        variant: {pair: one for pair, one in found.items() if one.video is not None} for variant, found in done.items()
+    }
     pairs = sorted(set.intersection(*(set(found) for found in done.values())))
     everything = {record.pair for record in records}
     if not pairs:

@@ -1,6 +1,7 @@
 """`galaxydit calibrate`: measure the profile of a model."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, chosen_executor
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
@@ -36,29 +38,34 @@ def calibrate(
         Path | None, typer.Option(help="Folder of the finished parts; by default beside --out.")
     ] = None,
     revision: Revision = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
     if out.suffix != ".json":
         raise typer.BadParameter(f"{out} is not allowed: expected a name ending in .json", param_hint="--out")
     import diffusers
     import transformers
-    from accelerate import PartialState
 
     from galaxydit.calibration import calibrate as run_calibration
     from galaxydit.calibration import read_prompts
+    from galaxydit.calibration.calibration import KIND
     from galaxydit.calibration.tables import stability_table, target_table
-    from galaxydit.commands.progress import StageProgress
     from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
     texts = read_prompts(prompts)
+    folder = resume_dir or out.with_suffix(".parts")
+    Store(folder).create(KIND, {})
     diffusers.logging.disable_progress_bar()
     transformers.logging.disable_progress_bar()
-    pipe = load_pipeline(model, revision=revision)
+    # On Ray the workers have the GPUs: here the pipeline is only read.
+    pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
     pipe.set_progress_bar_config(disable=True)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    folder = resume_dir or out.with_suffix(".parts")
     stability: Sequence[Stability] = ()
-    with StageProgress() as progress:
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
         calibration = run_calibration(
             pipe,
             texts,
@@ -69,9 +76,9 @@ def calibrate(
             verified_prompts=verify,
             name=out.stem,
             progress=progress,
+            executor=executor,
+            load=None if ray is None else partial(load_pipeline, model, revision=revision),
         )
-        if not PartialState().is_main_process:
-            return
         if analyze:
             from galaxydit.calibration.analyze import analyze as measure_stability
 

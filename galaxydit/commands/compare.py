@@ -1,5 +1,6 @@
 """`galaxydit compare`: methods on the same prompts, seeds and machine."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, chosen_executor
 from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ def compare(
     frames: Frames = None,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     revision: Revision = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
     wanted = _numbers(speedups, "--speedups", float)
@@ -51,17 +56,17 @@ def compare(
     import transformers
 
     from galaxydit.calibration import read_prompts
-    from galaxydit.commands.progress import StageProgress
-    from galaxydit.eval.compare.bench import Bench
+    from galaxydit.eval.compare.bench import KIND, Bench
     from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
     from galaxydit.eval.compare.markdown import markdown
     from galaxydit.eval.compare.pareto_plot import plot_pareto
     from galaxydit.eval.compare.registry import choose_methods, every_method
     from galaxydit.eval.compare.side_by_side import save_videos
     from galaxydit.pipelines.loading import load_pipeline
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
     console = Console()
-    known = every_method(wanted, search_generations, out / "search")
+    known = every_method(wanted, search_generations, out.absolute() / "search")
     if list_methods:
         for method in known:
             count = len(method.settings(steps or USUAL_STEPS))
@@ -76,14 +81,17 @@ def compare(
         )
     reserved = tuple(read_prompts(calibration or reserved_captions()))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    Store(out).create(KIND, {})
     diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     transformers.logging.disable_progress_bar()
-    pipe = load_pipeline(model, revision=revision)
+    # On Ray the workers have the GPUs: here the pipeline is only read.
+    pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
     pipe.set_progress_bar_config(disable=True)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    with StageProgress() as progress:
-        comparison = run_comparison(pipe, chosen, plan, settings, out, progress)
+    load = None if ray is None else partial(load_pipeline, model, revision=revision)
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
+        comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
     videos = save_videos(comparison, Bench(pipe, settings, out), out)

@@ -1,12 +1,15 @@
 """`galaxydit eval report` and `galaxydit eval export`: what a run says, as a page and as tables."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, the --out of `galaxydit eval run`.")]
+if TYPE_CHECKING:
+    from galaxydit.eval.report.run import Run
+
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
 
 
 def report(
@@ -21,23 +24,34 @@ def report(
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.run import read_run
 
-    _show(write_page(read_run(run), out or run / "report.html", embed))
+    found = read_run(run)
+    _show(write_page(found, out or _folder_of(found) / "report.html", embed))
 
 
 def export(
     run: RunPath,
     csv: Annotated[bool, typer.Option(help="Write results.csv.")] = True,
     parquet: Annotated[bool, typer.Option(help="Write results.parquet; needs pyarrow.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
 ) -> None:
     """Write the units of a run as tables, one row each."""
     from galaxydit.eval.report.export import write_csv, write_parquet
     from galaxydit.eval.report.run import read_run
 
     found = read_run(run)
+    folder = out or _folder_of(found)
     if csv:
-        _show(write_csv(found, run / "results.csv"))
+        _show(write_csv(found, folder / "results.csv"))
     if parquet:
-        _show(write_parquet(found, run / "results.parquet"))
+        _show(write_parquet(found, folder / "results.parquet"))
+
+
+def _folder_of(run: "Run") -> Path:
+    if run.root is None:
+        raise typer.BadParameter(
+            f"is missing, and {run.store.root} is not on this machine: name a place here", param_hint="--out"
+        )
+    return run.root
 
 
 def _show(path: Path) -> None:

@@ -4,69 +4,99 @@ one and a line at the end.
 
 import signal
 import sys
+from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
+from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, chosen_executor
+
+if TYPE_CHECKING:
+    from galaxydit.pipelines.runs import Record
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
-Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
+SHOWN_FAILURES = 10
+Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
+
+
+def _show_example(wanted: bool) -> None:
+    if wanted:
+        text = files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8")
+        Console().print(text, highlight=False, markup=False, soft_wrap=True, end="")
+        raise typer.Exit
 
 
 def run(
     job: Annotated[Path, typer.Argument(help="A job file, TOML.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run, shared by all processes.")],
+    out: Annotated[str, typer.Option(help="Folder of the run, or an address such as s3://bucket/run.")],
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
-    expiry: Annotated[
-        float, typer.Option(min=1, help="Seconds without a sign of life after which a process has lost its unit.")
-    ] = 60.0,
+    verify: Verify = False,
+    _: Annotated[
+        bool, typer.Option("--example", callback=_show_example, is_eager=True, help="Show a job file with every key.")
+    ] = False,
 ) -> None:
-    """Make what is missing of a job. Give the same command again to go on, or elsewhere to help."""
+    """Make what is missing or damaged of a job. Give the same command again to go on."""
+    from galaxydit.eval.jobs.folder import open_run
     from galaxydit.eval.jobs.jobfile import read_job
+    from galaxydit.eval.jobs.run_job import run_job
+    from galaxydit.pipelines.runs import LiveProgress
 
     read = read_job(job)
-    import diffusers
-    import transformers
-
-    from galaxydit.eval.jobs.rank import this_rank
-    from galaxydit.eval.jobs.runner import run_job
-
-    # Schedulers end jobs with SIGTERM: what is taken is given back at once.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    diffusers.logging.disable_progress_bar()
-    transformers.logging.disable_progress_bar()
-    outcome = run_job(read, job.read_text(encoding="utf-8"), out, expiry=expiry, retry_failed=retry_failed)
-    is_main = this_rank().is_main
-    if is_main:
-        summary = f"{out}: {outcome.done} done, {outcome.failed} failed"
-        Console().print(summary, highlight=False, markup=False, soft_wrap=True)
-    if outcome.failed and is_main:
+    store = open_run(out, read, job.read_text(encoding="utf-8-sig"))
+    console = Console(soft_wrap=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
+    try:
+        with chosen_executor(ray, workers, gpus_per_worker) as executor:
+            progress = LiveProgress(console)
+            outcome = run_job(read, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+    except KeyboardInterrupt:
+        units = {unit.id for unit in read.units()}
+        done = len(units & store.unit_ids())
+        console.print(f"stopped, {done} of {len(units)} done; the same command goes on", highlight=False, markup=False)
+        raise typer.Exit(128 + signal.SIGINT) from None
+    console.print(f"{out}: {outcome.done} done, {outcome.failed} failed", highlight=False, markup=False)
+    if outcome.failed:
         raise typer.Exit(1)
 
 
-def status(run: Run) -> None:
-    """Show how far a run is, and why units failed."""
-    from galaxydit.eval.jobs.progress import render, tally
-    from galaxydit.eval.jobs.record import RunFolder
-    from galaxydit.eval.jobs.run import load_job
+def status(
+    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")], verify: Verify = False
+) -> None:
+    """Show how far a run is, why units failed, and which videos are damaged."""
+    from galaxydit.eval.jobs.folder import load_run
+    from galaxydit.pipelines.runs.progress import render, tally
 
-    folder = RunFolder(run)
-    job = load_job(folder)
-    records = folder.records()
+    store, job = load_run(run)
+    units = [unit.id for unit in job.units()]
+    lines: list[str] = []
+
+    def sound() -> "Iterator[Record]":
+        for unit_id, record, damage in store.survey(units, wholly=verify):
+            if record is None or damage:
+                lines.append(f"{unit_id}: damaged, the same `galaxydit eval run` makes it again: {damage}")
+                continue
+            if record.traceback is not None:
+                lines.append(f"{unit_id}: {record.traceback.strip().splitlines()[-1]}")
+            yield record
+
     console = Console()
-    console.print(render(tally(records, len(job.units()))))
-    for record in records:
-        if record.traceback is not None:
-            last = record.traceback.strip().splitlines()[-1]
-            console.print(f"{record.unit}: {last}", style="red", highlight=False, markup=False, soft_wrap=True)
+    console.print(render(tally(sound(), len(units))))
+    for line in lines[:SHOWN_FAILURES]:
+        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+    if len(lines) > SHOWN_FAILURES:
+        console.print(f"and {len(lines) - SHOWN_FAILURES} more", style="red", highlight=False)
 
 
-app.command()(run)
+app.command(cls=RayCommand)(run)
 app.command()(status)
 app.command()(report)
 app.command()(export)

@@ -4,17 +4,19 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from accelerate import PartialState
+import torch
 from diffusers import WanPipeline
 
 import galaxydit
 from galaxydit.calibration import Calibration, calibrate
-from galaxydit.calibration.store import Store, work_through
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.runs import OnRay
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile
 
@@ -104,55 +106,67 @@ def test_a_killed_calibration_goes_on_and_gives_the_identical_profile(
         assert process.wait() == -signal.SIGKILL
         assert not out.exists()
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "recording 0 3" in finished.stdout
+    assert "recording 3 3" in finished.stdout
+    assert "recording 2 3" not in finished.stdout
     assert load_profile(out) == load_profile(tmp_path / "whole.json")
 
 
-def test_the_split_over_processes_does_not_show(tmp_path: Path) -> None:
-    def state(index: int, count: int) -> PartialState:
-        class Rank:
-            process_index, num_processes = index, count
-
-            def wait_for_everyone(self) -> None:
-                pass
-
-        return Rank()
-
-    jobs, ran = [f"job-{index}" for index in range(5)], []
-    store = Store(tmp_path / "two", {})
-    for rank in (1, 0):
-        try:
-            results = work_through(store, jobs, lambda i: ran.append(i) or i * i, state(rank, 2), lambda *_: None)
-        except OSError:
-            assert rank == 1  # the other one's are not there yet: a real rank waits for them
-    assert results == [0, 1, 4, 9, 16]
-    assert sorted(ran) == [0, 1, 2, 3, 4]
-    alone = work_through(Store(tmp_path / "one", {}), jobs, lambda i: i * i, state(0, 1), lambda *_: None)
-    assert results == alone
-
-
-def test_two_processes_give_the_profile_of_one(
-    calibration: Calibration, tiny_wan_folder: Path, prompts: list[str], tmp_path: Path
+def test_on_ray_the_profile_is_that_of_one_process(
+    calibration: Calibration,
+    tiny_wan_pipeline: WanPipeline,
+    tiny_wan_folder: Path,
+    prompts: list[str],
+    settings: GenerationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script, out = tmp_path / "run.py", tmp_path / "two.json"
-    script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", str(script)]
-    subprocess.run(
-        [*command, str(tiny_wan_folder), str(tmp_path / "two"), str(out), *prompts],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-    )
-    assert load_profile(out) == calibration.profile
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with OnRay(workers=2) as executor:
+        shared = calibrate(
+            tiny_wan_pipeline,
+            prompts,
+            resume_dir=tmp_path / "ray",
+            samples=3,
+            settings=settings,
+            verified_prompts=1,
+            speedups=(1.5, 2.0),
+            name="tiny",
+            executor=executor,
+            load=partial(load_pipeline, tiny_wan_folder, dtype=torch.float32),
+        )
+    assert shared.profile == calibration.profile
 
 
-def test_damaged_and_foreign_pieces_are_made_anew(tmp_path: Path) -> None:
-    store = Store(tmp_path, {"seed": 0})
-    store.put("sample-0000", {"a": 1.5})
-    assert Store(tmp_path, {"seed": 0}).get("sample-0000") == {"a": 1.5}
-    assert Store(tmp_path, {"seed": 1}).get("sample-0000") is None
-    (tmp_path / "sample-0000.json").write_text('{"key": "')
-    assert store.get("sample-0000") is None
+def test_damaged_parts_are_measured_again_and_those_of_other_samples_are_left_alone(
+    calibration: Calibration,
+    tiny_wan_pipeline: WanPipeline,
+    prompts: list[str],
+    settings: GenerationSettings,
+    tmp_path: Path,
+) -> None:
+    parts = tmp_path / "parts"
+    (path,) = (parts / "units").glob("sample-0001-*.json")
+    path.write_text("{")
+    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
+    assert again.profile == calibration.profile
+    count = len(list((parts / "units").iterdir()))
+    calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, seed=5, **options)
+    assert len(list((parts / "units").iterdir())) == 2 * count
+
+
+def test_a_part_that_fails_is_named(
+    tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path, monkeypatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("galaxydit.calibration.maker.record_sample", fail)
+    with pytest.raises(GalaxyDiTError, match=r"sample-0000-.* failed: RuntimeError: no luck"):
+        calibrate(
+            tiny_wan_pipeline, prompts, resume_dir=tmp_path / "p", samples=3, settings=settings, verified_prompts=1
+        )
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,10 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     for text in (profile.recipe.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
         assert text in shown
     assert (report / "report.html").read_text().count("<img") == 5
-    pieces = sorted(path.name for path in (tmp_path / "profiles" / "mine.parts").iterdir())
-    assert pieces == ["costs.json", "sample-0000.json", "sample-0001.json", "verify-0000.json"]
-    assert all("\n" not in (out.parent / "mine.parts" / name).read_text().strip() for name in pieces)
+    units = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
+    names = [path.stem.rpartition("-")[0] for path in units]
+    assert names == ["costs", "sample-0000", "sample-0001", "verification-0000"]
+    assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from galaxydit.eval.compare.bench import Bench, Case
+from galaxydit.eval.compare.bench import Bench, Case, Sample
 from galaxydit.eval.metrics import measure
 
 README = Path(__file__).parents[2] / "eval" / "README.md"
@@ -32,7 +32,9 @@ def test_the_metric_is_measured():
 def test_the_method_is_compared(tiny_wan_pipeline, tiny_settings, tmp_path):
     method = example("Adding a method")["METHOD"]
     bench = Bench(tiny_wan_pipeline, replace(tiny_settings, steps=10), tmp_path)
-    sample = bench.sample(method, {"first": 2}, None, Case("a red ball", 0))
+    bench.know([method], [None])
+    (record,) = bench.measure([bench.sample_unit(method, {"first": 2}, None, Case("a red ball", 0))])
+    sample = Sample(**record.result)
     assert sample.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9
     assert 0 < sample.psnr < 120
     assert [setting["first"] for setting in method.settings(50)] == [25, 10, 1]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -77,10 +78,10 @@ def test_nothing_stays_on_the_pipeline(tiny_wan_pipeline: WanPipeline, tiny_sett
     assert tiny_wan_pipeline.scheduler is scheduler
 
     def fail(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("out of memory")
+        raise RuntimeError("no luck")
 
     tiny_wan_pipeline.transformer.forward = fail
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(RuntimeError, match="no luck"):
         generate(tiny_wan_pipeline, PROMPT, replace(tiny_settings, flow_shift=3.0), seed=0)
     assert not tiny_wan_pipeline.transformer._forward_pre_hooks
     assert tiny_wan_pipeline.scheduler is scheduler
@@ -116,3 +117,32 @@ def test_without_decoding_the_latents_are_the_same_and_there_are_no_frames(
     latents_alone = generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7, decode=False)
     assert torch.equal(latents_alone.latents, whole.latents)
     assert latents_alone.frames.shape == (0, 0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        MemoryError("Unable to allocate 7 TiB"),
+    ],
+)
+def test_running_out_of_memory_names_the_size_and_the_cure(
+    tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tiny_wan_pipeline.vae, "decode", fail)
+    settings = GenerationSettings(32, 64, 5, steps=2)
+    with pytest.raises(GalaxyDiTError, match=r"64x32 pixels, 5 frames do not fit into the memory of cpu .*offload"):
+        generate(tiny_wan_pipeline, "a cat", settings, 0)
+
+
+def test_other_errors_stay_what_they_are(tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(tiny_wan_pipeline.vae, "decode", fail)
+    with pytest.raises(RuntimeError, match=r"^no luck$"):
+        generate(tiny_wan_pipeline, "a cat", GenerationSettings(32, 32, 5, steps=2), 0)

@@ -19,13 +19,13 @@ from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import PLANNER_VERSION, best_schedules
-from galaxydit.calibration.store import Store, hash_of
 from galaxydit.eval.compare.bench import conditions
 from galaxydit.eval.compare.identity import prediction_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.uniform_skip import counts_around, even_schedule, following, full_step_counts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.runs import Store, Unit, finished, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import ErrorPropagation
 
@@ -129,18 +129,20 @@ def search_methods(
         counts = counts_around(steps, speedups)
         chosen = prompts[:SEARCH_PROMPTS]
         plain = [generate(pipe, prompt, settings, seed + index).frames for index, prompt in enumerate(chosen)]
-        store = Store(kept, [conditions(pipe, settings), prediction_identity(pipe), seed]) if kept is not None else None
+        key = hash_of([conditions(pipe, settings), prediction_identity(pipe), seed])
+        store = Store(kept) if kept is not None else None
+        if store is not None:
+            store.create("search", {})
 
         def score(schedule: FullSteps, index: int) -> float:
-            name = hash_of([schedule, chosen[index]])[:24]
-            known = store.get(name) if store is not None else None
-            if known is not None:
-                return float(known)
+            unit = Unit("score", {"key": key, "schedule": schedule, "prompt": chosen[index], "index": index})
+            if store is not None and (known := store.read_sound(unit.id)) is not None:
+                return float(known.result)
             with following(pipe, schedule, ORDER):
                 video = generate(pipe, chosen[index], settings, seed + index).frames
             value = psnr(video, plain[index])
             if store is not None:
-                store.put(name, value)
+                store.commit(finished(unit, value), {})
             return value
 
         return {

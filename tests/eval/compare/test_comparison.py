@@ -3,10 +3,13 @@
 import json
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
 from galaxydit.eval.compare.bench import Bench, Case
 from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
@@ -16,6 +19,8 @@ from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
 from galaxydit.eval.compare.registry import choose_methods, every_method
 from galaxydit.eval.compare.side_by_side import save_videos
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.runs import OnRay
 from galaxydit.pipelines.video import load_video
 
 PLAN = ComparisonPlan(
@@ -83,6 +88,21 @@ def test_a_killed_run_goes_on_and_gives_the_same_results(tiny_wan_pipeline, sett
     assert (tmp_path / "killed" / "results.json").read_text() == before
 
 
+def test_on_ray_the_results_are_those_of_one_process(
+    tiny_wan_pipeline, tiny_wan_folder, settings, tmp_path, monkeypatch
+):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "here")
+    load = partial(load_pipeline, tiny_wan_folder, dtype=torch.float32)
+    with OnRay(workers=2) as executor:
+        shared = run_comparison(
+            tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path / "ray", executor=executor, load=load
+        )
+    assert not shared.failed
+    assert without_seconds(tmp_path / "here") == without_seconds(tmp_path / "ray")
+
+
 def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
     comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path)
     around = [row.setting["steps"] for row in comparison.rows if row.method == "fewer steps"]
@@ -145,8 +165,14 @@ def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
 
 def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipeline, settings, tmp_path):
     method = replace(METHODS[0], calibrate=lambda pipe, prompts, settings, seed: {"places": (1, 2)})
-    first, resumed = (Bench(tiny_wan_pipeline, settings, tmp_path).calibrate(method, ["a"], 0) for _ in range(2))
-    assert first == resumed == {"places": [1, 2]}
+
+    def calibrated():
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
+        bench.know([method])
+        (record,) = bench.measure([bench.calibration_unit(method, ["a"], 0)])
+        return record.result
+
+    assert calibrated() == calibrated() == {"places": [1, 2]}
 
 
 def test_an_unknown_method_is_refused_with_the_names_there_are():
@@ -184,7 +210,9 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
 
     def is_measured_anew(method=FEWER, setting=setting, calibration=None):
         before = len(generations.prompts)
-        Bench(tiny_wan_pipeline, settings, tmp_path).sample(method, setting, calibration, case)
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
+        bench.know([method], [calibration])
+        bench.measure([bench.sample_unit(method, setting, calibration, case)])
         return len(generations.prompts) > before
 
     assert is_measured_anew()
@@ -197,10 +225,17 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
     assert is_measured_anew()
 
 
+def test_a_folder_of_others_is_refused_before_anything_is_written(tiny_wan_pipeline, settings, tmp_path):
+    (tmp_path / "frames").mkdir()
+    (tmp_path / "frames" / "my.png").write_text("mine")
+    with pytest.raises(GalaxyDiTError, match="neither empty nor a run"):
+        run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["frames", "my.png"]
+
+
 def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
-    case = Case("a", 0)
-    first = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
-    again = Bench(tiny_wan_pipeline, settings, tmp_path).plain_frames(case)
+    benches = [Bench(tiny_wan_pipeline, settings, tmp_path) for _ in range(2)]
+    first, again = (bench.frames(bench.plain_unit(Case("a", 0))) for bench in benches)
     assert again.dtype == np.float32
     assert np.array_equal(first, again)
     assert len(generations.prompts) == 1

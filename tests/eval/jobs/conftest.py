@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.eval.jobs import work
-from galaxydit.eval.jobs.claims import Claims
+from galaxydit.eval.jobs import maker
+from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.methods import Made
-from galaxydit.eval.jobs.record import RunFolder, Unit
-from galaxydit.eval.jobs.run import open_run
-from galaxydit.eval.jobs.runner import Worker
-from galaxydit.eval.jobs.work import Station, Workshop
+from galaxydit.eval.jobs.maker import VideoMaker
+from galaxydit.eval.jobs.methods import Generated
 from galaxydit.pipelines.generate import Generation
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -49,33 +46,11 @@ def job_file(tiny_wan_folder: Path) -> Path:
     return path
 
 
-class SilentProgress:
-    """Hears of everything and shows nothing."""
-
-    def __init__(self, *_: Any) -> None:
-        self.finished: list[str] = []
-
-    def begin(self, unit: Unit) -> None:
-        pass
-
-    def finish(self, record: Any) -> None:
-        self.finished.append(record.unit)
-
-    def wait(self) -> None:
-        pass
-
-    def __enter__(self) -> "SilentProgress":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
-
-
-def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Made:
+def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Generated:
     """Noise that depends on the unit alone: a generation without a model."""
     digest = hashlib.sha256(f"{variant.name} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
-    return Made(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
+    return Generated(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
 
 
 @pytest.fixture
@@ -97,15 +72,14 @@ def invented_job() -> Job:
 
 
 @pytest.fixture
-def invented_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worker]:
-    """Opens a run and returns a worker whose videos are invented, so that a unit takes milliseconds."""
-    monkeypatch.setattr(work, "make", invented_video)
+def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]:
+    """Opens a run and returns a maker whose videos are invented, so that a unit takes milliseconds."""
+    monkeypatch.setattr(maker, "generate_variant", invented_video)
 
-    def build(root: Path, job: Job, expiry: float = 60.0) -> Worker:
-        folder = RunFolder(root)
-        open_run(folder, job, "")
-        station = Station("cpu", 0, "node:1")
-        workshop = Workshop(folder, job, None, GenerationSettings(fps=8.0), station, calibrations={}, plain=None)
-        return Worker(workshop, Claims(folder.claims, station.worker, expiry), SilentProgress())
+    def build(root: Path, job: Job) -> VideoMaker:
+        made = VideoMaker(job, open_run(root, job, ""))
+        made.pipe, made.settings, made.device = None, GenerationSettings(fps=8.0), "cpu"
+        monkeypatch.setattr(made, "prepare", lambda _: None)
+        return made
 
     return build

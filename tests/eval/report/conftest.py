@@ -1,6 +1,7 @@
 """Finished runs made without a model, and a browser to look at their reports. Also used by measure_loading.py."""
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import NEEDED, MetricValue, Record, RunFolder, Unit, to_json
-from galaxydit.eval.jobs.run import open_run
+from galaxydit.eval.jobs.record import VIDEO, MetricValue, VideoRecord, VideoResult, to_plain
+from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.pipelines.video import save_video
 
 STEPS, FRAMES, SIZE, FPS = 20, 16, 64, 8.0
@@ -53,19 +55,20 @@ def decisions(speedup: float) -> dict[str, Any]:
     return {"calls": calls, "reused_steps": STEPS - len(computed)}
 
 
-def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> Record:
+def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> VideoRecord:
     """A finished unit: faster variants are worse, later prompts too."""
-    is_baseline = unit.variant == "baseline"
-    psnr = 44 - 6 * speedup - 0.2 * unit.prompt_index + rng.normal(0, 1.5)
+    variant, index = unit.data["variant"]["name"], unit.data["prompt_index"]
+    is_baseline = variant == "baseline"
+    psnr = 44 - 6 * speedup - 0.2 * index + rng.normal(0, 1.5)
     metrics = {"temporal_flickering": MetricValue(0.97 + rng.normal(0, 0.004))}
     if not is_baseline:
         metrics |= {"psnr": MetricValue(psnr), "ssim": MetricValue(1 - 10 ** (-psnr / 16))}
-    return Record.of(
-        unit,
+    return VideoRecord(
+        unit=unit.id,
+        **{name: unit.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
+        variant=variant,
         status="done",
         attempts=1,
-        video=f"videos/{unit.variant}/{unit.id}.mp4",
-        video_sha256="0" * 64,
         frames_sha256="1" * 64,
         shape=(FRAMES, SIZE, SIZE, 3),
         settings=SETTINGS,
@@ -73,28 +76,27 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> Record:
         denoise_seconds=3.0 / speedup * (1 + rng.normal(0, 0.02)),
         end_to_end_seconds=3.0 / speedup + 0.3,
         compute_fraction=1 / speedup,
-        report=decisions(speedup) if unit.variant.startswith("galaxydit") else None,
+        report=decisions(speedup) if variant.startswith("galaxydit") else None,
         metrics=metrics,
         skipped={"ms_ssim": "the video is 64x64, allowed are sides from 176 pixels"},
         versions={"galaxydit": "1.0", "torch": "2.13.0", "diffusers": "0.42.1"},
         device="cpu x86_64",
-        rank=0,
         worker="node0:1",
         finished_at="2026-01-01T00:00:00Z",
     )
 
 
-def fail(record: Record) -> Record:
+def fail(record: VideoRecord) -> VideoRecord:
     """The same unit, failed with a traceback that holds markup."""
-    nothing = dict.fromkeys((*NEEDED, "report"))
+    nothing = {name: getattr(VideoResult(), name) for name in vars(VideoResult())}
     trace = "Traceback (most recent call last):\n  <b>\nRuntimeError: out of memory <script>alert(1)</script>"
-    return replace(record, status="failed", attempts=3, traceback=trace, metrics={}, **nothing)
+    return replace(record, status="failed", attempts=3, traceback=trace, **nothing)
 
 
 def make_run(
     root: Path,
     prompts: Sequence[str],
-    change: Callable[[Record], Record | None] = lambda record: record,
+    change: Callable[[VideoRecord], VideoRecord | None] = lambda record: record,
     variants: Mapping[str, float] = MappingProxyType(VARIANTS),
     samples: int = 1,
     lossless: bool = False,
@@ -114,18 +116,30 @@ def make_run(
         metrics=None,
         lossless=lossless,
     )
-    folder, rng = RunFolder(root), np.random.default_rng(0)
-    folder.units.mkdir(parents=True)
-    open_run(folder, job, "# made by a test\n")
+    store, rng = open_run(root, job, "# made by a test\n"), np.random.default_rng(0)
     for unit in job.units():
-        record = change(make_record(unit, variants[unit.variant], rng))
-        if record is None:
-            continue
-        folder.record(unit.id).write_text(to_json(record))
-        if record.video is not None:
-            colour = [(40 * unit.prompt_index) % 256, 60, 200 - 50 * list(variants).index(unit.variant)]
-            save_video(moving_square(colour, unit.prompt_index), folder.video(unit), FPS, lossless=lossless)
+        name, index = unit.data["variant"]["name"], unit.data["prompt_index"]
+        record = change(make_record(unit, variants[name], rng))
+        if record is not None:
+            colour = [(40 * index) % 256, 60, 200 - 50 * list(variants).index(name)]
+            frames = moving_square(colour, index) if record.is_done else None
+            put_record(store, unit, record, frames, lossless)
     return root
+
+
+def put_record(
+    store: Store, unit: Unit, record: VideoRecord, frames: np.ndarray | None, lossless: bool = False
+) -> None:
+    """Write a record with its video, as a worker does."""
+    contents = {}
+    if frames is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            save_video(frames, Path(folder, VIDEO), FPS, lossless=lossless)
+            contents[VIDEO] = Path(folder, VIDEO).read_bytes()
+    same = ("unit", "status", "attempts", "traceback", "worker", "finished_at")
+    fields = {name: getattr(record, name) for name in same}
+    result = to_plain(record) if record.is_done else None
+    store.commit(Record(data=unit.data, seconds=3.0, result=result, **fields), contents)
 
 
 @pytest.fixture
@@ -135,7 +149,7 @@ def nasty() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def failing() -> Callable[[Record], Record]:
+def failing() -> Callable[[VideoRecord], VideoRecord]:
     """Turns a finished unit's record into that of a failed one."""
     return fail
 

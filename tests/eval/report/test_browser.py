@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from galaxydit.eval.jobs.record import Record
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.page import write_page
 from galaxydit.eval.report.run import read_run
 
@@ -121,9 +121,9 @@ def test_every_column_sorts_both_ways_and_says_so(browser: Any, run_of: Callable
 
 
 def test_the_worst_row_is_first_and_a_failed_one_before_it(
-    browser: Any, run_of: Callable[..., Path], failing: Callable[[Record], Record]
+    browser: Any, run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord]
 ) -> None:
-    def change(record: Record) -> Record:
+    def change(record: VideoRecord) -> VideoRecord:
         return failing(record) if record.unit.startswith("00002") and record.variant == "half-steps" else record
 
     open_report(browser, run_of([f"prompt {index}" for index in range(5)], change))

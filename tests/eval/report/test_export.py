@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, Record
+from galaxydit.eval.jobs.record import MetricValue, VideoRecord
 from galaxydit.eval.report import export
 from galaxydit.eval.report.export import COLUMNS, write_csv, write_parquet
 from galaxydit.eval.report.run import read_run
@@ -23,7 +23,7 @@ def test_a_row_for_each_unit_in_the_order_of_the_job(
 ) -> None:
     rows = read_csv(write_csv(read_run(run_of(nasty, samples=2)), tmp_path / "results.csv"))
     assert list(rows[0]) == list(COLUMNS)
-    assert [row["prompt"] for row in rows] == [prompt for prompt in nasty for _ in range(8)]
+    assert [row["prompt"].removeprefix("'") for row in rows] == [prompt for prompt in nasty for _ in range(8)]
     assert [row["variant"] for row in rows[:4]] == ["baseline", "galaxydit-2x", "galaxydit-3x", "half-steps"]
     assert [row["sample"] for row in rows[:8:4]] == ["0", "1"]
     assert rows[0]["psnr"] == ""
@@ -38,7 +38,15 @@ def test_parquet_says_the_same_as_csv(run_of: Callable[..., Path], nasty: tuple[
     table = parquet.read_table(write_parquet(run, tmp_path / "results.parquet"))
     assert table.column_names == list(COLUMNS)
     as_text = [{name: "" if value is None else str(value) for name, value in row.items()} for row in table.to_pylist()]
+    for row in as_text:
+        row["prompt"] = row["prompt"].replace("=cmd()", "'=cmd()")  # only spreadsheets open CSV
     assert as_text == read_csv(write_csv(run, tmp_path / "results.csv"))
+
+
+@pytest.mark.parametrize("prompt", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(run_of: Callable[..., Path], tmp_path: Path, prompt: str) -> None:
+    rows = read_csv(write_csv(read_run(run_of([prompt])), tmp_path / "results.csv"))
+    assert rows[0]["prompt"] == f"'{prompt}"
 
 
 def test_columns_stay_where_nothing_was_measured(run_of: Callable[..., Path], tmp_path: Path) -> None:
@@ -47,9 +55,9 @@ def test_columns_stay_where_nothing_was_measured(run_of: Callable[..., Path], tm
 
 
 def test_infinite_and_failed_units_keep_their_row(
-    run_of: Callable[..., Path], failing: Callable[[Record], Record], tmp_path: Path
+    run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord], tmp_path: Path
 ) -> None:
-    def change(record: Record) -> Record:
+    def change(record: VideoRecord) -> VideoRecord:
         equal = replace(record, metrics={"psnr": MetricValue(math.inf)})
         return failing(record) if record.variant == "half-steps" else equal
 
@@ -61,11 +69,11 @@ def test_infinite_and_failed_units_keep_their_row(
 
 
 def test_half_a_surrogate_pair_can_be_written(run_of: Callable[..., Path], tmp_path: Path) -> None:
-    def break_prompt(record: Record) -> Record:
-        return replace(record, device="cpu \ud83d")
+    def break_prompt(record: VideoRecord) -> VideoRecord:
+        return replace(record, worker="node \ud83d")
 
     run = read_run(run_of(["a"], break_prompt))
-    assert read_csv(write_csv(run, tmp_path / "results.csv"))[0]["device"] == "cpu \\ud83d"
+    assert read_csv(write_csv(run, tmp_path / "results.csv"))[0]["worker"] == "node ?"
     write_parquet(run, tmp_path / "results.parquet")
 
 

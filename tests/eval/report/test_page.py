@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, Record
+from galaxydit.eval.jobs.record import MetricValue, VideoRecord
 from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
@@ -107,7 +107,7 @@ def test_links_lead_from_the_page_to_the_files(run_of: Callable[..., Path]) -> N
     root = run_of(["a"], variants={"baseline": 1.0, "a+b.2": 2.0})
     built = build(root, embed=False)
     links = [unit["video"]["link"] for unit in built.data["rows"][0]["units"]]
-    assert links[1].startswith("videos/a%2Bb.2/00000-")
+    assert links[1].startswith("files/00000-s0-a%2Bb.2-")
     assert (root / links[0]).is_file()
     assert "beside this page" in built.data["where"]
 
@@ -135,7 +135,7 @@ def test_videos_are_played_as_they_are_or_as_a_copy_that_browsers_play(run_of: C
     with av.open(str(root / links[0])) as container:
         assert container.streams.video[0].codec_context.pix_fmt == "yuv420p"
         assert container.streams.video[0].average_rate == 8
-    exact = load_video(next((root / "videos" / "baseline").iterdir()))
+    exact = load_video(next((root / "files").glob("*-baseline-*.mp4")))
     assert np.abs(load_video(root / links[0]).astype(int) - exact).mean() < 3
     before = (root / links[0]).stat().st_mtime_ns
     build(root, embed=False)
@@ -146,31 +146,47 @@ def test_a_record_cannot_bring_a_file_from_elsewhere_into_the_page(run_of: Calla
     root = run_of(["a"])
     secret = root.parent / "secret.mp4"
     secret.write_text("secret")
-    path = next((root / "units").iterdir())
+    path = min((root / "units").iterdir())
     data = json.loads(path.read_text())
-    path.write_text(json.dumps(data | {"video": "../secret.mp4"}))
-    with pytest.raises(GalaxyDiTError, match=r"video='\.\./secret\.mp4', allowed are files in"):
-        build(root)
+    data["files"]["video.mp4"]["path"] = "files/../../secret.mp4"
+    path.write_text(json.dumps(data))
+    data = build(root).data
+    assert data["rows"][0]["units"][0] == {"variant": 0, "values": {}, "absent": "not made yet"}
+    assert any(note.startswith("1 damaged") for note in data["notes"])
 
 
 def test_failed_missing_and_deleted_are_said_and_shown(
-    run_of: Callable[..., Path], failing: Callable[[Record], Record]
+    run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord]
 ) -> None:
-    def change(record: Record) -> Record | None:
+    def change(record: VideoRecord) -> VideoRecord | None:
         if record.variant == "half-steps":
             return failing(record) if record.prompt_index == 0 else None
         return record
 
     root = run_of(["a", "b"], change)
-    min((root / "videos" / "baseline").iterdir()).unlink()
+    min((root / "files").glob("*-baseline-*")).unlink()
     data = build(root).data
-    assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet"]
+    assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet", "1 damaged"]
     units = data["rows"][0]["units"]
     assert units[3]["failed"].endswith("<script>alert(1)</script>")
-    assert units[0]["absent"] == "the video's file is gone"
+    assert units[0]["absent"].endswith(".video.mp4 is gone")
     assert data["rows"][1]["units"][3] == {"variant": 3, "values": {}, "absent": "not made yet"}
     assert (data["variants"][3]["failed"], data["variants"][3]["missing"]) == (1, 1)
     assert ["videos", "6 of 8"] in data["facts"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
+def test_a_damaged_video_is_a_hole_in_the_page_and_the_others_stay(run_of: Callable[..., Path], damage: str) -> None:
+    root = run_of(["a"])
+    path = min((root / "files").glob("*-baseline-*"))
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes({"empty": b"", "cut": content[:100], "flipped": bytes(255 - x for x in content)}[damage])
+    units = build(root).data["rows"][0]["units"]
+    assert "video" not in units[0]
+    assert units[0]["absent"]
+    assert all("video" in unit for unit in units[1:])
 
 
 def test_seconds_of_several_devices_are_warned_of(run_of: Callable[..., Path]) -> None:

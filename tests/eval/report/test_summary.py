@@ -4,15 +4,21 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, Record, Unit
+from galaxydit.eval.jobs.record import MetricValue, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, summarise, values_of
 
 
-def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: float = 1.0, **metrics: float) -> Record:
-    unit = Unit(prompt, f"prompt {prompt}", 10 * prompt + sample, sample, variant)
-    return Record.of(
-        unit,
+def record(
+    variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: float = 1.0, **metrics: float
+) -> VideoRecord:
+    return VideoRecord(
+        unit=f"{prompt}-{sample}-{variant}",
+        prompt=f"prompt {prompt}",
+        prompt_index=prompt,
+        seed=10 * prompt + sample,
+        sample=sample,
+        variant=variant,
         status="done",
         attempts=1,
         video="videos/x.mp4",
@@ -27,22 +33,21 @@ def record(variant: str = "fast", prompt: int = 0, sample: int = 0, seconds: flo
         metrics={name: MetricValue(value) for name, value in metrics.items()},
         versions={},
         device="cpu",
-        rank=0,
         worker="",
         finished_at="",
     )
 
 
-def failed(of: Record) -> Record:
+def failed(of: VideoRecord) -> VideoRecord:
     return replace(of, status="failed", traceback="RuntimeError: no", metrics={}, denoise_seconds=None, video=None)
 
 
-def summary_of(records: list[Record], units: int | None = None) -> VariantSummary:
+def summary_of(records: list[VideoRecord], units: int | None = None) -> VariantSummary:
     figures = figures_of(records, METRICS)
     return summarise(records, ["baseline", "fast"], figures, units or len({each.pair for each in records}))[1]
 
 
-def estimate_of(records: list[Record], key: str) -> Estimate:
+def estimate_of(records: list[VideoRecord], key: str) -> Estimate:
     return summary_of(records).estimates[key]
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import Record, RunFolder, Unit, to_json
-from galaxydit.eval.jobs.run import open_run
+from galaxydit.eval.jobs.record import VIDEO, VideoResult, to_plain
 from galaxydit.eval.vbench.environment import Environment, open_environment
+from galaxydit.pipelines.runs import Record, Unit
 from galaxydit.pipelines.video import save_video
 
 STAND_IN = '''
@@ -90,25 +91,8 @@ def fault(fake_environment):
 
 
 def make_record(unit: Unit) -> Record:
-    return Record.of(
-        unit,
-        status="done",
-        attempts=1,
-        video=f"videos/{unit.variant}/{unit.id}.mp4",
-        video_sha256="0" * 64,
-        frames_sha256="1" * 64,
-        shape=(4, 32, 32, 3),
-        settings={},
-        options={},
-        denoise_seconds=1.0,
-        end_to_end_seconds=1.1,
-        compute_fraction=1.0,
-        versions={},
-        device="cpu",
-        rank=0,
-        worker="node:1",
-        finished_at="2026-01-01T00:00:00Z",
-    )
+    result = VideoResult("1" * 64, (4, 32, 32, 3), {}, 1.0, 1.1, 1.0, device="cpu")
+    return Record(unit.id, unit.data, "done", 1, 1.1, "node:1", "2026-01-01T00:00:00Z", result=to_plain(result))
 
 
 @pytest.fixture
@@ -135,18 +119,11 @@ def make_run(tmp_path) -> Callable[..., Path]:
             metrics=None,
             lossless=True,
         )
-        folder = RunFolder(tmp_path / "run")
-        for place in (folder.units, folder.scratch):
-            place.mkdir(parents=True)
-        open_run(folder, job, "")
+        store, video = open_run(tmp_path / "run", job, ""), tmp_path / "video.mp4"
         for unit in job.units():
-            video = folder.video(unit)
-            if frames is None:
-                video.parent.mkdir(parents=True, exist_ok=True)
-                video.touch()
-            else:
+            if frames is not None:
                 save_video(frames(unit), video, 8, lossless=True)
-            folder.record(unit.id).write_text(to_json(make_record(unit)))
-        return folder.root
+            store.commit(make_record(unit), {VIDEO: video.read_bytes() if frames is not None else b""})
+        return tmp_path / "run"
 
     return make

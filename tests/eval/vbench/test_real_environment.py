@@ -8,11 +8,12 @@ import os
 import numpy as np
 import pytest
 
-from galaxydit.eval.jobs.record import RunFolder, Unit
 from galaxydit.eval.metrics.flicker import temporal_flickering
+from galaxydit.eval.report.run import read_run
 from galaxydit.eval.vbench.benchmark import VBENCH
 from galaxydit.eval.vbench.environment import create_environment
 from galaxydit.eval.vbench.run import evaluate
+from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.video import load_video
 
 WANTED = pytest.mark.skipif("GALAXYDIT_TEST_VBENCH" not in os.environ, reason="set GALAXYDIT_TEST_VBENCH=1 to run it")
@@ -22,8 +23,12 @@ CAPTIONS = ("a red ball moves right", "a/b?", "<script>" + "x" * 300, "日本 �
 def frames_of(unit: Unit) -> np.ndarray:
     """A moving pattern; the fast variant flickers more."""
     t, y, x, c = np.meshgrid(*(np.arange(n) for n in (9, 48, 64, 3)), indexing="ij")
-    noise = np.random.default_rng(unit.prompt_index).normal(0, 8 if unit.variant == "fast" else 3, t.shape)
-    return np.clip(120 + 80 * np.sin(0.2 * x + 0.1 * y + 0.5 * t + c + unit.seed) + noise, 0, 255).astype(np.uint8)
+    noise = np.random.default_rng(unit.data["prompt_index"]).normal(
+        0, 8 if unit.data["variant"]["name"] == "fast" else 3, t.shape
+    )
+    return np.clip(120 + 80 * np.sin(0.2 * x + 0.1 * y + 0.5 * t + c + unit.data["seed"]) + noise, 0, 255).astype(
+        np.uint8
+    )
 
 
 @WANTED
@@ -37,7 +42,7 @@ def test_temporal_flickering_is_that_of_vbench_itself(make_run, tmp_path):
         score = scores.dimensions["temporal_flickering"]
         ours = {
             record.unit: temporal_flickering(load_video(run / record.video))
-            for record in RunFolder(run).records()
+            for record in read_run(run).records
             if record.variant == variant
         }
         assert score.videos == pytest.approx(ours, abs=1e-6)

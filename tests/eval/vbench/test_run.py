@@ -1,11 +1,12 @@
 """From a run's folder to results.json through a real subprocess; its packages are stand-ins."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import RunFolder
+from galaxydit.eval.report.run import read_run
 from galaxydit.eval.vbench.benchmark import VBENCH, VBENCH2
 from galaxydit.eval.vbench.results import read_results, results_path
 from galaxydit.eval.vbench.run import cache_folder, check_weights, evaluate
@@ -31,7 +32,7 @@ def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fak
         assert sorted(given["prompts"].values()) == sorted(CAPTIONS * 2)
         score = scores.dimensions["temporal_flickering"]
         assert not score.complete
-        assert sorted(score.videos) == sorted(r.unit for r in RunFolder(run).records() if r.variant == variant)
+        assert sorted(score.videos) == sorted(r.unit for r in read_run(run).records if r.variant == variant)
         assert (score.drop is None) == (variant == "baseline")
     drop = results.variants["fast"].dimensions["temporal_flickering"].drop
     assert drop.pairs == 10
@@ -43,9 +44,9 @@ def test_each_file_is_the_video_of_its_unit(make_run, fake_environment):
     evaluate(run, VBENCH, FLICKER, fake_environment)
     work = run / "vbench" / "work" / "fast" / "temporal_flickering"
     task = json.loads((work / "task.json").read_text())
-    prompts = {record.unit: record.prompt for record in RunFolder(run).records()}
+    prompts = {record.unit: record.prompt for record in read_run(run).records}
     for name, unit in task["files"].items():
-        assert (work / "videos" / name).resolve() == (run / "videos" / "fast" / f"{unit}.mp4").resolve()
+        assert (work / "videos" / name).resolve() == next((run / "files").glob(f"{unit}.*.mp4")).resolve()
         assert seen(run, "fast")["prompts"][name] == prompts[unit]
 
 
@@ -109,7 +110,7 @@ def test_dinos_weights_are_put_where_its_own_code_looks(make_run, fake_environme
         (tmp_path / weights.path).touch()
     evaluate(run, VBENCH, ["subject_consistency"], fake_environment, tmp_path)
     home = seen(run, dimension="subject_consistency")["environment"]["TORCH_HOME"]
-    place = RunFolder(home).root / "hub" / "checkpoints" / "dino_vitbase16_pretrain.pth"
+    place = Path(home) / "hub" / "checkpoints" / "dino_vitbase16_pretrain.pth"
     assert place.resolve() == (tmp_path / "dino_model" / "dino_vitbase16_pretrain.pth").resolve()
 
 
@@ -150,7 +151,7 @@ def test_a_video_that_the_benchmark_skipped_is_a_failure(make_run, fake_environm
 
 def test_only_prompts_and_seeds_that_every_variant_has_count(make_run, fake_environment):
     run = make_run(CAPTIONS)
-    next((run / "units").glob("00001*fast.json")).unlink()
+    next((run / "units").glob("00001*-fast-*.json")).unlink()
     results = evaluate(run, VBENCH, FLICKER, fake_environment)
     assert results.left_out == 1
     assert all(len(scores.dimensions["temporal_flickering"].videos) == 4 for scores in results.variants.values())
@@ -158,7 +159,7 @@ def test_only_prompts_and_seeds_that_every_variant_has_count(make_run, fake_envi
 
 def test_scores_of_other_videos_than_now_are_forgotten(make_run, fake_environment, tmp_path):
     run = make_run(CAPTIONS)
-    record = next((run / "units").glob("00001*fast.json"))
+    record = next((run / "units").glob("00001*-fast-*.json"))
     text = record.read_text()
     record.unlink()
     evaluate(run, VBENCH, FLICKER, fake_environment)
@@ -172,7 +173,7 @@ def test_scores_of_other_videos_than_now_are_forgotten(make_run, fake_environmen
 
 def test_a_run_without_a_common_video_is_refused(make_run, fake_environment):
     run = make_run(("a dog",))
-    next((run / "units").glob("*fast.json")).unlink()
+    next((run / "units").glob("*-fast-*.json")).unlink()
     with pytest.raises(GalaxyDiTError, match=r"no prompt and seed with a video in every variant .*baseline 1, fast 0"):
         evaluate(run, VBENCH, FLICKER, fake_environment)
 

@@ -7,15 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from diffusers import WanPipeline
+from typer.testing import CliRunner
 
 from galaxydit.cli import main
+from galaxydit.commands.executors import Ray, RayCommand, Workers
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs import runner, work
+from galaxydit.eval.jobs import maker
+from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.jobfile import read_job
-from galaxydit.eval.jobs.record import Record, RunFolder, hash_frames
-from galaxydit.eval.jobs.runner import run_job
+from galaxydit.eval.jobs.record import VideoRecord, hash_frames
+from galaxydit.eval.jobs.run_job import run_job
 from galaxydit.eval.metrics import psnr
+from galaxydit.eval.report.run import read_run
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings
@@ -24,10 +29,11 @@ from galaxydit.pipelines.video import load_video, to_uint8
 pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning", "ignore::galaxydit.FullComputeWarning")
 
 
-def run(path: Path, out: Path) -> dict[tuple[int, str], Record]:
+def run(path: Path, out: Path) -> dict[tuple[int, str], VideoRecord]:
     """The records of a job by prompt and variant."""
-    run_job(read_job(path), path.read_text(), out)
-    return {(record.prompt_index, record.variant): record for record in RunFolder(out).records()}
+    job = read_job(path)
+    run_job(job, open_run(out, job, path.read_text()))
+    return {(record.prompt_index, record.variant): record for record in read_run(out).records}
 
 
 def call(*arguments: str | Path) -> int:
@@ -70,7 +76,6 @@ def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_fi
     np.testing.assert_array_equal(load_video(out / half.video), to_uint8(fewer))
     assert hashlib.sha256((out / half.video).read_bytes()).hexdigest() == half.video_sha256
     assert (out / "job.toml").read_text() == job_file.read_text()
-    assert not list((out / "frames").iterdir())
 
 
 def test_every_variant_starts_from_the_same_noise(job_file: Path, tmp_path: Path):
@@ -99,7 +104,8 @@ threshold = 0.0
     assert records[0, "uniform-skip-order-0"].compute_fraction == pytest.approx(0.5, abs=0.02)
     assert records[0, "galaxydit-paper"].compute_fraction == pytest.approx(1.0)
     assert records[0, "galaxydit-paper"].frames_sha256 == records[0, "baseline"].frames_sha256
-    assert "block_residual" in (tmp_path / "run" / "calibrations" / "galaxydit-paper.json").read_text()
+    (calibration,) = (tmp_path / "run" / "units").glob("calibration-galaxydit-paper-*.json")
+    assert "block_residual" in calibration.read_text()
 
 
 def test_another_job_or_another_model_is_refused_before_anything_runs(
@@ -108,7 +114,7 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
     out = tmp_path / "run"
     job_file.write_text(job_file.read_text().split("[variants")[0])
     run(job_file, out)
-    (first, *_) = sorted(RunFolder(out).units.iterdir())
+    (first, *_) = sorted((out / "units").iterdir())
     first.unlink()
     with torch.no_grad():
         for parameter in tiny_wan_pipeline.transformer.parameters():
@@ -117,7 +123,7 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
     with pytest.raises(GalaxyDiTError, match=r"begun with another model.*transformers\.transformer\.weights"):
         run(job_file, out)
     job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
-    monkeypatch.setattr(runner, "load_pipeline", lambda *_, **__: pytest.fail("it must be refused earlier"))
+    monkeypatch.setattr(maker, "load_pipeline", lambda *_, **__: pytest.fail("it must be refused earlier"))
     with pytest.raises(GalaxyDiTError, match=r"belongs to another job\. Changed: settings\.steps: 10 -> 9"):
         run(job_file, out)
     assert not first.exists()
@@ -128,30 +134,36 @@ def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(
     job_file.write_text(text)
     with pytest.raises(GalaxyDiTError, match=r"variants\.galaxydit: profile=.* does not belong to this model"):
         run(job_file, tmp_path / "run")
-    assert RunFolder(tmp_path / "run").finished() == set()
+    assert not list((tmp_path / "run" / "units").iterdir())
 
 
 def test_the_command_runs_tells_of_failures_and_makes_them_again(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    out, make = tmp_path / "run", work.make
+    out, make = tmp_path / "run", maker.generate_variant
 
     def raise_on_half(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
         if variant.name == "half":
             raise RuntimeError("half is [bold]not[/bold] enough")
         return make(pipe, variant, *args, **kwargs)
 
-    monkeypatch.setattr(work, "make", raise_on_half)
+    monkeypatch.setattr(maker, "generate_variant", raise_on_half)
     assert call("eval", "run", job_file, "--out", out) == 1
     assert "4 done, 2 failed" in capsys.readouterr().out
     assert call("eval", "status", out) == 0
     shown = capsys.readouterr().out
     assert "4 done, 2 failed, 0 remaining" in shown
     assert "RuntimeError: half is [bold]not[/bold] enough" in shown
-    monkeypatch.setattr(work, "make", make)
+    monkeypatch.setattr(maker, "generate_variant", make)
     assert call("eval", "run", job_file, "--out", out) == 1
     assert call("eval", "run", job_file, "--out", out, "--retry-failed") == 0
     assert "6 done, 0 failed" in capsys.readouterr().out
+
+
+def test_the_command_shows_an_example_that_is_a_job(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert call("eval", "run", "--example") == 0
+    (tmp_path / "job.toml").write_text(capsys.readouterr().out)
+    assert len(read_job(tmp_path / "job.toml").units()) == 16
 
 
 def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -160,4 +172,73 @@ def test_the_command_refuses_in_one_line(job_file: Path, tmp_path: Path, capsys:
     assert "stebs is not known: did you mean steps?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert call("eval", "status", tmp_path) == 2
-    assert "holds no job.json" in capsys.readouterr().err
+    assert "holds no run.json" in capsys.readouterr().err
+
+
+def test_a_folder_with_files_of_others_is_refused_and_nothing_in_it_is_touched(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    mine = tmp_path / "project"
+    for name in ("scratch/mine/precious", "frames/my.png", "claims/paper.pdf", "job.toml"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("mine")
+    assert call("eval", "run", job_file, "--out", mine) == 2
+    assert "neither empty nor a run" in capsys.readouterr().err
+    files = sorted(path for path in mine.rglob("*") if path.is_file())
+    assert len(files) == 4
+    assert all(path.read_text() == "mine" for path in files)
+
+
+def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    job_file.write_text(job_file.read_text().split("[variants")[0])
+    out = tmp_path / "run"
+    run(job_file, out)
+    first, second = sorted((out / "files").iterdir())
+    first.write_bytes(b"")
+    content = second.read_bytes()
+    second.write_bytes(content[::-1])
+    capsys.readouterr()
+    assert call("eval", "status", out) == 0
+    shown = capsys.readouterr().out
+    assert "1 done, 0 failed, 1 remaining" in shown
+    assert "has 0 bytes instead of" in shown
+    assert call("eval", "status", out, "--verify") == 0
+    assert "has another content than its record says" in capsys.readouterr().out
+    assert call("eval", "run", job_file, "--out", out) == 0
+    assert second.read_bytes() == content[::-1]
+    assert call("eval", "run", job_file, "--out", out, "--verify") == 0
+    call("eval", "status", out, "--verify")
+    assert "2 done, 0 failed, 0 remaining" in capsys.readouterr().out
+
+
+def test_an_interrupt_says_how_far_it_is_and_that_it_goes_on(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    original = maker.generate_variant
+
+    def interrupt(pipe: Any, variant: Any, *args: Any, **kwargs: Any) -> Any:
+        if variant.name == "half":
+            raise KeyboardInterrupt
+        return original(pipe, variant, *args, **kwargs)
+
+    monkeypatch.setattr(maker, "generate_variant", interrupt)
+    assert call("eval", "run", job_file, "--out", tmp_path / "run") == 130
+    assert "stopped, 2 of 6 done; the same command goes on" in capsys.readouterr().out
+
+
+def test_ray_takes_an_address_or_none_and_its_options_need_it(job_file: Path, tmp_path: Path, capsys: Any):
+    seen: list[tuple[str | None, int | None]] = []
+    app = typer.Typer()
+
+    @app.command(cls=RayCommand)
+    def read(job: str, ray: Ray = None, workers: Workers = None) -> None:
+        seen.append((ray, workers))
+
+    lines = ("j", "j --ray", "--ray j", "j --ray auto", "j --ray ray://h:1 --workers 2", "j --ray --workers 2")
+    for line in lines:
+        assert CliRunner().invoke(app, line.split()).exit_code == 0
+    assert seen == [(None, None), ("local", None), ("local", None), ("auto", None), ("ray://h:1", 2), ("local", 2)]
+    assert call("eval", "run", job_file, "--out", tmp_path / "run", "--workers", 2) == 2
+    assert "--workers=2 has no effect without --ray" in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -1,0 +1,57 @@
+"""Options of commands that make many units: where they are made."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from galaxydit.pipelines.runs import Executor
+
+ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Work on Ray: alone it starts a cluster on this machine; auto, ray://host:port or host:port join one.",
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Workers of the cluster; by default one for each GPU. Needs --ray.")
+]
+GpusPerWorker = Annotated[
+    int | None,
+    typer.Option(min=0, help="GPUs that share one video (context parallel); by default one. Needs --ray."),
+]
+
+
+class RayCommand(TyperCommand):
+    """A command whose --ray may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put "local" behind a --ray that no address follows."""
+        given: list[str] = []
+        for index, argument in enumerate(args):
+            given.append(argument)
+            if argument == "--ray" and not ADDRESS.fullmatch("".join(args[index + 1 : index + 2])):
+                given.append("local")
+        return super().parse_args(ctx, given)
+
+
+@contextmanager
+def chosen_executor(ray: str | None, workers: int | None, gpus_per_worker: int | None) -> Iterator["Executor"]:
+    """The executor that the options ask for. Raises typer.BadParameter for options that need --ray without it."""
+    from galaxydit.pipelines.runs import InProcess, OnRay
+
+    if ray is None:
+        for name, value in (("--workers", workers), ("--gpus-per-worker", gpus_per_worker)):
+            if value is not None:
+                raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
+        yield InProcess()
+        return
+    with OnRay(ray, workers, gpus_per_worker) as executor:
+        yield executor

@@ -1,0 +1,243 @@
+"""Units made by actors of a Ray cluster (docs.ray.io): one actor per GPU, or so many as are asked for on CPUs.
+
+Ray places the actors, notices dead processes and nodes, and hands errors on. The process that called `run` keeps the
+queue: a worker that dies is replaced, and the unit that it had is given to another one.
+"""
+
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.runs.record import Record
+from galaxydit.pipelines.runs.run import Maker, Progress, Rank, attempt, finish, finished
+from galaxydit.pipelines.runs.store import Store
+from galaxydit.pipelines.runs.unit import Unit
+
+logger = logging.getLogger(__name__)
+
+LOCAL = "local"
+LOOK_EVERY = 1.0  # seconds
+DEATHS = 10  # of workers at one unit, until the unit is taken for their cause
+OBJECT_STORE = 200 * 2**20  # bytes; units and records are small, files go to the store
+
+
+class Process:
+    """What runs in an actor."""
+
+    def __init__(self, maker: Maker, store: Store) -> None:
+        self._maker = maker
+        self._store = store
+        self._rank = Rank()
+
+    def address(self) -> tuple[str, int]:
+        """Host and a free port, for the processes of one worker to meet."""
+        import socket
+
+        import ray
+
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+    def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> None:
+        """Load the pipeline."""
+        self._rank = rank
+        if meeting is not None:
+            os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
+            os.environ.update(RANK=str(rank.index), WORLD_SIZE=str(rank.size), LOCAL_RANK="0")
+        self._maker.prepare(rank)
+
+    def work(self, unit: Unit) -> Record | None:
+        """The record of a unit. Of processes that share a video all make it, and the first one writes it."""
+        if self._rank.size == 1:
+            return finish(unit, self._maker, self._store)
+        record, files = attempt(unit, self._maker)
+        return self._store.commit(record, files) if self._rank.index == 0 else None
+
+
+@dataclass(eq=False)
+class Worker:
+    """One actor, or several that share one video."""
+
+    number: int
+    actors: list[Any]
+    group: Any  # Ray's placement group, if there are several actors
+    is_ready: bool = False
+    units: deque[Unit] = field(default_factory=deque)  # of the group in hand; the first one is being made
+    record: Record | None = None
+
+
+class OnRay:
+    """The executor. A context manager: on leaving it, workers end, and so does a cluster that it started.
+
+    address: "local" starts a cluster on this machine; "auto" and "ray://host:port" join one.
+    workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one where it has no GPU.
+    gpus_per_worker: by default one where the cluster has GPUs. With more, the GPUs share each video (context parallel).
+
+    Raises GalaxyDiTError if Ray is not installed, and ConnectionError if there is no such cluster.
+    """
+
+    def __init__(self, address: str = LOCAL, workers: int | None = None, gpus_per_worker: int | None = None) -> None:
+        if find_spec("ray") is None:
+            raise GalaxyDiTError(
+                f"ray={address!r} is not allowed: expected an installed Ray; pip install 'galaxydit[ray]'"
+            )
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        self._ray = ray
+        self._is_own = not ray.is_initialized()
+        if self._is_own:
+            self._connect(address, workers)
+        has_gpus = ray.cluster_resources().get("GPU", 0) > 0
+        self._asked = workers
+        self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
+        self._workers: list[Worker] = []
+        self._pending: dict[Any, Worker] = {}
+        self._maker: Maker | None = None
+        self._root = ""
+        self._deaths: Counter[str] = Counter()
+
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+        """See `Executor`."""
+        if (maker, store.root) != (self._maker, self._root):
+            self._stop_workers(self._workers)
+            self._maker, self._root = maker, store.root
+        try:
+            self._work(deque(deque(group) for group in groups), maker, store, progress)
+        except BaseException:
+            self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
+            raise
+
+    def _work(self, queue: deque[deque[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+        while queue or any(worker.units for worker in self._workers):
+            busy = sum(bool(worker.units) for worker in self._workers)
+            while len(self._workers) < min(self._capacity(), busy + len(queue)):
+                self._start_worker(maker, store)
+            for worker in self._workers:
+                if worker.is_ready and not worker.units and queue:
+                    worker.units = queue.popleft()
+                    self._begin(worker, progress)
+            done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
+            for reference in done:
+                self._receive(reference, queue, store, progress)
+
+    def __enter__(self) -> "OnRay":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_workers(self._workers)
+        if self._is_own:
+            self._ray.shutdown()
+
+    def _connect(self, address: str, workers: int | None) -> None:
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if address == LOCAL:
+            cpus = max(workers or 1, os.cpu_count() or 1)
+            self._ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
+            return
+        try:
+            self._ray.init(address, **quiet)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"ray={address!r}: no cluster answers there ({error}); start one with `ray start --head`, or pass "
+                "--ray alone for one on this machine"
+            ) from error
+
+    def _capacity(self) -> int:
+        if self._asked is not None:
+            return self._asked
+        gpus = self._ray.cluster_resources().get("GPU", 0)
+        return max(1, int(gpus // self._gpus)) if self._gpus else 1
+
+    def _start_worker(self, maker: Maker, store: Store) -> None:
+        size = max(1, self._gpus)
+        options: dict[str, Any] = {"num_cpus": 1, "num_gpus": min(1, self._gpus), "max_restarts": 0}
+        group = None
+        if size > 1:
+            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
+        kind = self._ray.remote(Process).options(**options)
+        actors: list[Any] = [kind.remote(maker, store) for _ in range(size)]
+        meeting = actors[0].address.remote() if size > 1 else None
+        number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
+        worker = Worker(number, actors, group)
+        self._workers.append(worker)
+        for rank, actor in enumerate(actors):
+            self._pending[actor.prepare.remote(Rank(rank, size), meeting)] = worker
+
+    def _begin(self, worker: Worker, progress: Progress) -> None:
+        progress.begin(worker.number, worker.units[0])
+        for actor in worker.actors:
+            self._pending[actor.work.remote(worker.units[0])] = worker
+
+    def _receive(self, reference: Any, queue: deque[deque[Unit]], store: Store, progress: Progress) -> None:
+        """Take one result of one actor. Errors of `prepare` and of the store are raised."""
+        worker = self._pending.pop(reference, None)
+        if worker is None:  # an actor of a worker that is gone
+            return
+        try:
+            result = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise (error.cause or error) from error
+        except self._ray.exceptions.RayError as error:
+            self._replace(worker, error, queue, store, progress)
+            return
+        worker.record = result or worker.record
+        if worker in self._pending.values():
+            return
+        if not worker.is_ready:
+            worker.is_ready = True
+            return
+        assert worker.record is not None  # the first process returned it
+        record, worker.record = worker.record, None
+        worker.units.popleft()
+        progress.finish(worker.number, record)
+        if worker.units:
+            self._begin(worker, progress)
+
+    def _replace(
+        self, worker: Worker, error: Exception, queue: deque[deque[Unit]], store: Store, progress: Progress
+    ) -> None:
+        """Put the units of a dead worker back in front."""
+        logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
+        self._stop_workers([worker])
+        if not worker.is_ready:
+            self._deaths[""] += 1
+            if self._deaths[""] >= DEATHS:
+                raise ChildProcessError(
+                    f"{DEATHS} workers died before their first unit, the last with: {error}; look for lack of memory, "
+                    "and try fewer --workers"
+                )
+        if not worker.units:
+            return
+        unit = worker.units[0]
+        self._deaths[unit.id] += 1
+        if self._deaths[unit.id] >= DEATHS:
+            trace = f"{DEATHS} workers died while they made this unit; the last time: {error}"
+            record = finished(unit, None, trace, attempts=DEATHS)
+            progress.finish(worker.number, store.commit(record, {}))
+            worker.units.popleft()
+        if worker.units:
+            queue.appendleft(worker.units)
+
+    def _stop_workers(self, workers: Sequence[Worker]) -> None:
+        for worker in list(workers):
+            self._workers.remove(worker)
+            self._pending = {reference: other for reference, other in self._pending.items() if other is not worker}
+            with suppress(Exception):  # the cluster may be what died
+                for actor in worker.actors:
+                    self._ray.kill(actor)
+                if worker.group is not None:
+                    self._ray.util.remove_placement_group(worker.group)

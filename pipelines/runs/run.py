@@ -1,0 +1,236 @@
+"""`run`: makes the units that a store lacks, in this process or on Ray, and writes their records."""
+
+import errno
+import os
+import socket
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.runs.record import Record
+from galaxydit.pipelines.runs.store import Store
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit
+
+ATTEMPTS = 3
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which process of a worker this is, where several share the GPUs that one video is computed on.
+
+    index: from 0; the first process writes the records. size: number of processes of the worker.
+    """
+
+    index: int = 0
+    size: int = 1
+
+
+class Maker:
+    """Makes units. Every worker gets a copy that was pickled before `prepare`, so a maker loads nothing earlier."""
+
+    def prepare(self, rank: Rank) -> None:
+        """Load what all units need. An exception stops the run, because it would meet every worker."""
+
+    def make(self, unit: Unit) -> Output:
+        """One unit. An exception is an attempt that failed. HopelessUnitError and GalaxyDiTError are final."""
+        raise NotImplementedError
+
+
+class Progress(Protocol):
+    """What hears of a run's progress, in the process that called `run`. Workers are counted from 0."""
+
+    def start(self, total: int, done: int, failed: int) -> None: ...
+    def begin(self, worker: int, unit: Unit) -> None: ...
+    def finish(self, worker: int, record: Record) -> None: ...
+    def stop(self) -> None: ...
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def start(self, total: int, done: int, failed: int) -> None: ...
+    def begin(self, worker: int, unit: Unit) -> None: ...
+    def finish(self, worker: int, record: Record) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Executor(Protocol):
+    """Where units are made."""
+
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+        """Make all units; those of a group one after the other on one worker. Returns when each has a record."""
+
+
+class InProcess:
+    """Makes one unit after the other in this process, and keeps what the last maker loaded."""
+
+    def __init__(self) -> None:
+        self._prepared: Maker | None = None
+
+    def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
+        """See `Executor`."""
+        if maker is not self._prepared:
+            maker.prepare(Rank())
+            self._prepared = maker
+        for group in groups:
+            for unit in group:
+                progress.begin(0, unit)
+                progress.finish(0, finish(unit, maker, store))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many of the units are done, and how many failed."""
+
+    done: int
+    failed: int
+
+
+def run(
+    units: Sequence[Unit],
+    maker: Maker,
+    store: Store,
+    executor: Executor | None = None,
+    *,
+    progress: Progress | None = None,
+    retry_failed: bool = False,
+    verify: bool = False,
+) -> Outcome:
+    """Make the units that have no record yet; return when each has one.
+
+    Units with a damaged record, or with files that are gone or of another size, are made again. Nothing is loaded if
+    nothing is left to be made.
+
+    Args:
+        executor: by default `InProcess`.
+        retry_failed: make failed units again.
+        verify: read all files and compare their SHA-256, too.
+
+    Raises:
+        OSError: no space is left for the store.
+        Whatever the maker's `prepare` or writing to the store raises.
+    """
+    progress = progress or NoProgress()
+    counts = _keep_sound(units, store, retry_failed, verify)
+    left = [unit for unit in units if unit.id not in counts]
+    counting, before = _Counting(progress, counts), _outcome(counts)
+    progress.start(len(units), before.done, before.failed)
+    try:
+        if left:
+            (executor or InProcess()).work(_groups(left), maker, store, counting)
+            store.tidy(left)
+    except OSError as error:
+        if is_disk_full(error):
+            done = _outcome(counts).done
+            raise OSError(
+                errno.ENOSPC,
+                f"no space is left for {store.root}: free some, then give the same command again; {done} of "
+                f"{len(units)} units are done and stay done",
+            ) from error
+        raise
+    finally:
+        progress.stop()
+    return _outcome(counts)
+
+
+def results(units: Sequence[Unit], store: Store) -> list[Any]:
+    """The results of finished units, in their order. Raises GalaxyDiTError naming the first one that failed."""
+    found = []
+    for unit in units:
+        record = store.read(unit.id)
+        if record is None or not record.is_done:
+            trace = "it has no record" if record is None else (record.traceback or "").strip().splitlines()[-1]
+            raise GalaxyDiTError(f"{unit.id} of {store.root} failed: {trace}; mend this, and start again")
+        found.append(record.result)
+    return found
+
+
+def finish(unit: Unit, maker: Maker, store: Store) -> Record:
+    """The record of a unit, which is made if there is none. Called by workers."""
+    known = store.read_sound(unit.id)
+    return store.commit(*attempt(unit, maker)) if known is None else known
+
+
+def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
+    """Ask the maker up to three times. Returns what is to be committed: the record and the contents of its files."""
+    attempts, made = 0, Output(None)
+    trace: str | None = ""
+    while trace is not None and attempts < ATTEMPTS:
+        attempts += 1
+        start = time.perf_counter()
+        try:
+            made, trace = maker.make(unit), None
+        except Exception as error:
+            if is_disk_full(error):
+                raise OSError(errno.ENOSPC, str(error)) from error
+            trace = traceback.format_exc()
+            if isinstance(error, HopelessUnitError | GalaxyDiTError):
+                break
+    return finished(unit, made.result, trace, attempts=attempts, seconds=time.perf_counter() - start), made.files
+
+
+def finished(
+    unit: Unit, result: Any, traceback: str | None = None, *, attempts: int = 1, seconds: float = 0.0
+) -> Record:
+    """The record of a unit that this process finished just now, failed if there is a traceback."""
+    return Record(
+        unit=unit.id,
+        data=unit.data,
+        status="done" if traceback is None else "failed",
+        attempts=attempts,
+        seconds=seconds,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+        finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        traceback=traceback,
+        result=result,
+    )
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an exception, or one that it was raised from or during, says that no space is left."""
+    while error is not None:
+        if getattr(error, "errno", None) in NO_SPACE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class _Counting:
+    """Counts what it hands on."""
+
+    def __init__(self, progress: Progress, counts: dict[str, bool]) -> None:
+        self._counts = counts
+        self.begin, self.start, self.stop = progress.begin, progress.start, progress.stop
+        self._finish = progress.finish
+
+    def finish(self, worker: int, record: Record) -> None:
+        self._counts[record.unit] = record.is_done
+        self._finish(worker, record)
+
+
+def _keep_sound(units: Sequence[Unit], store: Store, retry_failed: bool, verify: bool) -> dict[str, bool]:
+    """The units whose records stay, with whether they are done; the other records are removed."""
+    kept = {}
+    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
+        if record is None or damage or (retry_failed and not record.is_done):
+            store.discard(unit_id, record)
+        else:
+            kept[unit_id] = record.is_done
+    return kept
+
+
+def _groups(units: Sequence[Unit]) -> list[list[Unit]]:
+    groups: dict[str, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(unit.group or unit.id, []).append(unit)
+    return list(groups.values())
+
+
+def _outcome(counts: dict[str, bool]) -> Outcome:
+    done = sum(counts.values())
+    return Outcome(done, len(counts) - done)

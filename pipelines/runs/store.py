@@ -1,0 +1,300 @@
+"""A folder of records, on this machine or wherever fsspec reaches.
+
+    runs/x/
+      run.json                       what the run is, with the format of the store
+      units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
+      files/<unit id>.<token>.<name> what records stand for, such as videos; each attempt has its own token
+
+Any process may make any unit, at any time, also twice: the first record stays. A file that no record names counts for
+nothing. So nothing is locked, and a process may die anywhere.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.runs.differences import differences
+from galaxydit.pipelines.runs.record import FORMAT, Record, StoredFile, decode, encode
+from galaxydit.pipelines.runs.unit import Unit
+
+HEADER, UNITS, FILES = "run.json", "units", "files"
+PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}")
+ATTEMPT = re.compile(r"(?P<unit>.+)\.[0-9a-f]{8}\.[a-z0-9_.]+")
+CHUNK = 512  # records that are asked for at once
+
+
+class Store:
+    """The records and files of one run. It holds no open file, so it can be sent to other processes.
+
+    root: a folder, or an address such as "s3://bucket/run"; credentials come from where fsspec looks for them.
+
+    Raises GalaxyDiTError for an address that fsspec does not know.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        try:
+            fs, path = fsspec.core.url_to_fs(str(root), use_listings_cache=False)
+        except (ValueError, ImportError) as error:
+            raise GalaxyDiTError(
+                f"out={str(root)!r} is not allowed: expected a folder or an address that fsspec reaches ({error}); "
+                "install the package that it names, or take a folder"
+            ) from error
+        self._fs = fs
+        self._path = path
+        self.is_local = isinstance(fs, LocalFileSystem)
+        self.root = path if self.is_local else str(root)
+
+    # What the folder is
+
+    def create(self, kind: str, conditions: Mapping[str, Any]) -> None:
+        """Make an empty folder the store of such a run, or join the run that it holds.
+
+        Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
+        """
+        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
+            raise GalaxyDiTError(f"out={self.root!r} is not allowed: expected a folder; take another --out")
+        wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
+        if self._read(HEADER) is None:
+            self._check_empty()
+            self._write(HEADER, _json(wanted))
+            if self.is_local:
+                for folder in (UNITS, FILES):
+                    Path(self.root, folder).mkdir(exist_ok=True)
+            return
+        found = self.header(kind)
+        lines = differences(found["conditions"], wanted["conditions"])
+        if lines:
+            raise GalaxyDiTError(
+                f"{self.root} belongs to another {kind}. Changed: {'; '.join(lines)}. Take a new --out, or undo "
+                "the change"
+            )
+
+    def header(self, kind: str) -> Mapping[str, Any]:
+        """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
+        text = self._read(HEADER)
+        if text is None:
+            raise GalaxyDiTError(
+                f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
+                "runs of earlier versions again in a new folder"
+            )
+        try:
+            header = json.loads(text)
+            found = (header["format"], header["kind"], type(header["conditions"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise GalaxyDiTError(
+                f"{self.root}/{HEADER} is damaged ({error}); restore it, or take a new --out"
+            ) from error
+        if found != (FORMAT, kind, dict):
+            raise GalaxyDiTError(
+                f"{self.root} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
+                "take another folder"
+            )
+        return header
+
+    def bind(self, name: str, data: Any) -> Any | None:
+        """Write `data` as JSON under a name beside run.json, unless it is there; then return what is there."""
+        found = self._read(name)
+        if found is None:
+            self._write(name, _json(data))
+            return None
+        try:
+            return json.loads(found)
+        except ValueError as error:
+            raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
+
+    def add_text(self, name: str, text: str) -> None:
+        """Write a text beside run.json, unless the name is taken."""
+        if self._read(name) is None:
+            self._write(name, text.encode("utf-8", "surrogatepass"))
+
+    # Records
+
+    def unit_ids(self) -> set[str]:
+        """Ids of all units that have a record, sound or not."""
+        names = (name for name, _ in self._list(UNITS))
+        return {name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")}
+
+    def read(self, unit_id: str) -> Record | None:
+        """The record of a unit, None where there is none. Raises GalaxyDiTError if it is damaged."""
+        text = self._read(f"{UNITS}/{unit_id}.json")
+        return None if text is None else decode(text, unit_id)
+
+    def read_sound(self, unit_id: str) -> Record | None:
+        """The record of a unit, None where there is none or a damaged one."""
+        try:
+            return self.read(unit_id)
+        except GalaxyDiTError:
+            return None
+
+    def survey(self, unit_ids: Sequence[str], *, wholly: bool = False) -> Iterator[tuple[str, Record | None, str]]:
+        """For each unit that has a record: its id, the record, and what is wrong with it or with its files, else "".
+
+        The record is None where it cannot be read. Files are compared by size, `wholly` by their SHA-256.
+        """
+        there = self.unit_ids()
+        known = [unit_id for unit_id in unit_ids if unit_id in there]
+        sizes = dict(self._list(FILES))
+        for start in range(0, len(known), CHUNK):
+            chunk = known[start : start + CHUNK]
+            for unit_id, text in zip(chunk, self._read_many([f"{UNITS}/{name}.json" for name in chunk]), strict=True):
+                if text is None:
+                    continue
+                try:
+                    record = decode(text, unit_id)
+                except GalaxyDiTError as error:
+                    yield unit_id, None, str(error)
+                    continue
+                yield unit_id, record, self._damage(record, sizes, wholly)
+
+    def commit(self, record: Record, contents: Mapping[str, bytes]) -> Record:
+        """Write the files of a unit, then, last, its record. Returns the record that the unit has from now on: an
+        earlier one stays, unless it is damaged or of a failure.
+        """
+        token, files = secrets.token_hex(4), {}
+        try:
+            for name, content in contents.items():
+                path = f"{FILES}/{record.unit}.{token}.{name}"
+                files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
+                self._write_file(path, content)
+            first = self._standing(record)
+            if first is None:
+                first = record = replace(record, files=files)
+                self._write(f"{UNITS}/{record.unit}.json", encode(record))
+        except Exception:  # such as a full disk
+            self._remove(file.path for file in files.values())
+            raise
+        if first is not record:
+            self._remove(file.path for file in files.values())
+        return first
+
+    def discard(self, unit_id: str, record: Record | None) -> None:
+        """Remove the record of a unit, and the files that it names, so that the unit is made again."""
+        files = record.files.values() if record is not None else ()
+        self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
+
+    def tidy(self, units: Sequence[Unit]) -> None:
+        """Remove what killed workers left of finished units: partial records and files that no record names."""
+        ids = {unit.id for unit in units} & self.unit_ids()
+        for name, _ in list(self._list(UNITS)):
+            match = PARTIAL.fullmatch(name)
+            if match and match["name"].removesuffix(".json") in ids:
+                self._remove([f"{UNITS}/{name}"])
+        for name, _ in list(self._list(FILES)):
+            match = ATTEMPT.fullmatch(name)
+            if match and match["unit"] in ids:
+                record = self.read_sound(match["unit"])
+                if record is not None and f"{FILES}/{name}" not in {file.path for file in record.files.values()}:
+                    self._remove([f"{FILES}/{name}"])
+
+    def local_path(self, path: str) -> Path:
+        """Where the file of a record lies on this machine; a remote one is copied to a temporary place first."""
+        if self.is_local:
+            return Path(self.root, path)
+        return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
+
+    def _standing(self, record: Record) -> Record | None:
+        """The record that keeps its place against this one."""
+        first = self.read_sound(record.unit)
+        return first if first is not None and (first.is_done or not record.is_done) else None
+
+    def _damage(self, record: Record, sizes: Mapping[str, int], wholly: bool) -> str:
+        for file in record.files.values():
+            size = sizes.get(file.path.removeprefix(f"{FILES}/"))
+            if size is None:
+                return f"{file.path} is gone"
+            if size != file.bytes:
+                return f"{file.path} has {size} bytes instead of {file.bytes}"
+            if wholly:
+                with self._fs.open(f"{self._path}/{file.path}", "rb") as opened:
+                    if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                        return f"{file.path} has another content than its record says"
+        return ""
+
+    # The file system
+
+    def _check_empty(self) -> None:
+        names = [name for name, _ in self._list("") if not PARTIAL.fullmatch(name)]
+        if names:
+            raise GalaxyDiTError(
+                f"{self.root} holds {sorted(names)[0]!r} but no {HEADER}, so it is neither empty nor a run of this "
+                "version of galaxydit; take a new --out"
+            )
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            if self.is_local:
+                return Path(self.root, name).read_bytes()
+            content: bytes = self._fs.cat_file(f"{self._path}/{name}")
+            return content
+        except FileNotFoundError:
+            return None
+
+    def _read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        if self.is_local:
+            return [self._read(name) for name in names]
+        paths = [f"{self._path}/{name}" for name in names]
+        found = self._fs.cat(paths, on_error="omit")
+        return [found.get(self._fs._strip_protocol(path)) for path in paths]
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Whole, or not at all. Object stores publish whole objects; a local file is renamed when it is complete."""
+        if not self.is_local:
+            self._fs.pipe_file(f"{self._path}/{name}", content)
+            return
+        path = Path(self.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        """A file of an attempt, which counts only once a record names it."""
+        if not self.is_local:
+            self._fs.pipe_file(f"{self._path}/{name}", content)
+            return
+        path = Path(self.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def _list(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Names and sizes (bytes) of what a folder holds."""
+        if self.is_local:
+            try:
+                with os.scandir(Path(self.root, folder)) as entries:
+                    for entry in entries:
+                        with suppress(FileNotFoundError):  # another process tidies up
+                            yield entry.name, entry.stat().st_size if folder == FILES else 0
+            except FileNotFoundError:
+                return
+            return
+        place = f"{self._path}/{folder}".rstrip("/")
+        self._fs.invalidate_cache(place)
+        with suppress(FileNotFoundError):
+            for entry in self._fs.ls(place, detail=True):
+                yield entry["name"].rsplit("/", 1)[-1], entry["size"] or 0
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                if self.is_local:
+                    Path(self.root, name).unlink(missing_ok=True)
+                else:
+                    self._fs.rm_file(f"{self._path}/{name}")
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"

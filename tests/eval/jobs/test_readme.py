@@ -1,0 +1,36 @@
+"""The job of the README, in process and on Ray: the same command, the same videos."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.eval.report.run import read_run
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    (text,) = re.findall(r"```toml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.ProfileWarning")
+def test_the_job_of_the_readme_runs_in_process_and_on_ray(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
+    for out, options in (("here", []), ("ray", ["--ray", "--workers", "2"])):
+        with pytest.raises(SystemExit) as stopped:
+            main(["eval", "run", str(job_file), "--out", str(tmp_path / out), *options])
+        assert not stopped.value.code
+    here, ray = (read_run(tmp_path / name).records for name in ("here", "ray"))
+    assert [record.unit for record in here] == [record.unit for record in ray]
+    assert [record.frames_sha256 for record in here] == [record.frames_sha256 for record in ray]
+    assert len({record.worker for record in ray}) == 2

@@ -1,0 +1,79 @@
+import io
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from galaxydit.pipelines.runs import LiveProgress, Record, Store, progress_of, run
+from galaxydit.pipelines.runs.progress import render, tally
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+RECORD = Record("a", {}, "done", 1, 2.0, "node:1", START.isoformat())
+
+
+def at(minute: int, worker: str = "node:1", failed: bool = False) -> Record:
+    status = {"status": "failed", "traceback": "Error"} if failed else {}
+    return replace(RECORD, finished_at=(START + timedelta(minutes=minute)).isoformat(), worker=worker, **status)
+
+
+def test_a_tally_counts_by_status_and_folds_the_processes_of_a_host():
+    counted = tally([at(4, "b:2"), at(0), at(2, "node:7", failed=True), at(6, "node:8")], total=10)
+    assert (counted.done, counted.failed, counted.remaining) == (3, 1, 6)
+    assert {host: (row.done, row.failed) for host, row in counted.rows.items()} == {"b": (1, 0), "node": (2, 1)}
+
+
+def test_the_time_left_follows_from_units_that_are_done():
+    counted = tally([at(minute) for minute in (6, 0, 2, 4)], total=10)
+    assert counted.left == timedelta(minutes=12)
+    assert str(counted) == "4 done, 0 failed, 6 remaining, 0:12:00 left"
+    assert tally([at(0, failed=True), at(1, failed=True)], 10).left is None
+
+
+def test_without_two_records_there_is_no_rate_and_at_the_end_nothing_is_left():
+    assert tally([at(0)], 2).left is None
+    assert str(tally([], 2)) == "0 done, 0 failed, 2 remaining"
+    assert str(tally([at(0), at(1)], 2)) == "2 done, 0 failed, 0 remaining"
+
+
+def test_outside_a_terminal_each_unit_is_a_plain_line(store: Store, makers: ModuleType):
+    units, out = makers.noise_units(3), io.StringIO()
+    run(units[:1], makers.NoiseMaker(), store)
+    run(units, makers.NoiseMaker(trouble={2: "hopeless"}), store, progress=LiveProgress(Console(file=out, width=200)))
+    lines = out.getvalue().splitlines()
+    assert "\x1b" not in out.getvalue()
+    assert lines[0] == "start; 1 done, 0 failed, 2 remaining"
+    assert lines[1] == f"worker 0: {units[1].id} done in 0.0 s; 2 done, 0 failed, 1 remaining"
+    assert lines[2].startswith(f"worker 0: {units[2].id} failed in 0.0 s; 2 done, 1 failed, 0 remaining")
+
+
+def test_in_a_terminal_one_view_shows_all(store: Store, makers: ModuleType):
+    out = io.StringIO()
+    progress = LiveProgress(Console(file=out, force_terminal=True, width=80))
+    run(makers.noise_units(2), makers.NoiseMaker(), store, progress=progress)
+    assert "2 done, 0 failed, 0 remaining" in out.getvalue()
+
+
+def test_stages_with_and_without_units_are_named(store: Store, makers: ModuleType):
+    out = io.StringIO()
+    with LiveProgress(Console(file=out, width=200)) as progress:
+        run(makers.noise_units(1), makers.NoiseMaker(), store, progress=progress_of("recording", progress))
+        for done in (1, 2):
+            progress("planning", done, 2)
+    assert [line.split(";")[0] for line in out.getvalue().splitlines()][::2] == ["recording: start", "planning: start"]
+    told: list[tuple[str, int, int]] = []
+    stage = progress_of("recording", lambda *counts: told.append(counts))
+    run(makers.noise_units(2), makers.NoiseMaker(), store, progress=stage)
+    assert told == [("recording", 1, 2), ("recording", 2, 2)]
+
+
+@pytest.mark.parametrize("running", ["", "00001"])
+def test_the_view_has_a_row_for_each_worker_and_fits_80_columns(running: str):
+    out, counted = io.StringIO(), tally([at(0), at(1, "b:2", failed=True)], 4)
+    counted.rows["b"].running = running
+    Console(file=out, width=80).print(render(counted))
+    text = out.getvalue()
+    assert "1 done, 1 failed, 2 remaining" in text
+    assert text.index("node") < text.index("\n b ")
+    assert running in text

@@ -1,0 +1,193 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.runs import Record, Store, Unit
+from galaxydit.pipelines.runs.differences import differences
+
+UNIT = Unit("a", {"seed": 1})
+
+
+def record_of(unit: Unit, **fields: Any) -> Record:
+    done = {"status": "done", "result": {"psnr": 40.0}}
+    return Record(
+        unit.id, unit.data, **(done | fields), attempts=1, seconds=1.0, worker="n:1", finished_at="2026-01-01"
+    )
+
+
+@pytest.fixture(params=["local", "remote"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A store in a folder, and one in fsspec's file system in memory, which stands for a bucket."""
+    store = Store(tmp_path / "run" if request.param == "local" else "memory://bucket/run")
+    store.create("test", {})
+    yield store
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_an_id_is_a_name_and_the_hash_of_the_data():
+    assert UNIT.id == "a-" + Unit("b", {"seed": 1}, "group").id[2:]
+    assert UNIT.id != Unit("a", {"seed": 2}).id
+    assert Unit("a", {"x": 1, "y": 2}).id == Unit("a", {"y": 2, "x": 1}).id
+
+
+@given(st.text())
+def test_any_text_can_be_data(text: str):
+    assert set(Unit("a", {"prompt": text}).id) <= set("abcdef0123456789-")
+
+
+def test_a_record_is_read_back_with_its_files(any_store: Store):
+    written = any_store.commit(record_of(UNIT), {"video.mp4": b"12345"})
+    assert any_store.read(UNIT.id) == written
+    assert any_store.local_path(written.files["video.mp4"].path).read_bytes() == b"12345"
+    assert written.files["video.mp4"].bytes == 5
+    assert any_store.unit_ids() == {UNIT.id}
+    assert [(unit, damage) for unit, _, damage in any_store.survey([UNIT.id], wholly=True)] == [(UNIT.id, "")]
+
+
+def test_the_first_record_stays_and_the_second_leaves_no_file(any_store: Store):
+    first = any_store.commit(record_of(UNIT), {"video.mp4": b"first"})
+    assert any_store.commit(record_of(UNIT, result=2), {"video.mp4": b"second"}) == first
+    assert [name for name, _ in any_store._list("files")] == [first.files["video.mp4"].path.removeprefix("files/")]
+
+
+def test_a_result_takes_the_place_of_a_failure_and_of_a_damaged_record(any_store: Store):
+    any_store.commit(record_of(UNIT, status="failed", traceback="Error", result=None), {})
+    assert any_store.commit(record_of(UNIT), {}).is_done
+    any_store._write(f"units/{UNIT.id}.json", b"{")
+    assert any_store.commit(record_of(UNIT), {}).is_done
+    assert any_store.commit(record_of(UNIT, status="failed", traceback="Error"), {}).is_done
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
+def test_damaged_files_are_found_by_size_and_wholly_by_content(any_store: Store, damage: str):
+    path = any_store.commit(record_of(UNIT), {"video.mp4": b"12345"}).files["video.mp4"].path
+    if damage == "gone":
+        any_store._remove([path])
+    else:
+        any_store._write(path, {"empty": b"", "cut": b"123", "flipped": b"12344"}[damage])
+    ((_, record, by_size),) = any_store.survey([UNIT.id])
+    ((_, _, wholly),) = any_store.survey([UNIT.id], wholly=True)
+    assert record is not None
+    assert bool(by_size) == (damage != "flipped")
+    assert path in wholly
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 1}, "format"),
+        ({"attempts": "x"}, "attempts"),
+        ({"status": "half"}, "status"),
+        ({"unit": "other"}, "it names the unit other"),
+        ({"files": {"v": {"path": "files/../../etc/passwd", "bytes": 1, "sha256": ""}}}, "path"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_field(store: Store, change: dict[str, Any], message: str):
+    store.commit(record_of(UNIT), {})
+    path = Path(store.root, "units", f"{UNIT.id}.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(GalaxyDiTError, match=message):
+        store.read(UNIT.id)
+    assert [record for _, record, _ in store.survey([UNIT.id])] == [None]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_cut_off_record_is_refused(store: Store, share: float):
+    store.commit(record_of(UNIT), {})
+    path = Path(store.root, "units", f"{UNIT.id}.json")
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(GalaxyDiTError, match="is damaged"):
+        store.read(UNIT.id)
+
+
+def test_nothing_needs_hard_links(any_store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.link", lambda *_: pytest.fail("exFAT and buckets have no hard links"))
+    any_store.commit(record_of(UNIT), {"video.mp4": b"1"})
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "job.json", "scratch/mine/precious"])
+def test_a_folder_that_is_neither_empty_nor_a_runs_is_refused_before_anything_is_written(tmp_path: Path, name: str):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(GalaxyDiTError, match=r"neither empty nor a run of this version .* take a new --out"):
+        Store(tmp_path).create("test", {})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_is_no_folder_and_unknown_addresses_are_named(tmp_path: Path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(GalaxyDiTError, match="expected a folder"):
+        Store(tmp_path / "x").create("test", {})
+    with pytest.raises(GalaxyDiTError, match="expected a folder or an address that fsspec reaches"):
+        Store("nosuch://x")
+
+
+def test_a_kill_while_the_header_was_written_leaves_a_folder_that_can_be_taken(tmp_path: Path):
+    (tmp_path / ".run.json.0123abcd").write_text("{")
+    Store(tmp_path).create("test", {})
+
+
+def test_a_store_is_of_one_kind_and_one_condition_and_tells_the_difference(any_store: Store):
+    any_store.create("test", {})
+    with pytest.raises(GalaxyDiTError, match=r"belongs to another test\. Changed: steps: not there -> 5"):
+        any_store.create("test", {"steps": 5})
+    with pytest.raises(GalaxyDiTError, match="holds a test in format 2: expected a calibration"):
+        any_store.header("calibration")
+    with pytest.raises(GalaxyDiTError, match=r"holds no run\.json"):
+        Store(f"{any_store.root}/units").header("test")
+
+
+def test_what_is_bound_stays(any_store: Store):
+    assert any_store.bind("model.json", {"a": [1]}) is None
+    assert any_store.bind("model.json", {"a": [2]}) == {"a": [1]}
+
+
+def test_tidying_removes_what_attempts_left_and_nothing_else(any_store: Store):
+    kept = any_store.commit(record_of(UNIT), {"video.mp4": b"1"}).files["video.mp4"].path
+    unknown = Unit("b", {"seed": 2})
+    others = [f"files/{unknown.id}.0123abcd.video.mp4", "files/my.png", f"files/{UNIT.id}.mp4", "units/notes"]
+    ours = [f"files/{UNIT.id}.0123abcd.video.mp4", f"units/.{UNIT.id}.json.0123abcd"]
+    for name in others + ours:
+        any_store._write_file(name, b"x")
+    any_store.tidy([UNIT, unknown])
+    for name in [*others, kept]:
+        assert any_store._read(name) is not None
+    for name in ours:
+        assert any_store._read(name) is None
+
+
+def test_through_a_link_nothing_but_own_names_is_removed(store: Store, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "my.png").write_text("mine")
+    Path(store.root, "files").rmdir()
+    Path(store.root, "files").symlink_to(elsewhere)
+    record = store.commit(record_of(UNIT), {"video.mp4": b"1"})
+    store.tidy([UNIT])
+    store.discard(UNIT.id, record)
+    assert [path.name for path in elsewhere.iterdir()] == ["my.png"]
+
+
+def test_discarding_removes_the_record_and_its_files(any_store: Store):
+    record = any_store.commit(record_of(UNIT), {"video.mp4": b"1"})
+    any_store.discard(UNIT.id, record)
+    assert any_store.read(UNIT.id) is None
+    assert list(any_store._list("files")) == []
+
+
+def test_long_differences_are_cut():
+    lines = differences({"prompts": ["a"] * 20}, {"prompts": ["b"] * 20})
+    assert len(lines) == 13
+    assert lines[-1] == "and 8 more"
+
+
+def test_floats_that_differ_by_rounding_are_equal():
+    assert differences({"a": [1.0, 2]}, {"a": [1.0 + 1e-9, 2]}, 1e-6) == []
+    assert differences({"a": 1.0}, {"a": 1.1}, 1e-6) == ["a: 1.0 -> 1.1"]

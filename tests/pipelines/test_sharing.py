@@ -1,0 +1,46 @@
+import multiprocessing
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.runs import Rank
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sharing import share_video
+
+SIZE = 2
+SETTINGS = GenerationSettings(32, 32, 5, steps=3, guidance_scale=3.0, fps=8.0)
+
+
+def work(rank: int, folder: Path, pipe: WanPipeline) -> None:
+    """One process, without a GPU."""
+    torch.set_num_threads(1)
+    torch.accelerator.device_count = lambda: SIZE  # type: ignore[method-assign,assignment]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=(folder / "port").read_text(), RANK=str(rank))
+    os.environ.update(WORLD_SIZE=str(SIZE), LOCAL_RANK="0")
+    share_video(pipe, Rank(rank, SIZE))
+    np.save(folder / f"{rank}.npy", generate(pipe, "a cat", SETTINGS, seed=1).frames)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes_that_share_a_video_make_the_same_as_one(tmp_path: Path, tiny_wan_pipeline: WanPipeline):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        (tmp_path / "port").write_text(str(probe.getsockname()[1]))
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=work, args=(rank, tmp_path, tiny_wan_pipeline)) for rank in range(SIZE)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(timeout=120)
+        process.kill()
+    assert [process.exitcode for process in ranks] == [0] * SIZE
+    share_video(tiny_wan_pipeline, Rank())
+    alone = generate(tiny_wan_pipeline, "a cat", SETTINGS, seed=1).frames
+    for rank in range(SIZE):
+        np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), alone, atol=1e-4)
