@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +77,28 @@ def generate(
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
     )
+
+
+def generate_batch(
+    pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
+) -> NDArray[np.float32]:
+    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
+    given = {
+        "height": settings.height,
+        "width": settings.width,
+        "num_frames": settings.num_frames,
+        "num_inference_steps": settings.steps,
+        "guidance_scale": settings.guidance_scale,
+    }
+    output = pipe(
+        list(prompts),
+        negative_prompt=None if settings.negative_prompt is None else [settings.negative_prompt] * len(prompts),
+        generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
+        output_type="np",
+        **{name: value for name, value in given.items() if value is not None},
+        **call,
+    )
+    return np.asarray(output.frames, dtype=np.float32)
 
 
 class _DenoiseClock:

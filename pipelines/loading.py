@@ -23,8 +23,7 @@ def load_pipeline(
 
     name_or_path: "wan-tiny" (in this package), a folder with a model_index.json, or a hub id such as
         "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
-    dtype: by default float32 for wan-tiny and bfloat16 for the rest. The autoencoder of Wan stays in float32, as its
-        makers advise.
+    dtype: by default bfloat16. The autoencoder of Wan stays in float32, as its makers advise.
     device: by default the GPU if there is one.
     revision: a branch, tag or commit on the hub.
 
@@ -33,20 +32,20 @@ def load_pipeline(
     """
     name = str(name_or_path)
     if name in EMBEDDED:
-        source, default = str(EMBEDDED[name]), torch.float32
+        source = str(EMBEDDED[name])
         index = _find_index(EMBEDDED[name], f"the weights of {name}, which belong to this package")
     elif Path(name).is_dir():
-        source, default = name, torch.bfloat16
+        source = name
         index = _find_index(Path(name), f"model {name!r}")
     elif re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
-        source, default = name, torch.bfloat16
+        source = name
         index = _download_index(name, revision)
     else:
         raise ValueError(
             f"model is {name!r}, allowed are {', '.join(EMBEDDED)}, an existing folder written by save_pretrained, "
             "or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers: check the spelling"
         )
-    dtypes = {"default": dtype or default}
+    dtypes = {"default": dtype or torch.bfloat16}
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
     pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)

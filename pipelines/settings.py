@@ -42,7 +42,7 @@ class GenerationSettings:
             raise ValueError(f"fps is {self.fps!r}, allowed are frames per second above 0 and up to 1000")
 
 
-WAN_TINY = GenerationSettings(64, 64, 17, steps=50, guidance_scale=6.0, fps=8.0)
+WAN_TINY = GenerationSettings(64, 64, 9, steps=50, guidance_scale=5.0, fps=8.0)
 WAN_21_1_3B = GenerationSettings(480, 832, 81, steps=50, guidance_scale=6.0, flow_shift=8.0)
 WAN_21_14B = GenerationSettings(720, 1280, 81, steps=50, guidance_scale=5.0, flow_shift=5.0)
 WAN_22_A14B = GenerationSettings(
@@ -62,7 +62,7 @@ def recommended_settings(pipe: DiffusionPipeline) -> GenerationSettings:
             return WAN_22_TI2V_5B
         if pipe.config.boundary_ratio is not None:
             return WAN_22_A14B
-        by_layers = {12: WAN_TINY, 30: WAN_21_1_3B, 40: WAN_21_14B}
+        by_layers = {10: WAN_TINY, 30: WAN_21_1_3B, 40: WAN_21_14B}
         if pipe.transformer.config.num_layers in by_layers:
             return by_layers[pipe.transformer.config.num_layers]
     return GenerationSettings(

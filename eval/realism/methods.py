@@ -11,7 +11,7 @@ from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, teacache
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compare
-from galaxydit.eval.realism.trajectory import generate_batch
+from galaxydit.pipelines.generate import generate_batch
 
 THRESHOLD_RANGE = (1e-3, 20.0)
 TRIALS = 7

@@ -29,7 +29,8 @@ from galaxydit.eval.realism.step_lists import (
     measure_row,
     rank_correlation,
 )
-from galaxydit.eval.realism.trajectory import generate_batch, record
+from galaxydit.eval.realism.trajectory import record
+from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 
 Progress = Callable[[str], None]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import SEPARATE, blocks_of, family_of
+from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 
 Array = NDArray[np.float64]
@@ -36,28 +37,6 @@ class Trajectory:
     magnitude_ratio: Array
     cosine_distance: Array
     frames: NDArray[np.float32]
-
-
-def generate_batch(
-    pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
-) -> NDArray[np.float32]:
-    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
-    given = {
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance_scale,
-    }
-    output = pipe(
-        list(prompts),
-        negative_prompt=None if settings.negative_prompt is None else [settings.negative_prompt] * len(prompts),
-        generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-        output_type="np",
-        **{name: value for name, value in given.items() if value is not None},
-        **call,
-    )
-    return np.asarray(output.frames, dtype=np.float32)
 
 
 def record(

@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import json
 import logging
-import math
 import platform
 import statistics
 import time
@@ -27,8 +26,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from tqdm import tqdm
 
-from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.generate import generate, generate_batch
 from galaxydit.pipelines.loading import EMBEDDED, load_pipeline
+from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import WAN_TINY, GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
@@ -42,11 +42,6 @@ TIMED_RUNS = 3
 Frames = NDArray[np.float32]
 
 
-def psnr(video: Frames, reference: Frames) -> float:
-    """Peak signal-to-noise ratio in dB over a whole clip in [0, 1]; at most 120, which stands for equal clips."""
-    return -10 * math.log10(max(1e-12, float(np.mean((video - reference) ** 2, dtype=np.float64))))
-
-
 @torch.no_grad()
 def reconstruct(vae: Any, frames: Frames) -> Frames:
     """A clip `(frames, height, width, 3)` in [0, 1], encoded (the mode, without sampling) and decoded again."""
@@ -55,29 +50,14 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
     return np.asarray((decoded[0].float() / 2 + 0.5).clamp(0, 1).permute(1, 2, 3, 0).cpu().numpy())
 
 
-def generate_clips(pipe: Any, prompts: list[str], seeds: list[int], settings: GenerationSettings) -> Frames:
-    """Clips `(prompts, frames, height, width, 3)` in [0, 1]; each has its own noise, whatever else is in the batch."""
-    output = pipe(
-        prompts,
-        height=settings.height,
-        width=settings.width,
-        num_frames=settings.num_frames,
-        num_inference_steps=settings.steps,
-        guidance_scale=settings.guidance_scale,
-        generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-        output_type="np",
-    )
-    return np.asarray(output.frames, dtype=np.float32)
-
-
 def evaluate_batch(
     pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
 ) -> list[Record]:
     """One record a prompt with all that does not depend on the machine's speed."""
     seeds = [seed + index for index in indices]
-    clips = generate_clips(pipe, prompts, seeds, settings)
-    unguided = generate_clips(pipe, prompts, seeds, replace(settings, guidance_scale=1.0))
-    halved = generate_clips(pipe, prompts, seeds, replace(settings, steps=max(1, (settings.steps or 50) // 2)))
+    clips = generate_batch(pipe, prompts, seeds, settings)
+    unguided = generate_batch(pipe, prompts, seeds, replace(settings, guidance_scale=1.0))
+    halved = generate_batch(pipe, prompts, seeds, replace(settings, steps=max(1, (settings.steps or 50) // 2)))
     records = []
     for position, (prompt, index) in enumerate(zip(prompts, indices, strict=True)):
         caption, frames = world.draw_clip(index, CLIP_SEED + seed, held_out=True)
@@ -168,7 +148,7 @@ def evaluate(
     """
     if count < 1 or batch < 1:
         raise ValueError(f"prompts are {count} and batch is {batch}, allowed are integers from 1")
-    pipe = load_pipeline(folder, dtype=torch.float32)
+    pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
     prompts = world.draw_prompts(count, seed, held_out=True)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ from galaxydit.eval.realism.noise_levels import chosen_noise_levels
 from galaxydit.eval.realism.published import load_published
 from galaxydit.eval.realism.run import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
-from galaxydit.eval.realism.trajectory import Trajectory, generate_batch, record
-from galaxydit.pipelines.generate import generate
+from galaxydit.eval.realism.trajectory import Trajectory, record
+from galaxydit.pipelines.generate import generate, generate_batch
 
 STEPS = 12
 

@@ -100,13 +100,13 @@ def test_a_still_object_is_still_although_another_one_passes_over_it():
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_nothing_is_found_in_an_empty_clip(level):
-    frames = np.full((17, 64, 64, 3), level)
+    frames = np.full((9, 64, 64, 3), level)
     agreement = caption_agreement(frames, "a red ball grows and a blue ball moves up over a plain background")
     assert (agreement.colour_share, agreement.motion_share) == (0, 0)
 
 
 def test_nothing_is_found_in_coloured_noise():
-    frames = np.random.default_rng(0).uniform(size=(17, 64, 64, 3))
+    frames = np.random.default_rng(0).uniform(size=(9, 64, 64, 3))
     for colour in world.COLOURS:
         assert caption_agreement(frames, f"a {colour} ball grows over a plain background").motion_share == 0
 
@@ -114,7 +114,7 @@ def test_nothing_is_found_in_coloured_noise():
 def test_an_object_seen_in_few_frames_is_not_found():
     caption = "a green square moves down over a plain background"
     frames = world.render(parse_caption(caption), np.random.default_rng(1))
-    frames[5:] = 0.5
+    frames[3:] = 0.5
     assert caption_agreement(frames, caption).colour_share == 0
 
 
@@ -130,7 +130,7 @@ def test_shares_count_clauses():
 
 
 def test_bad_clips_and_captions_are_refused():
-    frames = np.zeros((17, 64, 64, 3))
+    frames = np.zeros((9, 64, 64, 3))
     caption = "a red ball grows over a plain background"
     with pytest.raises(ValueError, match=r"frames has shape \(64, 64, 3\)"):
         caption_agreement(frames[0], caption)

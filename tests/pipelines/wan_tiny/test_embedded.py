@@ -12,9 +12,9 @@ from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 
-def test_wan_tiny_is_loaded_by_name_in_float32_and_recognised():
+def test_wan_tiny_is_loaded_by_name_in_bfloat16_and_recognised():
     pipe = load_pipeline("wan-tiny", device="cpu")
-    assert {part.dtype for part in (pipe.transformer, pipe.text_encoder, pipe.vae)} == {torch.float32}
+    assert (pipe.transformer.dtype, pipe.vae.dtype) == (torch.bfloat16, torch.float32)
     assert recommended_settings(pipe) == WAN_TINY
 
 
@@ -24,7 +24,7 @@ def test_wan_tiny_draws_a_video_and_not_noise():
     pipe.set_progress_bar_config(disable=True)
     (prompt,) = draw_prompts(1, seed=0)
     frames = generate(pipe, prompt, replace(WAN_TINY, steps=12), seed=0).frames
-    assert frames.shape == (17, 64, 64, 3)
+    assert frames.shape == (9, 64, 64, 3)
     assert caption_agreement(frames, prompt).colour_share == 1.0
     spread = frames.std()
     assert abs(frames[:, :, 1:] - frames[:, :, :-1]).mean() < 0.25 * spread

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from skimage.metrics import peak_signal_noise_ratio
 
+from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import WAN_TINY
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation
-from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, generate_clips, load_records, psnr, reconstruct
+from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, load_records, reconstruct
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, as_table, summarise
 
-QUICK = replace(WAN_TINY, height=32, width=32, num_frames=17, steps=2)
+QUICK = replace(WAN_TINY, height=32, width=32, num_frames=9, steps=2)
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,13 @@ def test_every_figure_is_written_with_its_count_target_and_verdict(tiny_wan_fold
     assert list(written) == [figure.name for figure in figures]
     clauses = sum(len(world.parse_caption(prompt).objects) for prompt in world.draw_prompts(2, 0))
     assert written["VAE reconstruction, dB"]["n"] == 2
-    assert written["VAE reconstruction, dB"]["holds"] is False
+    assert written["VAE reconstruction, dB"]["holds"] is None
     assert written["colour agreement"]["n"] == written["colour agreement without guidance"]["n"] == clauses
     assert written["colour agreement"]["minimum"] == written["direction agreement"]["minimum"] == 0.85
     assert written["seconds of one generation"]["value"] > 0
     assert 0 < written["transformer's share of the seconds"]["value"] < 1
     assert result["settings"]["steps"] == 2
-    assert result["settings"]["guidance_scale"] == 6.0
+    assert result["settings"]["guidance_scale"] == 5.0
     assert result["versions"]["torch"] == torch.__version__
 
 
@@ -86,11 +86,11 @@ def test_records_of_other_weights_or_settings_are_not_reused(tiny_wan_folder, ti
 
 def test_a_clip_does_not_depend_on_its_batch(tiny_wan_pipeline):
     prompts = world.draw_prompts(2, seed=0)
-    together = generate_clips(tiny_wan_pipeline, prompts, [5, 6], QUICK)
-    alone = generate_clips(tiny_wan_pipeline, prompts[1:], [6], QUICK)
-    assert together.shape == (2, 17, 32, 32, 3)
+    together = generate_batch(tiny_wan_pipeline, prompts, [5, 6], QUICK)
+    alone = generate_batch(tiny_wan_pipeline, prompts[1:], [6], QUICK)
+    assert together.shape == (2, 9, 32, 32, 3)
     np.testing.assert_allclose(together[1], alone[0], atol=1e-3)
-    other_seed = generate_clips(tiny_wan_pipeline, prompts[1:], [7], QUICK)
+    other_seed = generate_batch(tiny_wan_pipeline, prompts[1:], [7], QUICK)
     assert np.abs(other_seed - alone).max() > 0.01
 
 
@@ -99,7 +99,7 @@ def test_prompts_are_padded_to_the_512_tokens_that_training_assumed(tiny_wan_pip
     tiny_wan_pipeline.transformer.register_forward_pre_hook(
         lambda module, inputs, named: lengths.append(named["encoder_hidden_states"].shape[1]), with_kwargs=True
     )
-    generate_clips(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
+    generate_batch(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
     assert set(lengths) == {512}
 
 
@@ -130,15 +130,9 @@ def test_a_perfect_autoencoder_reconstructs_the_clip():
     np.testing.assert_allclose(reconstruct(Copy(), frames), frames, atol=1e-6)
 
 
-def test_psnr_agrees_with_scikit_image():
-    video, reference = np.random.default_rng(0).uniform(size=(2, 5, 8, 8, 3)).astype(np.float32)
-    assert psnr(video, reference) == pytest.approx(peak_signal_noise_ratio(reference, video, data_range=1.0), abs=1e-4)
-    assert psnr(video, video) == 120
-
-
 def test_transformer_seconds_count_every_call_and_leave_no_hooks(tiny_wan_pipeline):
     with evaluation.transformer_seconds(tiny_wan_pipeline) as seconds:
-        generate_clips(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
+        generate_batch(tiny_wan_pipeline, world.draw_prompts(1, seed=0), [0], replace(QUICK, num_frames=5))
     assert len(seconds) == 2 * QUICK.steps
     assert min(seconds) > 0
     assert not tiny_wan_pipeline.transformer._forward_hooks
