@@ -34,7 +34,7 @@ from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 
 Progress = Callable[[str], None]
-PROBED_STEPS = (1, 5, 10, 20, 30, 40, 45)
+PROBED_STEPS = (1, 10, 20, 30, 40)
 RANKED_SAMPLES = 4
 
 
