@@ -14,6 +14,7 @@ from rich.console import Console
 from galaxydit import __version__
 from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.compare import compare
+from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
 from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.executors import RayCommand
@@ -26,7 +27,7 @@ app = typer.Typer(
     name="galaxydit",
     help="Faster video generation with diffusers, without training.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command(cls=RayCommand)(calibrate)
@@ -59,7 +60,7 @@ def set_up(
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.WARNING,
         format="%(message)s",
-        handlers=[RichHandler(console=Console(stderr=True), show_path=False, show_time=False)],
+        handlers=[RichHandler(console=messages(), show_path=False, show_time=False)],
     )
 
 
@@ -73,17 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
-        _show_line("error", error, "red")
+        say(f"error: {_one_line(error)}", "red")
         sys.exit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _show_line("warning", message, "yellow")
+    say(f"warning: {_one_line(message).removeprefix('galaxydit: ')}", "yellow")
 
 
-def _show_line(kind: str, message: object, style: str) -> None:
-    line = f"{kind}: {' '.join(str(message).split())}"
-    Console(stderr=True).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from galaxydit.commands.console import say
 from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
-from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, chosen_executor
+from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
 
 if TYPE_CHECKING:
     from galaxydit.pipelines.runs import Record
@@ -45,12 +46,14 @@ def run(
     ] = False,
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
+    check_ray_options(ray, workers, gpus_per_worker)
     from galaxydit.eval.jobs.folder import open_run
     from galaxydit.eval.jobs.jobfile import read_job
     from galaxydit.eval.jobs.run_job import run_job
     from galaxydit.pipelines.runs import LiveProgress
 
     read = read_job(job)
+    say(f"{job}: starting")
     store = open_run(out, read, job.read_text(encoding="utf-8-sig"))
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs

@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from galaxydit.errors import GalaxyDiTError, check_number
 
 
+def check_request(speedup: float | None, max_error: float | None, threshold: float | None) -> None:
+    """Raise GalaxyDiTError for wishes out of range, and for a threshold together with one of the others."""
+    if threshold is None:
+        if speedup is not None or max_error is not None:
+            check_budget(speedup, max_error, reused_cost=0.0)
+        return
+    check_number("threshold", threshold, 0.0)
+    if speedup is not None or max_error is not None:
+        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
+
+
 def check_budget(speedup: float | None, max_error: float | None, reused_cost: float) -> None:
     """Raise GalaxyDiTError for numbers out of range, and for a speedup that the cost of reused steps forbids."""
     if speedup is None and max_error is None:

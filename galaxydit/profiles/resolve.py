@@ -9,7 +9,7 @@ from torch import nn
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import SEPARATE, blocks_of, family_of
-from galaxydit.policies.budget import check_budget, full_share
+from galaxydit.policies.budget import check_request, full_share
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import Policy
@@ -69,12 +69,9 @@ def find_settings(
     Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
     profile of another model and for a speedup that cannot be reached.
     """
-    if threshold is not None and (speedup is not None or max_error is not None):
-        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
+    check_request(speedup, max_error, threshold)
     if speedup is None and max_error is None and threshold is None:
         speedup = DEFAULT_SPEEDUP
-    if threshold is None:
-        check_budget(speedup, max_error, reused_cost=0.0)
     if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
         found, missing = None, "no profile covers pipelines with two denoising transformers"
     else:

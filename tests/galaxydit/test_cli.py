@@ -106,7 +106,7 @@ def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: py
     assert run("generate", *options, *SMALL) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "threshold=0" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("warning: galaxydit: threshold=0 reuses nothing")
+    assert lines[0].startswith("warning: threshold=0 reuses nothing")
 
 
 def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
