@@ -54,8 +54,9 @@ def demo(
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     console.print(f"{MODEL} on {pipe.device}: {shown}", highlight=False, markup=False)
     console.print(build_table(result))
-    whose = "" if len(samples) == 1 else "First prompt: "
-    console.print(f"{whose}{result.reports[0]}", highlight=False, markup=False)
+    if len(samples) > 1:
+        console.print("the first prompt:")
+    console.print(str(result.reports[0]), highlight=False, markup=False, soft_wrap=True)
     for path in result.files:
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
 

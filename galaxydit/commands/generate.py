@@ -73,7 +73,7 @@ def generate(
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
-        seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
+        seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"
         summary = seconds if handle is None else str(handle.report)
     save_video(generation.frames, out, settings.fps, lossless=lossless)
     console = Console()
