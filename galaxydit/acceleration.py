@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
@@ -73,6 +73,10 @@ def accelerate(
     """
     if config is not None and not isinstance(config, GalaxyDiTConfig):
         raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
+    if scheduler is not None and not hasattr(scheduler, "timesteps"):
+        raise refusal("scheduler", scheduler, "a diffusers scheduler", "pass for example pipe.scheduler")
+    if keep_reports is not None:
+        check_count("keep_reports", keep_reports, minimum=1)
     given: dict[str, Any] = {"proxy": proxy, "warmup": warmup}
     given["policy"] = None if threshold is None else Threshold(threshold)
     settings = replace(

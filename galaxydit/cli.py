@@ -3,6 +3,7 @@
 A command imports what it needs when it runs, so that `--help` does not wait for models and codecs.
 """
 
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -53,15 +54,21 @@ def set_up(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log details and show tracebacks.")] = False,
 ) -> None:
-    import logging
-
     from rich.logging import RichHandler
 
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING,
-        format="%(message)s",
-        handlers=[RichHandler(console=messages(), show_path=False, show_time=False)],
-    )
+    handler = RichHandler(console=messages(), show_path=False, show_time=False)
+    if not debug:
+        handler.addFilter(_without_traceback)
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", handlers=[handler])
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Replace the traceback of a log record by one line."""
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
+        record.exc_info = None
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

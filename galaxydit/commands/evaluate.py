@@ -2,6 +2,7 @@
 one and a line at the end.
 """
 
+import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -72,7 +73,9 @@ def run(
 
 
 def status(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")], verify: Verify = False
+    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")],
+    verify: Verify = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
     from galaxydit.eval.jobs.folder import load_run
@@ -80,23 +83,28 @@ def status(
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
-    lines: list[str] = []
+    reasons: dict[str, str] = {}
 
     def sound() -> "Iterator[Record]":
         for unit_id, record, damage in store.survey(units, wholly=verify):
             if record is None or damage:
-                lines.append(f"{unit_id}: damaged, the same `galaxydit eval run` makes it again: {damage}")
+                reasons[unit_id] = f"damaged, the same `galaxydit eval run` makes it again: {damage}"
                 continue
             if record.traceback is not None:
-                lines.append(f"{unit_id}: {record.traceback.strip().splitlines()[-1]}")
+                reasons[unit_id] = record.traceback.strip().splitlines()[-1]
             yield record
 
     console = Console()
-    console.print(render(tally(sound(), len(units))))
-    for line in lines[:SHOWN_FAILURES]:
-        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
-    if len(lines) > SHOWN_FAILURES:
-        console.print(f"and {len(lines) - SHOWN_FAILURES} more", style="red", highlight=False)
+    counted = tally(sound(), len(units))
+    if as_json:
+        numbers = {"total": counted.total, "done": counted.done, "failed": counted.failed}
+        console.print_json(json.dumps(numbers | {"remaining": counted.remaining, "reasons": reasons}))
+        return
+    console.print(render(counted))
+    for unit_id, reason in list(reasons.items())[:SHOWN_FAILURES]:
+        console.print(f"{unit_id}: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
+    if len(reasons) > SHOWN_FAILURES:
+        console.print(f"and {len(reasons) - SHOWN_FAILURES} more", style="red", highlight=False)
 
 
 app.command(cls=RayCommand)(run)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from galaxydit.eval.latency.latency_rows import LatencyRow
 
 
+LEFT_OUT = ("probe ms", "speedup x fraction")
+"""Columns of the markdown table for which a terminal has no room."""
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -135,13 +137,17 @@ def _run(run: Any, settings: Any, out: Path) -> dict[str, Any]:
 
 
 def build_table(rows: "list[LatencyRow]") -> Table:
-    """The rows for a terminal: medians only, and no empty columns."""
+    """The rows for a terminal of 80 columns: medians only, no empty columns; the JSON has the others."""
     from galaxydit.eval.latency.latency_table import HEADINGS, cells
 
     texts = [cells(row, quartiles=False) for row in rows]
-    shown = [index for index in range(2, len(HEADINGS)) if any(text[index] for text in texts)]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("", min_width=14)
+    shown = [
+        index
+        for index in range(2, len(HEADINGS))
+        if HEADINGS[index] not in LEFT_OUT and any(text[index] for text in texts)
+    ]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
+    table.add_column("")  # the only one that may be folded
     for index in shown:
         table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
     for text in texts:
