@@ -1,5 +1,6 @@
 """What commands say while they work: on stderr, so that stdout holds results alone."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,7 +53,7 @@ def step_bar() -> Iterator[Callable[[int, int], None]]:
     started = time.monotonic()
 
     def tell(done: int, total: int) -> None:
-        if done == total or done % max(1, total // 10) == 0:
+        if done == total or done % math.ceil(total / 10) == 0:
             left = (time.monotonic() - started) / done * (total - done)
             say(f"step {done} of {total}, {left:.0f} s left")
 

@@ -67,13 +67,11 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
         return {"profile": [f"none: {note}" for note in notes], "promised": promised, "unknown": unknown}
     conditions, verified = profile.conditions, profile.evidence.verifications
-    promised += [
-        f"{one.speedup:g}x: {one.psnr_db:.1f} dB PSNR against the plain video, mean of the held-out prompts"
-        for one in verified
-        if one.psnr_db is not None
-    ]
+    psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in verified if one.psnr_db is not None]
+    if psnrs:
+        promised.append(f"PSNR against the plain video, mean of held-out prompts: {', '.join(psnrs)}")
     unknown = []
-    if len(promised) == 1:
+    if not psnrs:
         unknown.append(PSNR_UNKNOWN)
     if not profile.evidence.ranking:
         unknown.append(RANKING_UNKNOWN)
