@@ -81,12 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
-        say(f"error: {_one_line(error)}", "red")
+        say(f"error: {_one_line(_with_cure(error))}", "red")
         sys.exit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"warning: {_one_line(message).removeprefix('galaxydit: ')}", "yellow")
+
+
+def _with_cure(error: Exception) -> str:
+    """The text of an error; one of the operating system is put into words, with what to do."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
+    return str(error)
 
 
 def _one_line(message: object) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LEFT_OUT = ("probe ms", "speedup x fraction")
 """Columns of the markdown table for which a terminal has no room."""
+MODELS = ("1.3B", "14B", "tiny")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -62,6 +63,7 @@ def latency(
 
         console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
         return
+    check_choice("--model", model, MODELS)
     check_options(size, fraction, minutes, device, dtype)
     if out is not None:
         check_output_file(out, ".json")

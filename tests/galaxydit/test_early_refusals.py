@@ -69,7 +69,11 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["compare", "--out", "file"],
         ["realism", "--prompts", "missing.txt"],
         ["realism", "--out", "file"],
+        ["eval", "vbench", "file", "--dimensions", "x", "--benchmark", "vbench3"],
+        ["eval", "vbench", "file", "--dimensions", "no_such_dimension"],
         ["latency", "--device", "banana"],
+        ["latency", "--model", "2B"],
+        ["demo", "--profile", "a" * 300],
         ["latency", "--dtype", "int8"],
         ["latency", "--fraction", "nan"],
         ["latency", "--minutes", "nan"],
@@ -85,6 +89,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "did you mean 'wan-tiny'?",
         "error: --out='dir.mp4' is not allowed: expected a place that can be written (Is a directory); choose another",
         "error: --prompts='missing.txt' is not allowed: expected a text file that can be read",
+        "cannot be used: File name too long; check the path, its rights and the disk",
         "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
     ):
         assert message in finished.stderr
@@ -94,6 +99,7 @@ def test_help_needs_no_torch(folder: Path) -> None:
     commands = ["calibrate", "compare", "demo", "generate", "inspect", "latency", "realism", "eval"]
     finished = run_without_torch([["-h"], *([name, "--help"] for name in commands)], folder, code=0)
     assert finished.returncode == 0, finished.stderr
+    assert "--install-completion" in finished.stdout
 
 
 def test_an_output_that_exists_is_not_touched_by_a_refusal(folder: Path, capsys: pytest.CaptureFixture) -> None:

@@ -8,8 +8,9 @@ import torch
 from rich.console import Console
 
 from galaxydit.cli import _without_traceback, main
-from galaxydit.commands.latency import build_table
+from galaxydit.commands.latency import MODELS, build_table
 from galaxydit.eval.latency.latency_rows import LatencyRow, Spread
+from galaxydit.eval.latency.random_models import PRESETS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -19,6 +20,10 @@ def test_a_device_that_the_machine_lacks_is_refused_in_one_line(capsys: pytest.C
     assert stopped.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: --device='cuda' is not allowed: expected one that this machine has (")
+
+
+def test_the_models_that_are_offered_are_those_that_can_be_built() -> None:
+    assert set(MODELS) == set(PRESETS)
 
 
 def test_a_logged_failure_such_as_of_a_compilation_is_one_line() -> None:
