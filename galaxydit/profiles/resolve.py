@@ -149,7 +149,7 @@ def _effective_speedup(profile: Profile, speedup: float | None, max_error: float
 def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig) -> None:
     """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed."""
     least = max(2, warmup_steps(steps, config.warmup) + config.keep_last)
-    if speedup is not None and speedup > steps / least:
+    if speedup is not None and round(steps / speedup) < least:
         largest = math.floor(100 * steps / least) / 100
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
         raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")

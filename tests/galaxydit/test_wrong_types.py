@@ -73,6 +73,6 @@ def test_a_misspelt_name_gets_a_proposal() -> None:
 def test_a_speedup_that_no_plan_can_serve_is_refused_and_the_largest_is_named(tiny_wan: Any) -> None:
     with pytest.raises(GalaxyDiTError, match=r"expected at most 25, because no plan computes fewer than 2 of 50 steps"):
         galaxydit.accelerate(tiny_wan.pipe, speedup=1e9, proxy="block_input")
-    with pytest.raises(GalaxyDiTError, match=r"speedup=1e\+09 .* expected less than 6.0; "):
+    with pytest.raises(GalaxyDiTError, match=r"speedup=1e\+09 .* expected less than 6.0, because"):
         galaxydit.accelerate(tiny_wan.pipe, speedup=1e9)
     galaxydit.accelerate(tiny_wan.pipe, speedup=3.0).remove()
