@@ -107,7 +107,8 @@ def compare(
     try:
         chosen = choose_methods(names, known)
     except ValueError as error:
-        near = [did_you_mean(name, [method.name for method in known]) for name in names]
+        spelt = [method.name for method in known]
+        near = [did_you_mean(name, spelt) for name in names if name not in spelt]
         raise GalaxyDiTError(f"{error}{next(filter(None, near), '')}") from error
     reserved = tuple(read_prompts(calibration or reserved_captions()))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)

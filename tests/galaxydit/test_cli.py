@@ -184,3 +184,10 @@ def test_table_holds_means_and_speedups():
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     assert rows[0] == ("plain", "8.00", "1.00x", "9.00", "1.00x", "100%", "", "")
     assert rows[1] == ("accelerated", "4.00", "2.00x", "5.00", "1.80x", "40%", "30.00", "0.500")
+
+
+def test_a_misspelt_method_gets_a_proposal(capsys: pytest.CaptureFixture, tmp_path: Path):
+    assert run("compare", "--methods", "fewer steps,seacahe order 1", "--out", tmp_path / "new") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"methods is 'seacahe order 1', .*; did you mean 'SeaCache order 1'\?$", error)
+    assert not (tmp_path / "new").exists()
