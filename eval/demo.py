@@ -12,6 +12,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 import galaxydit
+from galaxydit.errors import refusal
 from galaxydit.eval.metrics import psnr, ssim
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -84,15 +85,13 @@ def run_demo(
 
     The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt, and report.json
     of all prompts. `acceleration` goes to `galaxydit.accelerate`. A short generation comes first, so that one-time
-    costs are not timed. Raises ValueError without prompts, and for fewer than 2 steps.
+    costs are not timed. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
-        raise ValueError("prompts is empty: expected at least one prompt; pass one")
+        raise refusal("prompts", prompts, "at least one prompt", "pass one")
     if settings.steps is None or settings.steps < 2:
-        raise ValueError(
-            f"steps={settings.steps} is not allowed: expected an integer from 2, because the demo also runs half of "
-            "them; pass for example 50"
-        )
+        expected = "an integer from 2, because the demo also runs half of them"
+        raise refusal("steps", settings.steps, expected, "pass for example 50")
     half_steps = settings.steps // 2
     names = ("plain", "accelerated", f"{half_steps} plain steps")
     samples: dict[str, list[DemoSample]] = {name: [] for name in names}

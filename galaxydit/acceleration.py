@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, refusal
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
@@ -52,7 +52,8 @@ def accelerate(
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin / with it, at least 1; met in every generation. Default 2.0.
+        speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
+            computed allow; met in every generation. Default 2.0.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
@@ -68,11 +69,15 @@ def accelerate(
         An `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: settings that are not allowed, an unsupported transformer, one that is accelerated or cached
-            already, a damaged profile, or one of another model.
+        GalaxyDiTError: settings that are not allowed, a speedup that no plan can serve, an unsupported transformer, one
+            that is accelerated or cached already, a damaged profile, or one of another model.
     """
     if config is not None and not isinstance(config, GalaxyDiTConfig):
         raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
+    if scheduler is not None and not hasattr(scheduler, "timesteps"):
+        raise refusal("scheduler", scheduler, "a diffusers scheduler", "pass for example pipe.scheduler")
+    if keep_reports is not None:
+        check_count("keep_reports", keep_reports, minimum=1)
     given: dict[str, Any] = {"proxy": proxy, "warmup": warmup}
     given["policy"] = None if threshold is None else Threshold(threshold)
     settings = replace(

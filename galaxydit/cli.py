@@ -3,6 +3,7 @@
 A command imports what it needs when it runs, so that `--help` does not wait for models and codecs.
 """
 
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from rich.console import Console
 from galaxydit import __version__
 from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.compare import compare
+from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
 from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.executors import RayCommand
@@ -26,7 +28,7 @@ app = typer.Typer(
     name="galaxydit",
     help="Faster video generation with diffusers, without training.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command(cls=RayCommand)(calibrate)
@@ -52,15 +54,21 @@ def set_up(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log details and show tracebacks.")] = False,
 ) -> None:
-    import logging
-
     from rich.logging import RichHandler
 
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING,
-        format="%(message)s",
-        handlers=[RichHandler(console=Console(stderr=True), show_path=False, show_time=False)],
-    )
+    handler = RichHandler(console=messages(), show_path=False, show_time=False)
+    if not debug:
+        handler.addFilter(_without_traceback)
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", handlers=[handler])
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Replace the traceback of a log record by one line."""
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
+        record.exc_info = None
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,17 +81,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
-        _show_line("error", error, "red")
+        say(f"error: {_one_line(_with_cure(error))}", "red")
         sys.exit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _show_line("warning", message, "yellow")
+    say(f"warning: {_one_line(message).removeprefix('galaxydit: ')}", "yellow")
 
 
-def _show_line(kind: str, message: object, style: str) -> None:
-    line = f"{kind}: {' '.join(str(message).split())}"
-    Console(stderr=True).print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+def _with_cure(error: Exception) -> str:
+    """The text of an error; one of the operating system is put into words, with what to do."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
+    return str(error)
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
@@ -27,15 +28,25 @@ class ProfileWarning(UserWarning):
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     """The error for one value of one field; a long value is shortened."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # such as an integer of more digits than Python shows
+        shown = f"<{type(value).__name__}>"
+    shown = " ".join(shown.split())
     shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
     return GalaxyDiTError(f"{field}={shown} is not allowed: expected {expected}; {cure}")
 
 
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A proposal to append to an error: the known name that is nearest to this one, or nothing."""
+    folded = {each.casefold(): each for each in known}
+    near = get_close_matches(str(name).casefold(), folded, n=1)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
 def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf) -> None:
     """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum]."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not minimum <= value <= min(maximum, sys.float_info.max):
+    if not _is_number(value) or not minimum <= value <= min(maximum, sys.float_info.max):
         allowed = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
 
@@ -48,17 +59,22 @@ def check_count(field: str, value: Any, minimum: int) -> None:
 
 def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise GalaxyDiTError unless the value is one of `allowed`, of the same type."""
-    if not any(value == choice and type(value) is type(choice) for choice in allowed):
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
         names = ", ".join(repr(choice) for choice in allowed)
-        raise refusal(field, value, f"one of {names}", "choose one of these")
+        near = did_you_mean(value, [choice for choice in allowed if isinstance(choice, str)])
+        raise refusal(field, value, f"one of {names}", f"choose one of these{near}")
 
 
 def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> None:
     """Raise GalaxyDiTError unless all values are finite, at least 0 and never fall (with `strictly`: always rise)."""
     for value in values:
-        if not math.isfinite(value) or value < 0:
+        if not _is_number(value) or not 0 <= value <= sys.float_info.max:
             raise refusal(field, value, "finite numbers of at least 0", "calibrate again")
     for before, after in pairwise(values):
         if after < before or (strictly and after == before):
             kind = "rising" if strictly else "never falling"
             raise GalaxyDiTError(f"{field} goes from {before!r} to {after!r}: expected {kind} numbers; calibrate again")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

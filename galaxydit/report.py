@@ -3,6 +3,8 @@
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +94,32 @@ class Report:
         plot_decisions(self, Path(path))
 
     def __str__(self) -> str:
-        """One paragraph: how much was reused, why the rest was not, and what it took."""
+        """A few lines: how much was reused, what it took, why the rest was computed, and the notes."""
+        saved = 1 / self.compute_fraction if self.compute_fraction else float("inf")
+        taken = [
+            f"{seconds:.2f} s {name}"
+            for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
+            if seconds is not None
+        ]
+        lines = [
+            f"{self.reused_steps} of {self.steps} steps reused, compute fraction {self.compute_fraction:.3f} "
+            f"({saved:.2f} times fewer block evaluations)",
+            ", ".join([*taken, f"{self.bytes_held / 2**20:.2f} MiB held"]),
+        ]
         reasons = Counter(call.reason for call in self.calls if not call.reused)
-        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-        text = (
-            f"{self.reused_steps} of {self.steps} steps reused, compute fraction {self.compute_fraction:.3f}, "
-            f"{self.bytes_held / 2**20:.2f} MiB held. Calls computed in full: {why or 'none'}."
-        )
-        if self.denoise_seconds is not None:
-            text += f" Denoise {self.denoise_seconds:.2f} s"
-            text += f", end to end {self.end_to_end_seconds:.2f} s." if self.end_to_end_seconds is not None else "."
-        return text + "".join(f" Note: {note}." for note in self.notes)
+        lines += ["Calls computed in full:"] if reasons else []
+        lines += [f"  - {reason} ({count})" for reason, count in reasons.most_common()]
+        return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
+
+    def _repr_png_(self) -> bytes | None:
+        """The plot, which notebooks show; None without matplotlib."""
+        if find_spec("matplotlib") is None or not self.calls:
+            return None
+        from galaxydit.report_plot import plot_decisions
+
+        picture = BytesIO()
+        plot_decisions(self, picture)
+        return picture.getvalue()
 
 
 def _finite(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A picture of one generation's decisions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from galaxydit.policies.threshold import Threshold
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 
-def plot_decisions(report: "Report", path: Path) -> None:
+def plot_decisions(report: "Report", path: Path | IO[bytes]) -> None:
     """One row of cells per branch, dark where the stack ran, light where it was reused; below, the distance."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -36,16 +36,24 @@ class Generation:
 
 
 def generate(
-    pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, *, decode: bool = True
+    pipe: DiffusionPipeline,
+    prompt: str,
+    settings: GenerationSettings,
+    seed: int,
+    *,
+    decode: bool = True,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
-    time for those who want the latents alone.
+    time for those who want the latents alone. `on_step` is told the number of finished and of all steps.
 
-    Raises ValueError if the pipeline needs more than a prompt or does not report its steps, and GalaxyDiTError, naming
-    the size, if the device runs out of memory.
+    Raises GalaxyDiTError for a seed outside [0, 2^64), and, naming the size, if the device runs out of memory;
+    ValueError if the pipeline needs more than a prompt or does not report its steps.
     """
     _check_is_text_to_video(pipe)
-    clock = _DenoiseClock(pipe)
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
+    clock = _DenoiseClock(pipe, on_step)
     arguments = {
         "height": settings.height,
         "width": settings.width,
@@ -104,8 +112,9 @@ def generate_batch(
 class _DenoiseClock:
     """Stamps the first transformer call and the end of each step, once the device has finished its queued work."""
 
-    def __init__(self, pipe: DiffusionPipeline) -> None:
+    def __init__(self, pipe: DiffusionPipeline, on_step: Callable[[int, int], None] | None = None) -> None:
         self._pipe = pipe
+        self._on_step = on_step
         self.first_call: float | None = None
         self.last_step: float | None = None
         self.latents: torch.Tensor | None = None
@@ -132,6 +141,8 @@ class _DenoiseClock:
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         self.last_step = self.now()
         self.latents = tensors["latents"]
+        if self._on_step is not None:
+            self._on_step(step + 1, len(pipe.scheduler.timesteps))
         return tensors
 
 

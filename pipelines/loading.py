@@ -1,6 +1,5 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
-import re
 from pathlib import Path
 
 import torch
@@ -8,8 +7,7 @@ from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
-INDEX = "model_index.json"
+from galaxydit.pipelines.model_names import INDEX, local_folder
 
 
 def load_pipeline(
@@ -31,31 +29,14 @@ def load_pipeline(
     that is not on the hub, and ConnectionError if the hub cannot be reached.
     """
     name = str(name_or_path)
-    if name in EMBEDDED:
-        source = str(EMBEDDED[name])
-        index = _find_index(EMBEDDED[name], f"the weights of {name}, which belong to this package")
-    elif Path(name).is_dir():
-        source = name
-        index = _find_index(Path(name), f"model {name!r}")
-    elif re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
-        source = name
-        index = _download_index(name, revision)
-    else:
-        raise ValueError(
-            f"model is {name!r}, allowed are {', '.join(EMBEDDED)}, an existing folder written by save_pretrained, "
-            "or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers: check the spelling"
-        )
+    folder = local_folder(name)
+    source = name if folder is None else str(folder)
+    index = _download_index(name, revision) if folder is None else folder / INDEX
     dtypes = {"default": dtype or torch.bfloat16}
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
     pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
     return pipe.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def _find_index(folder: Path, what: str) -> Path:
-    if not (folder / INDEX).is_file():
-        raise FileNotFoundError(f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained")
-    return folder / INDEX
 
 
 def _download_index(name: str, revision: str | None) -> Path:

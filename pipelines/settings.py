@@ -1,10 +1,14 @@
 """How one video is generated, and what the makers of a model recommend."""
 
 import inspect
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from diffusers import DiffusionPipeline
+from galaxydit.errors import check_count, check_number, refusal
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 
 @dataclass(frozen=True)
@@ -27,19 +31,25 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         for name in ("height", "width", "num_frames", "steps"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} is {value!r}, allowed are integers from 1, or None for the pipeline's own")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), minimum=1)
         for name in ("guidance_scale", "guidance_scale_2"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is {value!r}, allowed are numbers from 0: 1 and below turn guidance off")
-        if self.flow_shift is not None and not 0 < self.flow_shift < float("inf"):
-            raise ValueError(
-                f"flow_shift is {self.flow_shift!r}, allowed are numbers above 0: 1 leaves sigmas as they are"
-            )
-        if not 0 < self.fps <= 1000:
-            raise ValueError(f"fps is {self.fps!r}, allowed are frames per second above 0 and up to 1000")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), minimum=0.0)
+        if self.flow_shift is not None:
+            _check_positive("flow_shift", self.flow_shift, math.inf)
+        check_fps(self.fps)
+
+
+def check_fps(fps: float) -> None:
+    """Raise GalaxyDiTError unless a video file can have this rate."""
+    _check_positive("fps", fps, 1000)
+
+
+def _check_positive(field: str, value: float, maximum: float) -> None:
+    check_number(field, value, 0.0, maximum)
+    if value == 0:
+        raise refusal(field, value, "a number above 0", "pass for example 1")
 
 
 WAN_TINY = GenerationSettings(64, 64, 9, steps=50, guidance_scale=5.0, fps=8.0)
@@ -51,7 +61,7 @@ WAN_22_A14B = GenerationSettings(
 WAN_22_TI2V_5B = GenerationSettings(704, 1280, 121, steps=50, guidance_scale=5.0, flow_shift=5.0, fps=24.0)
 
 
-def recommended_settings(pipe: DiffusionPipeline) -> GenerationSettings:
+def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """What the makers recommend for this pipeline (github.com/Wan-Video, text to video).
 
     Wan models are told apart by their layers and options, so that local copies and fine-tunes are recognised too. Any
@@ -74,6 +84,6 @@ def recommended_settings(pipe: DiffusionPipeline) -> GenerationSettings:
     )
 
 
-def _call_default(pipe: DiffusionPipeline, name: str) -> Any:
+def _call_default(pipe: "DiffusionPipeline", name: str) -> Any:
     parameter = inspect.signature(type(pipe).__call__).parameters.get(name)
     return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default

@@ -3,6 +3,7 @@
 Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1].
 """
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -13,23 +14,35 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.pipelines.settings import check_fps
+
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
 DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it to be looked at
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
-    """Raise ValueError if `frames` is not a video as described at the top of this module."""
+    """Raise GalaxyDiTError if `frames` is not a video as described at the top of this module."""
     if frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape:
-        raise ValueError(f"{name} has shape {frames.shape}, allowed is (frames, height, width, 3): pass one RGB video")
+        raise GalaxyDiTError(
+            f"{name} of shape {frames.shape} is not allowed: expected (frames, height, width, 3); pass one RGB video"
+        )
     if frames.dtype == np.uint8:
         return
     if not np.issubdtype(frames.dtype, np.floating):
-        raise ValueError(f"{name} has dtype {frames.dtype}, allowed are uint8 and floats: convert it to one of them")
+        raise GalaxyDiTError(
+            f"{name} of dtype {frames.dtype} is not allowed: expected uint8 or floats; convert it to one of them"
+        )
     low, high = float(frames.min()), float(frames.max())
+    if math.isnan(low):
+        raise GalaxyDiTError(
+            f"{name} with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or "
+            "with less guidance, because the model or its decoder has overflowed"
+        )
     if not (low >= 0.0 and high <= 1.0):
-        raise ValueError(
-            f"{name} has values from {low:g} to {high:g}, allowed for floats is [0, 1]: rescale or clip it"
+        raise GalaxyDiTError(
+            f"{name} with values from {low:g} to {high:g} is not allowed: expected floats in [0, 1]; rescale or clip it"
         )
 
 
@@ -50,7 +63,7 @@ def to_uint8(frames: NDArray[Any], name: str = "frames") -> NDArray[np.uint8]:
 def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
     """Each pixel repeated `scale` times in height and width, so that small videos can be looked at."""
     if scale < 1:
-        raise ValueError(f"scale is {scale}, allowed are integers from 1: 1 keeps the size")
+        raise refusal("scale", scale, "a whole number of at least 1", "pass 1 to keep the size")
     return frames.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
@@ -60,21 +73,22 @@ def display_scale(frames: NDArray[Any]) -> int:
 
 
 def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: bool = False, scale: int = 1) -> None:
-    """Write an mp4 file, creating its folder.
+    """Write an mp4 file, creating its folder. Equal frames give equal bytes.
 
     The default, H.264 with yuv420p, plays in browsers and loses a little. `lossless` keeps every uint8 level of RGB
-    exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition. Raises ValueError for
+    exactly, for measuring; many players cannot show it. `scale` enlarges by pixel repetition. Raises GalaxyDiTError for
     frames, a file ending, a rate or a size that cannot be written.
     """
     path = Path(path)
     if path.suffix != ".mp4":
-        raise ValueError(f"path is {str(path)!r}, allowed are files ending in .mp4: rename it")
-    if not 0 < fps <= 1000:
-        raise ValueError(f"fps is {fps}, allowed are frames per second above 0 and up to 1000")
+        raise refusal("path", str(path), "a name ending in .mp4", "rename it")
+    check_fps(fps)
     images = enlarge(to_uint8(frames), scale)
     height, width = images.shape[1:3]
     if not lossless and (height % 2 or width % 2):
-        raise ValueError(f"frames are {height}x{width}, allowed are even sizes: pass scale=2, or lossless=True")
+        raise GalaxyDiTError(
+            f"frames of {height}x{width} are not allowed: expected even sizes; pass scale=2, or lossless=True"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
         rate = Fraction(fps).limit_denominator(1001)
@@ -82,7 +96,8 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)
         stream.width, stream.height = width, height
         stream.pix_fmt = "rgb24" if lossless else "yuv420p"
-        stream.options = {"qp": "0"} if lossless else {"crf": "16"}
+        # x264's macroblock tree encodes equal frames differently, and so does another number of threads.
+        stream.options = {"qp": "0", "threads": "1"} if lossless else {"crf": "16", "mbtree": "0", "threads": "1"}
         for image in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
@@ -91,32 +106,35 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
 def load_video(path: str | Path) -> NDArray[np.uint8]:
     """All frames of a video file, `(frames, height, width, 3)` uint8.
 
-    Raises FileNotFoundError if there is no such file and ValueError if it holds no video.
+    Raises FileNotFoundError if there is no such file and GalaxyDiTError if it holds no video.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"path is {str(path)!r}, which is not a file: check the spelling")
+        raise FileNotFoundError(f"path={str(path)!r} is not allowed: expected a file; check the spelling")
     try:
         with av.open(str(path)) as container:
             images = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     except (av.FFmpegError, IndexError) as error:
-        raise ValueError(f"path is {str(path)!r}, which holds no readable video ({error})") from error
+        raise refusal("path", str(path), f"a video that can be read ({error})", "make it again") from error
     if not images:
-        raise ValueError(f"path is {str(path)!r}, which holds a video without frames")
+        raise refusal("path", str(path), "a video with frames", "make it again")
     return np.stack(images)
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
     """Videos of equal shape in one row, each under its label: `(frames, height, width, 3)` uint8 with even sizes.
 
-    Raises ValueError if there are no videos, if a label is missing or if the shapes differ.
+    Raises GalaxyDiTError if there are no videos, if a label is missing or if the shapes differ.
     """
     if not videos or len(videos) != len(labels):
-        raise ValueError(
-            f"there are {len(videos)} videos and {len(labels)} labels, allowed is one label for each video"
+        raise GalaxyDiTError(
+            f"{len(videos)} videos with {len(labels)} labels are not allowed: expected one label for each; "
+            "add or remove some"
         )
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:
-        raise ValueError(f"videos have shapes {shapes}, allowed are equal shapes: trim or resize them first")
+        raise GalaxyDiTError(
+            f"videos of shapes {shapes} are not allowed: expected equal shapes; trim or resize them first"
+        )
     columns = []
     for index, (video, label) in enumerate(zip(videos, labels, strict=True)):
         images = enlarge(to_uint8(video, f"videos[{index}]"), scale)

@@ -176,7 +176,7 @@ class Realism:
         """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
         settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
-        recordings = [record_sample(self.pipe, prompt, settings, seed) for prompt, seed in cases]
+        recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
         return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
 
     def noise_levels(self) -> dict[str, Any]:

@@ -10,8 +10,21 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, chosen_executor
-from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
+from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_text_file
+from galaxydit.commands.console import messages, working
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
+from galaxydit.commands.options import (
+    Frames,
+    Guidance,
+    Height,
+    Model,
+    Revision,
+    Steps,
+    Width,
+    check_sizes,
+    chosen_settings,
+    load_quietly,
+)
 
 if TYPE_CHECKING:
     from galaxydit.calibration.analyze import Stability
@@ -43,29 +56,29 @@ def calibrate(
     gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
-    if out.suffix != ".json":
-        raise typer.BadParameter(f"{out} is not allowed: expected a name ending in .json", param_hint="--out")
-    import diffusers
-    import transformers
+    check_output_file(out, ".json")
+    check_model(model)
+    check_text_file("--prompts", prompts)
+    check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+    check_ray_options(ray, workers, gpus_per_worker)
+    if report is not None:
+        check_output_folder(report, "--report")
+    with working(f"loading {model}"):
+        from galaxydit.calibration import calibrate as run_calibration
+        from galaxydit.calibration import read_prompts
+        from galaxydit.calibration.calibration import KIND
+        from galaxydit.calibration.tables import stability_table, target_table
+        from galaxydit.pipelines.loading import load_pipeline
+        from galaxydit.pipelines.runs import LiveProgress, Store
 
-    from galaxydit.calibration import calibrate as run_calibration
-    from galaxydit.calibration import read_prompts
-    from galaxydit.calibration.calibration import KIND
-    from galaxydit.calibration.tables import stability_table, target_table
-    from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.runs import LiveProgress, Store
-
-    texts = read_prompts(prompts)
-    folder = resume_dir or out.with_suffix(".parts")
-    Store(folder).create(KIND, {})
-    diffusers.logging.disable_progress_bar()
-    transformers.logging.disable_progress_bar()
-    # On Ray the workers have the GPUs: here the pipeline is only read.
-    pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
-    pipe.set_progress_bar_config(disable=True)
+        texts = read_prompts(prompts)
+        folder = resume_dir or out.with_suffix(".parts")
+        Store(folder).create(KIND, {})
+        # On Ray the workers have the GPUs: here the pipeline is only read.
+        pipe = load_quietly(model, revision, "cpu" if ray is not None else None)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     stability: Sequence[Stability] = ()
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(messages()) as progress:
         calibration = run_calibration(
             pipe,
             texts,

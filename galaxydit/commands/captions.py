@@ -4,8 +4,11 @@ from pathlib import Path
 
 import typer
 
+from galaxydit.commands.checks import check_text_file
+
 WITH_CAPTIONS = "wan-tiny"
 """The model whose unseen captions can be drawn."""
+MOST_CAPTIONS = 10_000
 
 
 def reserved_captions() -> Path:
@@ -15,24 +18,31 @@ def reserved_captions() -> Path:
     return Path(galaxydit.calibration.__file__).parent / "prompts" / f"{WITH_CAPTIONS}.txt"
 
 
-def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    """The prompts of a text file, or `given` unseen captions that are not reserved.
-
-    Raises typer.BadParameter for a number with another model, and for a file that does not exist.
-    """
-    from galaxydit.calibration import read_prompts
-
-    if given.isdigit() and int(given) > 0:
+def check_prompts(given: str, model: str) -> None:
+    """Raise typer.BadParameter for a number with another model, and for a file that does not exist."""
+    if given.isdecimal():
+        if not 0 < int(given) <= MOST_CAPTIONS:
+            raise typer.BadParameter(f"is {given}, allowed are 1 to {MOST_CAPTIONS}", param_hint="--prompts")
         if model != WITH_CAPTIONS:
             raise typer.BadParameter(
                 f"is {given}, allowed for this model is a text file, one prompt a line", param_hint="--prompts"
             )
-        from galaxydit.pipelines.wan_tiny.world import draw_prompts
-
-        drawn = draw_prompts(int(given) + len(reserved), seed=0)
-        return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
-    if not Path(given).is_file():
+    elif not Path(given).is_file():
         raise typer.BadParameter(
             f"is {given!r}, allowed are a number from 1 and an existing text file", param_hint="--prompts"
         )
-    return tuple(read_prompts(Path(given)))
+    else:
+        check_text_file("--prompts", Path(given))
+
+
+def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
+    """The prompts of a text file, or `given` unseen captions that are not reserved; raises as `check_prompts` does."""
+    from galaxydit.calibration import read_prompts
+
+    check_prompts(given, model)
+    if not given.isdecimal():
+        return tuple(read_prompts(Path(given)))
+    from galaxydit.pipelines.wan_tiny.world import draw_prompts
+
+    drawn = draw_prompts(int(given) + len(reserved), seed=0)
+    return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]

@@ -10,9 +10,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, reserved_captions
-from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, chosen_executor
-from galaxydit.commands.options import Frames, Guidance, Height, Model, Revision, Steps, Width, chosen_settings
+from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.checks import check_model, check_output_folder, check_text_file
+from galaxydit.commands.console import messages, working
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
+from galaxydit.commands.options import (
+    Frames,
+    Guidance,
+    Height,
+    Model,
+    Revision,
+    Steps,
+    Width,
+    check_seed,
+    check_sizes,
+    chosen_settings,
+    load_quietly,
+)
+from galaxydit.errors import GalaxyDiTError, did_you_mean
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.comparison import Comparison
@@ -52,18 +67,32 @@ def compare(
     """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
     wanted = _numbers(speedups, "--speedups", float)
     noise = _numbers(seeds, "--seeds", int)
-    import diffusers
-    import transformers
+    for seed in noise:
+        check_seed(seed, "--seeds")
+    if not list_methods:
+        check_model(model)
+        check_prompts(prompts, model)
+        check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+        check_ray_options(ray, workers, gpus_per_worker)
+        if calibration is not None:
+            check_text_file("--calibration", calibration)
+        elif model != WITH_CAPTIONS:
+            raise typer.BadParameter(
+                "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
+            )
+        check_output_folder(out)
+    with working("loading the methods"):
+        import diffusers
 
-    from galaxydit.calibration import read_prompts
-    from galaxydit.eval.compare.bench import KIND, Bench
-    from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
-    from galaxydit.eval.compare.markdown import markdown
-    from galaxydit.eval.compare.pareto_plot import plot_pareto
-    from galaxydit.eval.compare.registry import choose_methods, every_method
-    from galaxydit.eval.compare.side_by_side import save_videos
-    from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.runs import LiveProgress, Store
+        from galaxydit.calibration import read_prompts
+        from galaxydit.eval.compare.bench import KIND, Bench
+        from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+        from galaxydit.eval.compare.markdown import markdown
+        from galaxydit.eval.compare.pareto_plot import plot_pareto
+        from galaxydit.eval.compare.registry import choose_methods, every_method
+        from galaxydit.eval.compare.side_by_side import save_videos
+        from galaxydit.pipelines.loading import load_pipeline
+        from galaxydit.pipelines.runs import LiveProgress, Store
 
     console = Console()
     known = every_method(wanted, search_generations, out.absolute() / "search")
@@ -74,23 +103,23 @@ def compare(
             text = f"{method.name}: {method.source}; {count} candidate settings{missing}"
             console.print(text, highlight=False, markup=False, soft_wrap=True)
         return
-    chosen = choose_methods([name.strip() for name in methods.split(",") if name.strip()], known)
-    if calibration is None and model != WITH_CAPTIONS:
-        raise typer.BadParameter(
-            "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
-        )
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    try:
+        chosen = choose_methods(names, known)
+    except ValueError as error:
+        spelt = [method.name for method in known]
+        near = [did_you_mean(name, spelt) for name in names if name not in spelt]
+        raise GalaxyDiTError(f"{error}{next(filter(None, near), '')}") from error
     reserved = tuple(read_prompts(calibration or reserved_captions()))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     Store(out).create(KIND, {})
-    diffusers.logging.disable_progress_bar()
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
-    transformers.logging.disable_progress_bar()
-    # On Ray the workers have the GPUs: here the pipeline is only read.
-    pipe = load_pipeline(model, revision=revision, device="cpu" if ray is not None else None)
-    pipe.set_progress_bar_config(disable=True)
+    with working(f"loading {model}"):
+        # On Ray the workers have the GPUs: here the pipeline is only read.
+        pipe = load_quietly(model, revision, "cpu" if ray is not None else None)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     load = None if ray is None else partial(load_pipeline, model, revision=revision)
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(Console(stderr=True)) as progress:
+    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(messages()) as progress:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")

@@ -8,7 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.options import MaxError, ProfileName, Seed, Speedup, Threshold
+from galaxydit.commands.checks import check_acceleration, check_output_folder
+from galaxydit.commands.console import working
+from galaxydit.commands.options import MaxError, ProfileName, Seed, Speedup, Threshold, load_quietly
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
@@ -29,40 +31,32 @@ def demo(
     """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""
     if prompt is not None and prompts != 1:
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
+    acceleration = {"speedup": speedup, "max_error": max_error, "profile": profile, "threshold": threshold}
+    check_acceleration(speedup, max_error, profile, threshold)
+    check_output_folder(out)
     console = Console()
-    with console.status("loading") as status:
-        import diffusers
-        import transformers
-
+    with working(f"loading {MODEL}") as tell:
         from galaxydit.eval.demo import run_demo
-        from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.settings import recommended_settings
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
-        diffusers.logging.disable_progress_bar()
-        transformers.logging.disable_progress_bar()
-        pipe = load_pipeline(MODEL)
-        pipe.set_progress_bar_config(disable=True)
+        pipe = load_quietly(MODEL)
         result = run_demo(
             pipe,
             [prompt] if prompt is not None else draw_prompts(prompts, seed),
             recommended_settings(pipe),
             seed,
             out,
-            acceleration={
-                "speedup": speedup,
-                "max_error": max_error,
-                "profile": profile,
-                "threshold": threshold,
-            },
-            on_progress=status.update,
+            acceleration=acceleration,
+            on_progress=tell,
         )
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     console.print(f"{MODEL} on {pipe.device}: {shown}", highlight=False, markup=False)
     console.print(build_table(result))
-    whose = "" if len(samples) == 1 else "First prompt: "
-    console.print(f"{whose}{result.reports[0]}", highlight=False, markup=False)
+    if len(samples) > 1:
+        console.print("the first prompt:")
+    console.print(str(result.reports[0]), highlight=False, markup=False, soft_wrap=True)
     for path in result.files:
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
 

@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.console import say, working
+
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import DimensionScore, Results
 
@@ -31,10 +33,6 @@ def vbench(
 ) -> None:
     """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
     from galaxydit.eval.vbench.benchmark import BENCHMARKS, VBENCH
-    from galaxydit.eval.vbench.environment import create_environment as create
-    from galaxydit.eval.vbench.environment import default_folder, open_environment
-    from galaxydit.eval.vbench.results import results_path
-    from galaxydit.eval.vbench.run import evaluate
 
     if benchmark not in BENCHMARKS:
         raise typer.BadParameter(f"is {benchmark}, allowed are {', '.join(BENCHMARKS)}", param_hint="--benchmark")
@@ -47,20 +45,23 @@ def vbench(
         )
     names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
     chosen.select(names)
+    from galaxydit.eval.vbench.environment import create_environment as create
+    from galaxydit.eval.vbench.environment import default_folder, open_environment
+    from galaxydit.eval.vbench.results import results_path
+    from galaxydit.eval.vbench.run import evaluate
+
     console = Console()
-    with console.status("opening the environment") as status:
+    with working("opening the environment") as tell:
         folder = environment or default_folder()
-        opened = create(folder, on_step=status.update) if create_environment else open_environment(folder)
-        status.update(f"{chosen.title}: {', '.join(names)}")
+        opened = create(folder, on_step=tell) if create_environment else open_environment(folder)
+        tell(f"{chosen.title}: {', '.join(names)}")
         results = evaluate(run, chosen, names, opened, weights)
     console.print(build_table(results))
     for line in describe(results):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(str(results_path(run, chosen.package)), highlight=False, markup=False, soft_wrap=True)
     for place, reason in results.failed.items():
-        Console(stderr=True).print(
-            f"error: {place}: {reason}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"error: {place}: {reason}", "red")
     if results.failed:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 one and a line at the end.
 """
 
+import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from galaxydit.commands.console import say
 from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
-from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, chosen_executor
+from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
 
 if TYPE_CHECKING:
     from galaxydit.pipelines.runs import Record
@@ -45,12 +47,14 @@ def run(
     ] = False,
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
+    check_ray_options(ray, workers, gpus_per_worker)
     from galaxydit.eval.jobs.folder import open_run
     from galaxydit.eval.jobs.jobfile import read_job
     from galaxydit.eval.jobs.run_job import run_job
     from galaxydit.pipelines.runs import LiveProgress
 
     read = read_job(job)
+    say(f"{job}: starting")
     store = open_run(out, read, job.read_text(encoding="utf-8-sig"))
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
@@ -69,7 +73,9 @@ def run(
 
 
 def status(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")], verify: Verify = False
+    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")],
+    verify: Verify = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
     from galaxydit.eval.jobs.folder import load_run
@@ -77,23 +83,28 @@ def status(
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
-    lines: list[str] = []
+    reasons: dict[str, str] = {}
 
     def sound() -> "Iterator[Record]":
         for unit_id, record, damage in store.survey(units, wholly=verify):
             if record is None or damage:
-                lines.append(f"{unit_id}: damaged, the same `galaxydit eval run` makes it again: {damage}")
+                reasons[unit_id] = f"damaged, the same `galaxydit eval run` makes it again: {damage}"
                 continue
             if record.traceback is not None:
-                lines.append(f"{unit_id}: {record.traceback.strip().splitlines()[-1]}")
+                reasons[unit_id] = record.traceback.strip().splitlines()[-1]
             yield record
 
     console = Console()
-    console.print(render(tally(sound(), len(units))))
-    for line in lines[:SHOWN_FAILURES]:
-        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
-    if len(lines) > SHOWN_FAILURES:
-        console.print(f"and {len(lines) - SHOWN_FAILURES} more", style="red", highlight=False)
+    counted = tally(sound(), len(units))
+    if as_json:
+        numbers = {"total": counted.total, "done": counted.done, "failed": counted.failed}
+        console.print_json(json.dumps(numbers | {"remaining": counted.remaining, "reasons": reasons}))
+        return
+    console.print(render(counted))
+    for unit_id, reason in list(reasons.items())[:SHOWN_FAILURES]:
+        console.print(f"{unit_id}: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
+    if len(reasons) > SHOWN_FAILURES:
+        console.print(f"and {len(reasons) - SHOWN_FAILURES} more", style="red", highlight=False)
 
 
 app.command(cls=RayCommand)(run)

@@ -42,15 +42,20 @@ class RayCommand(TyperCommand):
         return super().parse_args(ctx, given)
 
 
+def check_ray_options(ray: str | None, workers: int | None, gpus_per_worker: int | None) -> None:
+    """Raise typer.BadParameter for options that need --ray without it."""
+    for name, value in (("--workers", workers), ("--gpus-per-worker", gpus_per_worker)):
+        if ray is None and value is not None:
+            raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
+
+
 @contextmanager
 def chosen_executor(ray: str | None, workers: int | None, gpus_per_worker: int | None) -> Iterator["Executor"]:
-    """The executor that the options ask for. Raises typer.BadParameter for options that need --ray without it."""
+    """The executor that the options ask for; raises as `check_ray_options` does."""
     from galaxydit.pipelines.runs import InProcess, OnRay
 
+    check_ray_options(ray, workers, gpus_per_worker)
     if ray is None:
-        for name, value in (("--workers", workers), ("--gpus-per-worker", gpus_per_worker)):
-            if value is not None:
-                raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
         yield InProcess()
         return
     with OnRay(ray, workers, gpus_per_worker) as executor:

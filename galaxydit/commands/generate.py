@@ -1,11 +1,14 @@
 """`galaxydit generate`: one video of any text-to-video pipeline."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from galaxydit.commands.checks import check_acceleration, check_model, check_output_file
+from galaxydit.commands.console import step_bar, working
 from galaxydit.commands.options import (
     Frames,
     Guidance,
@@ -19,7 +22,9 @@ from galaxydit.commands.options import (
     Steps,
     Threshold,
     Width,
+    check_sizes,
     chosen_settings,
+    load_quietly,
 )
 
 
@@ -43,8 +48,6 @@ def generate(
     revision: Revision = None,
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
-    if out.suffix != ".mp4":
-        raise typer.BadParameter(f"is {out}, allowed are files ending in .mp4", param_hint="--out")
     acceleration: dict[str, Any] = {
         "speedup": speedup,
         "max_error": max_error,
@@ -55,25 +58,24 @@ def generate(
         if value is not None and not accelerate:
             hint = f"--{name.replace('_', '-')}"
             raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
-    from contextlib import nullcontext
+    check_acceleration(**acceleration)
+    sizes: dict[str, Any] = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    check_sizes(**sizes, fps=fps)
+    check_model(model)
+    check_output_file(out, ".mp4")
+    with working(f"loading {model}"):
+        import galaxydit
+        from galaxydit.pipelines.generate import generate as generate_video
+        from galaxydit.pipelines.video import save_video
 
-    import galaxydit
-    from galaxydit.pipelines.generate import generate as generate_video
-    from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.video import save_video
-
-    pipe = load_pipeline(model, revision=revision)
-    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames, fps=fps)
+        pipe = load_quietly(model, revision)
+    settings = chosen_settings(pipe, **sizes, fps=fps)
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
-        generation = generate_video(pipe, prompt, settings, seed)
-        summary = "" if handle is None else str(handle.report)
+        with step_bar() as on_step:
+            generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
+        seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"
+        summary = seconds if handle is None else str(handle.report)
     save_video(generation.frames, out, settings.fps, lossless=lossless)
     console = Console()
-    if summary:
-        console.print(summary, highlight=False, markup=False)
-    console.print(
-        f"{out}: {generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    for text in (summary, str(out)):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)

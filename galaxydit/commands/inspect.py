@@ -1,25 +1,51 @@
 """`galaxydit inspect`: what the plugin would do to a pipeline."""
 
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.options import Model, Revision
+from galaxydit.commands.checks import check_model
+from galaxydit.commands.console import working
+from galaxydit.commands.options import Model, Revision, load_quietly
+
+if TYPE_CHECKING:
+    from galaxydit.profiles.schema import Profile
+
+
+PSNR_UNKNOWN = "the PSNR at any speedup"
+RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
 def inspect(
     model: Model,
     revision: Revision = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Load a pipeline and show its transformers, how guidance reaches them, and which modules get a hook."""
-    from dataclasses import asdict
+    """Load a pipeline and show its transformers, where hooks go, which profile is used and what it promises."""
+    check_model(model)
+    with working(f"loading {model}"):
+        from dataclasses import asdict
 
-    import galaxydit
-    from galaxydit.pipelines.loading import load_pipeline
-    from galaxydit.pipelines.settings import recommended_settings
+        import galaxydit
+        from galaxydit.acceleration import transformers_of
+        from galaxydit.pipelines.settings import recommended_settings
+        from galaxydit.profiles.resolve import find_settings
 
-    pipe = load_pipeline(model, revision=revision)
+        pipe = load_quietly(model, revision)
     console = Console()
-    for part in galaxydit.describe(pipe):
+    parts = galaxydit.describe(pipe)
+    transformer = next(iter(transformers_of(pipe).values()))
+    _, profile, notes = find_settings(pipe, transformer, galaxydit.GalaxyDiTConfig())
+    facts = describe_profile(profile, notes)
+    settings = {name: value for name, value in asdict(recommended_settings(pipe)).items() if value is not None}
+    if as_json:
+        data: dict[str, Any] = {"pipeline": type(pipe).__name__, "transformers": [asdict(part) for part in parts]}
+        console.print_json(json.dumps(data | {"profile": facts, "recommended_settings": settings}))
+        return
+    for part in parts:
         table = Table(show_header=False, title=f"{type(pipe).__name__}.{part.component}", title_justify="left")
         table.add_row("class", part.class_name)
         table.add_row("family", part.family)
@@ -28,6 +54,31 @@ def inspect(
         table.add_row("proxies", ", ".join(part.proxies))
         table.add_row("hooked modules", "\n".join(part.hooked))
         console.print(table)
-    settings = asdict(recommended_settings(pipe))
+    for name, texts in facts.items():
+        console.print(f"{name}:", *[f"\n  - {text}" for text in texts], sep="", highlight=False, markup=False)
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
     console.print(f"recommended settings: {shown}", highlight=False, markup=False)
+
+
+def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
+    """Sentences under "profile", "promised" and "unknown": what is used by default, and what is known about it."""
+    promised = ["the speedup by compute"]
+    if profile is None:
+        unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
+        return {"profile": [f"none: {note}" for note in notes], "promised": promised, "unknown": unknown}
+    conditions, verified = profile.conditions, profile.evidence.verifications
+    psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in verified if one.psnr_db is not None]
+    if psnrs:
+        promised.append(f"PSNR against the plain video, mean of held-out prompts: {', '.join(psnrs)}")
+    unknown = []
+    if not psnrs:
+        unknown.append(PSNR_UNKNOWN)
+    if not profile.evidence.ranking:
+        unknown.append(RANKING_UNKNOWN)
+    elif not profile.evidence.propagation.sigmas:
+        unknown.append("how errors of early steps grow")
+    guidance = "" if conditions.guidance_scale is None else f", guidance scale {conditions.guidance_scale:g}"
+    unknown.append(f"what differs from {conditions.steps} steps, {conditions.scheduler}{guidance}")
+    unknown.append(f"the seconds on this machine (the profile was made on {conditions.device or 'no machine'})")
+    source = f"{profile.name}, {profile.kind}: {profile.source}"
+    return {"profile": [source, *notes], "promised": promised, "unknown": unknown}

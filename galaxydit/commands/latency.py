@@ -1,5 +1,6 @@
 """`galaxydit latency`: latency of a step at real sizes, with random weights."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from galaxydit.commands.checks import check_output_file
+from galaxydit.commands.console import messages, working
+from galaxydit.errors import check_choice, check_number, refusal
+
 if TYPE_CHECKING:
     from galaxydit.eval.latency.latency_rows import LatencyRow
+
+
+LEFT_OUT = ("probe ms", "speedup x fraction")
+"""Columns of the markdown table for which a terminal has no room."""
+MODELS = ("1.3B", "14B", "tiny")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 class Mode(StrEnum):
@@ -52,13 +63,19 @@ def latency(
 
         console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
         return
-    import torch
+    check_choice("--model", model, MODELS)
+    check_options(size, fraction, minutes, device, dtype)
+    if out is not None:
+        check_output_file(out, ".json")
+    with working("loading torch"):
+        import torch
 
-    from galaxydit.eval.latency.latency_rows import row_from
-    from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
-    from galaxydit.eval.latency.latency_table import caption
+        from galaxydit.eval.latency.latency_rows import row_from
+        from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+        from galaxydit.eval.latency.latency_table import caption
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(device)
     on_gpu = device.startswith("cuda")
     mode = mode or (Mode.BOTH if on_gpu else Mode.EAGER)
     settings = LatencySettings(
@@ -82,7 +99,7 @@ def latency(
         host=host,
     )
     out = out or Path(f"runs/latency/{model}-{size}-{device.replace(':', '')}.json")
-    data = _run(LatencyRun, settings, out, console)
+    data = _run(LatencyRun, settings, out)
     console.print(caption(data), highlight=False, markup=False)
     console.print(build_table([row_from(row) for row in data["rows"]]))
     for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
@@ -90,21 +107,49 @@ def latency(
     console.print(str(out), highlight=False, markup=False, soft_wrap=True)
 
 
-def _run(run: Any, settings: Any, out: Path, console: Console) -> dict[str, Any]:
+def check_options(size: str, fraction: float, minutes: float | None, device: str | None, dtype: str | None) -> None:
+    """Raise GalaxyDiTError for options that no machine allows."""
+    if not re.fullmatch(r"480p|720p|tiny|\d+x\d+x\d+", size):
+        raise refusal("--size", size, "480p, 720p, tiny or WIDTHxHEIGHTxFRAMES", "pass for example 832x480x81")
+    check_number("--fraction", fraction, 0.0, 1.0)
+    if minutes is not None:
+        check_number("--minutes", minutes, 0.0)
+    if device is not None and not re.fullmatch(r"cpu|(cuda|mps|xpu)(:\d+)?", device):
+        raise refusal("--device", device, "cpu, cuda, cuda:1, mps or xpu", "choose one of these")
+    if dtype is not None:
+        check_choice("--dtype", dtype, DTYPES)
+
+
+def check_device(device: str) -> None:
+    """Raise GalaxyDiTError unless torch can allocate memory on this device."""
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise refusal("--device", device, f"one that this machine has ({reason})", "pass for example cpu") from error
+
+
+def _run(run: Any, settings: Any, out: Path) -> dict[str, Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=messages(), transient=True) as progress:
         task = progress.add_task("starting", total=1.0)
         return run(settings, out, lambda text, done: progress.update(task, description=text, completed=done)).measure()
 
 
 def build_table(rows: "list[LatencyRow]") -> Table:
-    """The rows for a terminal: medians only, and no empty columns."""
+    """The rows for a terminal of 80 columns: medians only, no empty columns; the JSON has the others."""
     from galaxydit.eval.latency.latency_table import HEADINGS, cells
 
     texts = [cells(row, quartiles=False) for row in rows]
-    shown = [index for index in range(2, len(HEADINGS)) if any(text[index] for text in texts)]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("", min_width=14)
+    shown = [
+        index
+        for index in range(2, len(HEADINGS))
+        if HEADINGS[index] not in LEFT_OUT and any(text[index] for text in texts)
+    ]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
+    table.add_column("")  # the only one that may be folded
     for index in shown:
         table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
     for text in texts:

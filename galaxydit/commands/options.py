@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from galaxydit.errors import refusal
+
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
@@ -13,7 +15,8 @@ Model = Annotated[
     str, typer.Option(help="wan-tiny, a local folder, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
-Seed = Annotated[int, typer.Option(min=0, help="Draws the initial noise.")]
+LARGEST_SEED = 2**64 - 1  # of torch.Generator
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps.")]
 Guidance = Annotated[float | None, typer.Option(min=0, help="Guidance scale.")]
 Height = Annotated[int | None, typer.Option(min=1, help="Pixels.")]
@@ -29,6 +32,33 @@ ProfileName = Annotated[
 Threshold = Annotated[
     float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
 ]
+
+
+def check_seed(seed: int, option: str) -> None:
+    """Raise GalaxyDiTError for a seed that torch does not take."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise refusal(option, seed, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
+
+
+def check_sizes(**sizes: float | None) -> None:
+    """Raise GalaxyDiTError for settings that no model allows; the names are those of `chosen_settings`."""
+    from galaxydit.pipelines.settings import GenerationSettings
+
+    GenerationSettings(**_given(**sizes))
+
+
+def load_quietly(model: str, revision: str | None = None, device: str | None = None) -> "DiffusionPipeline":
+    """The pipeline of a model. The libraries' own progress bars are turned off, because commands show theirs."""
+    import diffusers
+    import transformers
+
+    from galaxydit.pipelines.loading import load_pipeline
+
+    diffusers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()
+    pipe = load_pipeline(model, revision=revision, device=device)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
 
 
 def chosen_settings(
@@ -49,13 +79,11 @@ def chosen_settings(
 
     from galaxydit.pipelines.settings import recommended_settings
 
-    options = {
-        "steps": steps,
-        "guidance_scale": guidance,
-        "height": height,
-        "width": width,
-        "num_frames": frames,
-        "fps": fps,
-    }
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given = _given(steps=steps, guidance=guidance, height=height, width=width, frames=frames, fps=fps)
     return replace(recommended_settings(pipe), **given)
+
+
+def _given(**options: float | None) -> dict[str, Any]:
+    """The options that were given, under their names in GenerationSettings."""
+    names = {"guidance": "guidance_scale", "frames": "num_frames"}
+    return {names.get(name, name): value for name, value in options.items() if value is not None}

@@ -7,8 +7,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.captions import WITH_CAPTIONS, read_or_draw_prompts, reserved_captions
-from galaxydit.commands.options import Frames, Height, Model, Revision, Steps, Width, chosen_settings
+from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.checks import check_model, check_output_folder
+from galaxydit.commands.console import working
+from galaxydit.commands.options import Frames, Height, Model, Revision, Steps, Width, chosen_settings, load_quietly
 
 
 def realism(
@@ -33,28 +35,30 @@ def realism(
 
     Started again, it measures only what realism.json does not hold yet.
     """
-    from galaxydit.calibration import read_prompts
-    from galaxydit.eval.realism import SHIFT_FACTOR
-    from galaxydit.eval.realism.plot import draw
-    from galaxydit.eval.realism.published import load_published
-    from galaxydit.eval.realism.run import Realism
-    from galaxydit.eval.realism.step_lists import Cases
-    from galaxydit.pipelines.loading import load_pipeline
-
+    check_model(model)
+    check_prompts(prompts, model)
+    check_output_folder(out)
     console = Console()
-    wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(Realism.parts)
-    unknown = [name for name in wanted if name not in Realism.parts]
-    if unknown:
-        raise typer.BadParameter(f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts")
-    reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
-    texts = read_or_draw_prompts(prompts, model, reserved)
-    tuning = reserved or texts[:1]
-    pipe = load_pipeline(model, revision=revision)
-    pipe.set_progress_bar_config(disable=True)
+    with working(f"loading {model}"):
+        from galaxydit.calibration import read_prompts
+        from galaxydit.eval.realism import SHIFT_FACTOR
+        from galaxydit.eval.realism.plot import draw
+        from galaxydit.eval.realism.published import load_published
+        from galaxydit.eval.realism.run import Realism
+        from galaxydit.eval.realism.step_lists import Cases
+
+        wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(Realism.parts)
+        unknown = [name for name in wanted if name not in Realism.parts]
+        if unknown:
+            raise typer.BadParameter(f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts")
+        reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
+        texts = read_or_draw_prompts(prompts, model, reserved)
+        tuning = reserved or texts[:1]
+        pipe = load_quietly(model, revision)
     settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
-    with console.status("measuring") as status:
+    with working("measuring") as tell:
         measured = Realism(
             pipe,
             published,
@@ -62,7 +66,7 @@ def realism(
             Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1),
             settings,
             factor,
-            status.update,
+            tell,
         ).run(out / "realism.json", wanted)
     draw(measured, published, out / "realism.png")
     for part in ("step lists", "methods"):

@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from galaxydit.errors import GalaxyDiTError, check_number
 
 
+def check_request(speedup: float | None, max_error: float | None, threshold: float | None) -> None:
+    """Raise GalaxyDiTError for wishes out of range, and for a threshold together with one of the others."""
+    if threshold is None:
+        if speedup is not None or max_error is not None:
+            check_budget(speedup, max_error, reused_cost=0.0)
+        return
+    check_number("threshold", threshold, 0.0)
+    if speedup is not None or max_error is not None:
+        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
+
+
 def check_budget(speedup: float | None, max_error: float | None, reused_cost: float) -> None:
     """Raise GalaxyDiTError for numbers out of range, and for a speedup that the cost of reused steps forbids."""
     if speedup is None and max_error is None:
@@ -17,8 +28,8 @@ def check_budget(speedup: float | None, max_error: float | None, reused_cost: fl
     check_number("reused_cost", reused_cost, 0.0, 1.0)
     if speedup is not None and speedup * reused_cost >= 1:
         raise GalaxyDiTError(
-            f"speedup={speedup:g} cannot be reached: a reused step still costs {reused_cost:.3f} of a full one; "
-            f"expected less than {1 / reused_cost:.1f}; choose a proxy that is read earlier"
+            f"speedup={speedup:g} is not allowed: expected less than {1 / reused_cost:.1f}, because a reused step "
+            f"still costs {reused_cost:.3f} of a full one; choose a proxy that is read earlier"
         )
 
 
@@ -45,4 +56,6 @@ def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
 
 
 def is_finite_pair(pair: Sequence[float]) -> bool:
-    return len(pair) == 2 and all(map(math.isfinite, pair))
+    """Whether this is a sequence of two finite numbers."""
+    is_pair = isinstance(pair, Sequence) and len(pair) == 2
+    return is_pair and all(isinstance(value, int | float) and math.isfinite(value) for value in pair)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.errors import check_number
+from galaxydit.errors import check_number, refusal
 from galaxydit.policies.budget import check_budget, distinct_steps, full_step_count
 from galaxydit.policies.error_map import ErrorMap
 from galaxydit.policies.policy import CAP, Decision, Observation
@@ -62,6 +62,8 @@ class Online:
     def __post_init__(self) -> None:
         check_budget(self.speedup, self.max_error, self.reused_cost)
         check_number("decay", self.decay, 0.0, 1.0)
+        if self.error_map is not None and not isinstance(self.error_map, ErrorMap):
+            raise refusal("error_map", self.error_map, "an ErrorMap or None", "leave it out to learn one")
 
     @property
     def learns_errors(self) -> bool:

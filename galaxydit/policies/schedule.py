@@ -2,13 +2,14 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from galaxydit.errors import check_count, refusal
+from galaxydit.errors import check_ascending, check_count, refusal
 from galaxydit.policies.budget import check_budget, distinct_steps, full_step_count, is_finite_pair
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import CAP, FEW_STEPS, IS_SHORT, NO_HISTORY, Decision, Observation
@@ -30,6 +31,8 @@ class FixedSteps:
     learns_errors = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.steps, Sequence | set | frozenset | range):
+            raise refusal("steps", self.steps, "indices of steps", "pass for example steps=(0, 10, 49)")
         for step in self.steps:
             check_count("steps", step, minimum=0)
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
@@ -81,6 +84,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         check_budget(self.speedup, self.max_error, self.reused_cost if self.reads_proxy else 0.0)
+        if not isinstance(self.sigmas, tuple) or not self.sigmas:
+            raise refusal("sigmas", self.sigmas, "a tuple of noise levels", "calibrate, or use Online")
+        check_ascending("sigmas", self.sigmas[::-1], strictly=False)
         check_coefficients(self.coefficients, self.sigmas)
         if self.max_error is not None and self.error_map is None:
             raise refusal("error_map", None, "an ErrorMap together with max_error", "leave max_error out")
@@ -156,6 +162,8 @@ class Schedule:
 
 def check_coefficients(coefficients: tuple[tuple[float, ...], ...], sigmas: tuple[float, ...]) -> None:
     """Raise GalaxyDiTError unless there are none, or two finite numbers for each noise level of the schedule."""
+    if not isinstance(coefficients, Sequence):
+        raise refusal("coefficients", coefficients, "pairs of numbers", "calibrate again")
     if coefficients and not (len(coefficients) == len(sigmas) and all(map(is_finite_pair, coefficients))):
         expected = f"two numbers for each of the {len(sigmas)} steps of the schedule"
         raise refusal("coefficients", coefficients, expected, "calibrate again")

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import SEPARATE, blocks_of, family_of
-from galaxydit.policies.budget import check_budget, full_share
-from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.budget import check_request, full_share
+from galaxydit.policies.config import GalaxyDiTConfig, warmup_steps
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import Policy
 from galaxydit.policies.schedule import Schedule
@@ -22,6 +22,8 @@ from galaxydit.proxies import PROXIES
 from galaxydit.runtime.generation import Source
 
 DEFAULT_SPEEDUP = 2.0
+USUAL_STEPS = 50
+"""Of video models; it limits the speedup where no profile says how many steps there are."""
 SIGMA_TOLERANCE = 1e-3
 
 
@@ -69,12 +71,9 @@ def find_settings(
     Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
     profile of another model and for a speedup that cannot be reached.
     """
-    if threshold is not None and (speedup is not None or max_error is not None):
-        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
+    check_request(speedup, max_error, threshold)
     if speedup is None and max_error is None and threshold is None:
         speedup = DEFAULT_SPEEDUP
-    if threshold is None:
-        check_budget(speedup, max_error, reused_cost=0.0)
     if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
         found, missing = None, "no profile covers pipelines with two denoising transformers"
     else:
@@ -89,9 +88,12 @@ def find_settings(
         note = (
             f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
         )
-        return replace(_relax_limits(config, speedup), policy=policy), None, (note,)
+        settings = _relax_limits(config, speedup)
+        _check_reachable(speedup, USUAL_STEPS, settings)
+        return replace(settings, policy=policy), None, (note,)
     target = found.target_for(_effective_speedup(found, speedup, max_error))
     settings = config_for(found, target, config)
+    _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings)
     policy = policy_for(found, target, speedup, max_error) if threshold is None else Threshold(threshold)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
@@ -142,6 +144,15 @@ def _effective_speedup(profile: Profile, speedup: float | None, max_error: float
     if speedup is None:
         return profile.recipe.targets[0].speedup
     return speedup if max_error is None or speedup * cost >= 1 else 1 / full_share(speedup, cost)
+
+
+def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig) -> None:
+    """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed."""
+    least = max(2, warmup_steps(steps, config.warmup) + config.keep_last)
+    if speedup is not None and round(steps / speedup) < least:
+        largest = math.floor(100 * steps / least) / 100
+        expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
+        raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")
 
 
 def _relax_limits(config: GalaxyDiTConfig, speedup: float | None) -> GalaxyDiTConfig:

@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,12 +10,14 @@ import pytest
 
 from galaxydit.cli import main
 from galaxydit.commands.demo import build_table
+from galaxydit.commands.inspect import describe_profile
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.pipelines import loading
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import load_video, to_uint8
+from galaxydit.profiles.registry import load_profile
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "12", "--guidance", "3", "--seed", "2"]
 PROMPT = "a red ball moves left over a plain background"
@@ -98,7 +102,12 @@ def test_generate_with_acceleration_reports_what_it_did(
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "fast.mp4", "--speedup", "1.5"]
     assert run("generate", *options, *SMALL) == 0
     assert load_video(tmp_path / "fast.mp4").shape == (5, 32, 32, 3)
-    assert "steps reused, compute fraction" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "steps reused, compute fraction" in shown.out
+    assert shown.out.count("s denoising") == 1
+    assert "loading" in shown.err
+    assert "step 12 of 12, 0 s left" in shown.err
+    assert "0/12" not in shown.err, "the pipeline's own bar is shown beside this one"
 
 
 def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -106,7 +115,7 @@ def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: py
     assert run("generate", *options, *SMALL) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "threshold=0" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("warning: galaxydit: threshold=0 reuses nothing")
+    assert lines[0].startswith("warning: threshold=0 reuses nothing")
 
 
 def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
@@ -118,8 +127,27 @@ def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: 
         "transformer.blocks.0",
         "block_residual",
         "recommended settings",
+        "none: no profile belongs to this model",
+        "promised:\n  - the speedup by compute",
+        "unknown:\n  - the PSNR at any speedup",
     ):
         assert text in shown
+
+
+def test_inspect_prints_json(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
+    assert run("inspect", "--model", tiny_wan_folder, "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["transformers"][0]["blocks"] == 3
+    assert data["profile"]["unknown"] == ["the PSNR at any speedup", "the ranking of the proxies on this model"]
+
+
+@pytest.mark.parametrize("name", ["wan-tiny", "wan2.1-t2v-1.3b"])
+def test_a_profile_says_what_it_promises_and_what_is_unknown(name: str):
+    facts = describe_profile(load_profile(name), ())
+    assert facts["profile"][0].startswith(name)
+    verified = re.search(r"PSNR against the plain video, .*: \d+\.\d dB at 1\.25x", " ".join(facts["promised"]))
+    assert bool(verified) == (name == "wan-tiny")
+    assert ("the PSNR at any speedup" in facts["unknown"]) == (name != "wan-tiny")
 
 
 def test_demo_shows_the_table_and_its_files(
@@ -156,3 +184,10 @@ def test_table_holds_means_and_speedups():
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     assert rows[0] == ("plain", "8.00", "1.00x", "9.00", "1.00x", "100%", "", "")
     assert rows[1] == ("accelerated", "4.00", "2.00x", "5.00", "1.80x", "40%", "30.00", "0.500")
+
+
+def test_a_misspelt_method_gets_a_proposal(capsys: pytest.CaptureFixture, tmp_path: Path):
+    assert run("compare", "--methods", "fewer steps,seacahe order 1", "--out", tmp_path / "new") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"methods is 'seacahe order 1', .*; did you mean 'SeaCache order 1'\?$", error)
+    assert not (tmp_path / "new").exists()

@@ -53,6 +53,23 @@ def test_a_run_that_reused_nothing_says_why() -> None:
     assert "Note: the model is odd." in text
 
 
+def test_the_text_reads_like_a_result(half_reused: Report) -> None:
+    text = str(Report(half_reused.config, 4, half_reused.calls, ("odd", "short"), 2**20, 2.0, 2.5))
+    assert text.splitlines() == [
+        "2 of 4 steps reused, compute fraction 0.525 (1.90 times fewer block evaluations)",
+        "2.00 s denoising, 2.50 s end to end, 1.00 MiB held",
+        "Calls computed in full:",
+        "  - warm-up (4)",
+        "Note: odd.",
+        "Note: short.",
+    ]
+
+
+def test_a_notebook_shows_the_plot(half_reused: Report) -> None:
+    assert (half_reused._repr_png_() or b"").startswith(b"\x89PNG")
+    assert report()._repr_png_() is None
+
+
 def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Report, tmp_path: Path) -> None:
     endless = report(*half_reused.calls, call(3, "cond", reused=False, accumulated=float("inf")))
     endless.save(tmp_path / "report.json")

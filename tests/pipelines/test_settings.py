@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 from diffusers import WanPipeline
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import settings
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
 
@@ -47,9 +48,12 @@ def test_an_unknown_model_gets_the_defaults_of_its_pipeline(wan_with: Callable):
         {"guidance_scale_2": float("nan")},
         {"flow_shift": 0.0},
         {"fps": 0},
+        {"fps": "8"},
+        {"steps": True},
+        {"guidance_scale": float("inf")},
     ],
 )
 def test_a_setting_out_of_range_is_named_with_its_value(bad: dict):
     ((name, value),) = bad.items()
-    with pytest.raises(ValueError, match=f"{name} is {value!r}, allowed are"):
+    with pytest.raises(GalaxyDiTError, match=f"{name}={value!r} is not allowed: expected"):
         GenerationSettings(**bad)

@@ -3,7 +3,9 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side, to_float, to_uint8
 
 
@@ -46,6 +48,18 @@ def test_default_file_is_close_to_the_frames(tmp_path: Path):
     assert np.abs(load_video(tmp_path / "plain.mp4") / 255.0 - soft_gradient()).max() < 0.03
 
 
+@pytest.mark.parametrize("lossless", [False, True])
+def test_equal_frames_give_equal_bytes(lossless: bool, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(noise((1, 8, 8, 3))[0]).resize((64, 64))
+    moving = np.stack([np.roll(np.asarray(picture), index, axis=1) for index in range(80)])
+    moving = np.clip(moving + rng.normal(0, 2, moving.shape), 0, 255).astype(np.uint8)
+    files = [tmp_path / f"{index}.mp4" for index in range(3)]
+    for file in files:
+        save_video(moving, file, fps=16, lossless=lossless)
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 def test_scale_repeats_pixels(tmp_path: Path):
     save_video(noise(), tmp_path / "large.mp4", fps=8, lossless=True, scale=3)
     frames = load_video(tmp_path / "large.mp4")
@@ -56,17 +70,20 @@ def test_scale_repeats_pixels(tmp_path: Path):
 @pytest.mark.parametrize(
     ("frames", "message"),
     [
-        (np.zeros((4, 16, 16)), "allowed is \\(frames, height, width, 3\\)"),
-        (np.zeros((4, 16, 16, 4)), "allowed is \\(frames, height, width, 3\\)"),
-        (np.zeros((0, 16, 16, 3)), "allowed is \\(frames, height, width, 3\\)"),
-        (np.zeros((4, 16, 16, 3), np.int64), "int64, allowed are uint8 and floats"),
-        (np.full((4, 16, 16, 3), 1.5), "from 1.5 to 1.5, allowed for floats is \\[0, 1\\]"),
-        (np.full((4, 16, 16, 3), np.nan), "from nan to nan"),
-        (np.zeros((4, 15, 16, 3)), "15x16, allowed are even sizes"),
+        (np.zeros((4, 16, 16)), "expected \\(frames, height, width, 3\\)"),
+        (np.zeros((4, 16, 16, 4)), "expected \\(frames, height, width, 3\\)"),
+        (np.zeros((0, 16, 16, 3)), "expected \\(frames, height, width, 3\\)"),
+        (np.zeros((4, 16, 16, 3), np.int64), "int64 is not allowed: expected uint8 or floats"),
+        (np.full((4, 16, 16, 3), 1.5), "from 1.5 to 1.5 is not allowed: expected floats in \\[0, 1\\]"),
+        (
+            np.full((4, 16, 16, 3), np.nan),
+            "frames with NaN is not allowed: expected numbers; generate again in",
+        ),
+        (np.zeros((4, 15, 16, 3)), "15x16 are not allowed: expected even sizes"),
     ],
 )
 def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, tmp_path: Path):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(GalaxyDiTError, match=message):
         save_video(frames, tmp_path / "bad.mp4", fps=8)
 
 
@@ -74,12 +91,12 @@ def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, 
     ("options", "message"),
     [
         ({"path": "video.avi", "fps": 8}, "ending in .mp4"),
-        ({"path": "video.mp4", "fps": 0}, "fps is 0"),
-        ({"path": "video.mp4", "fps": 8, "scale": 0}, "scale is 0"),
+        ({"path": "video.mp4", "fps": 0}, "fps=0 is not allowed"),
+        ({"path": "video.mp4", "fps": 8, "scale": 0}, "scale=0 is not allowed"),
     ],
 )
 def test_options_that_no_file_can_have_are_refused(options: dict, message: str):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(GalaxyDiTError, match=message):
         save_video(noise(), **options)
 
 
@@ -87,7 +104,7 @@ def test_loading_names_a_missing_file_and_a_file_without_video(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         load_video(tmp_path / "nothing.mp4")
     (tmp_path / "text.mp4").write_text("not a video")
-    with pytest.raises(ValueError, match="no readable video"):
+    with pytest.raises(GalaxyDiTError, match="expected a video that can be read"):
         load_video(tmp_path / "text.mp4")
 
 
@@ -115,9 +132,9 @@ def test_side_by_side_of_odd_sizes_can_be_saved(tmp_path: Path):
 
 
 def test_side_by_side_refuses_videos_that_do_not_match():
-    with pytest.raises(ValueError, match="1 videos and 2 labels"):
+    with pytest.raises(GalaxyDiTError, match="1 videos with 2 labels"):
         side_by_side([noise()], ["one", "two"])
-    with pytest.raises(ValueError, match="equal shapes"):
+    with pytest.raises(GalaxyDiTError, match="equal shapes"):
         side_by_side([noise(), noise((4, 32, 48, 3))], ["one", "two"])
 
 

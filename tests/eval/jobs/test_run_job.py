@@ -1,6 +1,7 @@
 """Whole jobs on a model with random weights."""
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,10 @@ def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
     assert "has 0 bytes instead of" in shown
     assert call("eval", "status", out, "--verify") == 0
     assert "has another content than its record says" in capsys.readouterr().out
+    assert call("eval", "status", out, "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["total"], data["done"], data["failed"], data["remaining"]) == (2, 1, 0, 1)
+    assert "has 0 bytes instead of" in next(iter(data["reasons"].values()))
     assert call("eval", "run", job_file, "--out", out) == 0
     assert second.read_bytes() == content[::-1]
     assert call("eval", "run", job_file, "--out", out, "--verify") == 0

@@ -34,7 +34,7 @@ def test_videos_that_cannot_be_compared_are_refused(name, large_pair):
     video, _ = large_pair
     with pytest.raises(ValueError, match="allowed are equal shapes"):
         METRICS[name](video, video[:-1])
-    with pytest.raises(ValueError, match="reference has values from -1 to"):
+    with pytest.raises(ValueError, match="reference with values from -1 to"):
         METRICS[name](video, video * 2 - 1 - (video.min() * 2))
     with pytest.raises(ValueError, match="reference is None"):
         METRICS[name](video)
@@ -42,7 +42,7 @@ def test_videos_that_cannot_be_compared_are_refused(name, large_pair):
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_what_is_no_video_is_refused(metric):
-    with pytest.raises(ValueError, match=r"allowed is \(frames, height, width, 3\)"):
+    with pytest.raises(ValueError, match=r"expected \(frames, height, width, 3\)"):
         metric(np.zeros((64, 64, 3)), np.zeros((64, 64, 3)))
 
 

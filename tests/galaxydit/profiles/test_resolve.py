@@ -120,6 +120,12 @@ def test_weights_are_recognised_in_half_precision_and_told_from_a_fine_tune(tiny
     assert "checkpoint" in model_mismatch(model, transformer)
 
 
+def test_a_speedup_beyond_what_the_profiles_steps_allow_is_refused(tiny_wan_pipeline: WanPipeline) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    with pytest.raises(GalaxyDiTError, match=r"expected at most 6.66, because no plan computes fewer than 3"):
+        galaxydit.accelerate(tiny_wan_pipeline, speedup=1e9, profile=profile)
+
+
 def test_without_a_profile_it_learns_online_meets_the_speedup_and_says_so(tiny_wan_pipeline: WanPipeline) -> None:
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0) as acceleration:
         with pytest.warns(ProfileWarning, match="learned online"):

@@ -1,0 +1,60 @@
+"""What commands say while they work: on stderr, so that stdout holds results alone."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@cache
+def messages() -> Console:
+    """The console of stderr. There is one, so that a warning does not tear a live display."""
+    return Console(stderr=True)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Print one line to stderr."""
+    messages().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Show what is being done, in a live line or without a terminal in plain lines; yields what replaces the text."""
+    if messages().is_terminal:
+        with messages().status(text) as status:
+            yield status.update
+    else:
+        say(text)
+        yield say
+
+
+@contextmanager
+def step_bar() -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of finished and of all steps that shows a bar and the time that is left.
+
+    Without a terminal, it prints about ten lines.
+    """
+    if messages().is_terminal:
+        columns = (
+            TextColumn("denoising"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+        )
+        with Progress(*columns, console=messages(), transient=True) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+        return
+    started = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        if done == total or done % math.ceil(total / 10) == 0:
+            left = (time.monotonic() - started) / done * (total - done)
+            say(f"step {done} of {total}, {left:.0f} s left")
+
+    yield tell

@@ -1,0 +1,110 @@
+"""What needs no model is refused before torch is loaded, and nothing is written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from galaxydit.cli import main
+
+GENERATE = ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.mp4"]
+SCRIPT = """
+import sys
+from galaxydit.cli import main
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        assert name != "torch", "torch is loaded"
+
+sys.meta_path.insert(0, NoTorch())
+for arguments in eval(sys.argv[1]):
+    try:
+        main(arguments)
+    except SystemExit as stopped:
+        assert stopped.code == int(sys.argv[2]), (arguments, stopped.code)
+"""
+
+
+def run_without_torch(commands: list[list[str]], folder: Path, code: int) -> subprocess.CompletedProcess[str]:
+    """Run commands in one process in which torch cannot be imported; each must exit with this code."""
+    given = [sys.executable, "-c", SCRIPT, repr(commands), str(code)]
+    return subprocess.run(given, capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds `dir.mp4`, a folder, and `file`, a file."""
+    (tmp_path / "dir.mp4").mkdir()
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    return tmp_path
+
+
+def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    bad = [
+        [*GENERATE, "--max-error", "-1"],
+        [*GENERATE, "--speedup", "nan"],
+        [*GENERATE, "--threshold", "0.1", "--speedup", "2"],
+        [*GENERATE, "--profile", "wan-tny"],
+        [*GENERATE, "--guidance", "nan"],
+        [*GENERATE, "--fps", "0"],
+        [*GENERATE, "--seed", str(2**64)],
+        ["generate", "--model", "nowhere", "--prompt", "x", "--out", "a.mp4"],
+        ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "dir.mp4"],
+        ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "file/x.mp4"],
+        ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "/proc/x/x.mp4"],
+        ["inspect", "--model", "nowhere"],
+        ["demo", "--out", "file"],
+        ["demo", "--out", "/proc/x"],
+        ["demo", "--threshold", "0.1", "--max-error", "0.1"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "missing.txt", "--out", "p.json"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "latin.txt", "--out", "p.json"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.txt"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.json", "--workers", "2"],
+        ["compare", "--prompts", "missing.txt"],
+        ["compare", "--prompts", "1000000000"],
+        ["compare", "--seeds", str(2**64)],
+        ["compare", "--out", "file"],
+        ["realism", "--prompts", "missing.txt"],
+        ["realism", "--out", "file"],
+        ["eval", "vbench", "file", "--dimensions", "x", "--benchmark", "vbench3"],
+        ["eval", "vbench", "file", "--dimensions", "no_such_dimension"],
+        ["latency", "--device", "banana"],
+        ["latency", "--model", "2B"],
+        ["demo", "--profile", "a" * 300],
+        ["latency", "--dtype", "int8"],
+        ["latency", "--fraction", "nan"],
+        ["latency", "--minutes", "nan"],
+        ["latency", "--size", "large"],
+        ["latency", "--out", "dir.mp4"],
+    ]
+    finished = run_without_torch(bad, folder, code=2)
+    assert finished.returncode == 0, finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert sorted(folder.rglob("*")) == before
+    for message in (
+        "error: max_error=-1.0 is not allowed: expected a number at least 0; pass for example max_error=0.1",
+        "did you mean 'wan-tiny'?",
+        "error: --out='dir.mp4' is not allowed: expected a place that can be written (Is a directory); choose another",
+        "error: --prompts='missing.txt' is not allowed: expected a text file that can be read",
+        "cannot be used: File name too long; check the path, its rights and the disk",
+        "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
+    ):
+        assert message in finished.stderr
+
+
+def test_help_needs_no_torch(folder: Path) -> None:
+    commands = ["calibrate", "compare", "demo", "generate", "inspect", "latency", "realism", "eval"]
+    finished = run_without_torch([["-h"], *([name, "--help"] for name in commands)], folder, code=0)
+    assert finished.returncode == 0, finished.stderr
+    assert "--install-completion" in finished.stdout
+
+
+def test_an_output_that_exists_is_not_touched_by_a_refusal(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "old.mp4").write_text("mine", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["generate", "--model", "nowhere", "--prompt", "x", "--out", str(folder / "old.mp4")])
+    assert (folder / "old.mp4").read_text(encoding="utf-8") == "mine"
+    assert "nowhere" in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""Values of the wrong type or out of range: one base class, one grammar, and nothing is attached."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import galaxydit
+from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Online, Schedule, Threshold
+
+GRAMMAR = r"(?s)^[\w ]+=.* is not allowed: expected .+; .+"
+WRONG_NUMBERS = ["2", [2], {}, None, torch.tensor(2.0), 10**400, 10**5000, float("nan"), float("inf"), -1, True]
+WRONG_ARGUMENTS = [
+    *({name: value} for name in ("speedup", "max_error", "threshold") for value in WRONG_NUMBERS if value is not None),
+    {"warmup": "0.2"},
+    {"proxy": 5},
+    {"proxy": ["block_residual"]},
+    {"proxy": "block_residal"},
+    {"config": {}},
+    {"config": GalaxyDiTConfig},
+    {"scheduler": 5},
+    {"profile": 5},
+    {"profile": {}},
+    {"profile": "nowhere"},
+    {"keep_reports": "all"},
+    {"keep_reports": 0},
+]
+
+
+@pytest.mark.parametrize(
+    "wrong", WRONG_ARGUMENTS, ids=lambda wrong: f"{next(iter(wrong))} {type(next(iter(wrong.values())))}"
+)
+def test_an_argument_of_the_wrong_type_is_refused_and_nothing_is_attached(tiny_wan: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(GalaxyDiTError, match=GRAMMAR):
+        galaxydit.accelerate(tiny_wan.pipe, **wrong)
+    galaxydit.accelerate(tiny_wan.pipe, config=GalaxyDiTConfig()).remove()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: GalaxyDiTConfig(policy=5),  # type: ignore[arg-type]
+        lambda: GalaxyDiTConfig(policy=Schedule),  # type: ignore[arg-type]
+        lambda: GalaxyDiTConfig(proxy=torch.zeros(2)),  # type: ignore[arg-type]
+        lambda: GalaxyDiTConfig(keep_last=1.0),  # type: ignore[arg-type]
+        lambda: Threshold("0.1"),  # type: ignore[arg-type]
+        lambda: FixedSteps(5),  # type: ignore[arg-type]
+        lambda: FixedSteps(("0",)),  # type: ignore[arg-type]
+        lambda: Online(2.0, error_map=5),  # type: ignore[arg-type]
+        lambda: Schedule(2.0, 5),  # type: ignore[arg-type]
+        lambda: Schedule(2.0, ()),
+        lambda: Schedule(2.0, ("1",)),  # type: ignore[arg-type]
+        lambda: Schedule(2.0, (1.0, 0.5), coefficients=5),  # type: ignore[arg-type]
+        lambda: Schedule(2.0, (1.0, 0.5), coefficients=(1, 2)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused(build: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match=GRAMMAR):
+        build()
+
+
+def test_an_array_is_shown_in_one_line() -> None:
+    with pytest.raises(GalaxyDiTError) as refused:
+        GalaxyDiTConfig(warmup=torch.zeros(30, 30))  # type: ignore[arg-type]
+    assert "\n" not in str(refused.value)
+
+
+def test_a_misspelt_name_gets_a_proposal() -> None:
+    with pytest.raises(GalaxyDiTError, match="did you mean 'block_residual'"):
+        GalaxyDiTConfig(proxy="block_residal")
+
+
+def test_a_speedup_that_no_plan_can_serve_is_refused_and_the_largest_is_named(tiny_wan: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"expected at most 25, because no plan computes fewer than 2 of 50 steps"):
+        galaxydit.accelerate(tiny_wan.pipe, speedup=1e9, proxy="block_input")
+    with pytest.raises(GalaxyDiTError, match=r"speedup=1e\+09 .* expected less than 6.0, because"):
+        galaxydit.accelerate(tiny_wan.pipe, speedup=1e9)
+    galaxydit.accelerate(tiny_wan.pipe, speedup=3.0).remove()
