@@ -11,7 +11,6 @@ counted; neither is what a method computes outside the blocks.
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -148,9 +147,7 @@ class ComputeCounter:
         self._hooks.callback(self._transformer.register_forward_hook(self._read_bytes).remove)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hooks.close()
 
     def _adder(self, part: Part) -> Callable[[nn.Module, Any], None]:

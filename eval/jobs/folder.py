@@ -11,6 +11,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.pipelines.runs import Store
 from galaxydit.pipelines.runs.differences import differences
+from galaxydit.pipelines.runs.record import first_error
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -40,11 +41,8 @@ def load_run(root: str | Path) -> tuple[Store, Job]:
     try:
         return store, TypeAdapter(Job).validate_python(conditions)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise GalaxyDiTError(
-            f"{store.root}/run.json: conditions.{place}: {first['msg']}; restore the file, or take a new --out"
-        ) from error
+        wrong = first_error(error, "conditions")
+        raise GalaxyDiTError(f"{store.root}/run.json: {wrong}; restore the file, or take a new --out") from error
 
 
 def bind_model(store: Store, pipe: "DiffusionPipeline", settings: "GenerationSettings") -> None:

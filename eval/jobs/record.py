@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Record
+from galaxydit.pipelines.runs.record import first_error
 
 BASELINE = "baseline"
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
@@ -119,11 +120,8 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     try:
         result = _RESULT.validate_python(record.result or {})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise GalaxyDiTError(
-            f"the record of {record.unit} is damaged: result.{place}: {first['msg']}; remove it, and run again"
-        ) from error
+        wrong = first_error(error, "result")
+        raise GalaxyDiTError(f"the record of {record.unit} is damaged: {wrong}; remove it, and run again") from error
     data, file = record.data, record.files.get(VIDEO)
     return VideoRecord(
         **{name: getattr(result, name) for name in VideoResult.__dataclass_fields__},

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from galaxydit.runtime.generation import synchronize
+
 
 def clock_name(device: torch.device) -> str:
     """What `StepClock` reads: CUDA events, or on a CPU the time of the thread, which other processes do not lengthen,
@@ -68,12 +70,6 @@ class SyncCounter:
             finally:
                 torch.cuda.set_sync_debug_mode(before)
         self.count = sum("synchroniz" in str(warning.message) for warning in caught)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished its queued work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def allocated_bytes(device: torch.device) -> int | None:

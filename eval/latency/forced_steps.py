@@ -21,10 +21,10 @@ class ForcedSteps:
                 f"full={self.full} is not allowed: expected ascending indices from 0 to {self.steps - 1}; include 0"
             )
 
-    def kinds(self, first: int | None = None) -> list[bool]:
-        """Whether each of the first steps is full; by default of all steps."""
+    def kinds(self, first: int) -> list[bool]:
+        """Whether each of the first steps is full."""
         full = set(self.full)
-        return [step in full for step in range(self.steps if first is None else first)]
+        return [step in full for step in range(first)]
 
 
 def evenly_forced(steps: int, fraction: float) -> ForcedSteps:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -175,8 +175,3 @@ def row_from(data: dict[str, Any]) -> LatencyRow:
     for name in ("full_ms", "reused_ms"):
         values[name] = Spread(**values[name]) if values[name] else None
     return LatencyRow(**values)
-
-
-def row_to(row: LatencyRow) -> dict[str, Any]:
-    """A row as plain data."""
-    return asdict(row)

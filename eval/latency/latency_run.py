@@ -267,7 +267,7 @@ class LatencyRun:
             | {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)},
             "model": asdict(self.preset) | {"tokens": self.size.tokens, "dtype": self.settings.dtype},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
-            "rows": [latency_rows.row_to(row) for row in rows_from(measured, self.forced, without_proxy)],
+            "rows": [asdict(row) for row in rows_from(measured, self.forced, without_proxy)],
             "once": self.once,
             "host_microseconds_per_call": self.host,
             "finished": finished,

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +116,8 @@ def evaluate(
 
 def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
     """Raises GalaxyDiTError if there is no prompt and seed that every variant has a video of."""
-    done = {variant: {record.pair: record for record in records if record.variant == variant} for variant in variants}
-    done = {
-        variant: {pair: one for pair, one in found.items() if one.video is not None} for variant, found in done.items()
-    }
+    filmed = [record for record in records if record.video is not None]
+    done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = sorted(set.intersection(*(set(found) for found in done.values())))
     everything = {record.pair for record in records}
     if not pairs:
@@ -225,8 +223,7 @@ def _with_drop(
     if variant == BASELINE or baseline is None:
         return score
     ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
-    values = asdict(score) | {"drop": measure_drop(dimension, theirs, ours)}
-    return DimensionScore(**values)
+    return replace(score, drop=measure_drop(dimension, theirs, ours))
 
 
 def _prepare(folder: Path, dimension: str, arrangement: Arrangement, clips: Sequence[Clip]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
@@ -132,9 +131,7 @@ class OnRay:
     def __enter__(self) -> "OnRay":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop_workers(self._workers)
         if self._is_own:
             self._ray.shutdown()

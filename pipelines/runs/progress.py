@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from galaxydit.pipelines.runs.record import Record
+from galaxydit.pipelines.runs.run import NoProgress
 from galaxydit.pipelines.runs.unit import Unit
 
 RATE_OVER = 40  # units
@@ -104,7 +105,7 @@ def render(counted: Tally, heading: str = "host") -> Group:
     return Group(*parts)
 
 
-class Stage:
+class Stage(NoProgress):
     """Hands the progress of one run on to a function of stage, finished and total units."""
 
     def __init__(self, tell: Callable[[str, int, int], None], name: str) -> None:
@@ -117,16 +118,10 @@ class Stage:
         self._done, self._total = done + failed, total
         self._tell(self._name, self._done, total)
 
-    def begin(self, worker: int, unit: Unit) -> None:
-        """A worker begins a unit."""
-
     def finish(self, worker: int, record: Record) -> None:
         """A unit has its record."""
         self._done += 1
         self._tell(self._name, self._done, self._total)
-
-    def stop(self) -> None:
-        """The run ends."""
 
 
 class LiveProgress:
