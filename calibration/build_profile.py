@@ -178,4 +178,29 @@ def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[Ver
         predicted_speedup=tuple(predicted),
         measured_speedup=tuple(measured),
     )
-    return replace(profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds))
+    measured_profile = replace(
+        profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds)
+    )
+    return drop_worse_coefficients(measured_profile)
+
+
+def drop_worse_coefficients(profile: Profile) -> Profile:
+    """The profile with order 1 where it was verified to be better than the fitted coefficients of the same steps.
+
+    A target that was not verified follows the verified one whose speedup is nearest. Coefficients are fitted to errors
+    in the linear range, so they lose where reuse changes the video more than that.
+    """
+    worse = {
+        found.speedup: None not in (found.psnr_db, found.fixed_psnr_db) and found.fixed_psnr_db > found.psnr_db
+        for found in profile.evidence.verifications
+    }
+    targets = tuple(
+        replace(target, coefficients=()) if worse[min(worse, key=lambda one: abs(one - target.speedup))] else target
+        for target in profile.recipe.targets
+    )
+    verifications = tuple(
+        replace(found, psnr_db=found.fixed_psnr_db) if worse[found.speedup] else found
+        for found in profile.evidence.verifications
+    )
+    evidence = replace(profile.evidence, verifications=verifications)
+    return replace(profile, recipe=replace(profile.recipe, targets=targets), evidence=evidence)
