@@ -191,8 +191,7 @@ def drop_worse_coefficients(profile: Profile) -> Profile:
     in the linear range, so they lose where reuse changes the video more than that.
     """
     worse = {
-        found.speedup: None not in (found.psnr_db, found.fixed_psnr_db) and found.fixed_psnr_db > found.psnr_db
-        for found in profile.evidence.verifications
+        found.speedup: (found.fixed_psnr_db or 0.0) > (found.psnr_db or 0.0) for found in profile.evidence.verifications
     }
     targets = tuple(
         replace(target, coefficients=()) if worse[min(worse, key=lambda one: abs(one - target.speedup))] else target

@@ -12,7 +12,7 @@ from galaxydit.cli import main
 from galaxydit.commands.demo import build_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
-from galaxydit.pipelines import loading
+from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.settings import GenerationSettings
@@ -153,7 +153,7 @@ def test_a_profile_says_what_it_promises_and_what_is_unknown(name: str):
 def test_demo_shows_the_table_and_its_files(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    monkeypatch.setitem(loading.EMBEDDED, "wan-tiny", tiny_wan_folder)
+    monkeypatch.setitem(model_names.EMBEDDED, "wan-tiny", tiny_wan_folder)
     small = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     monkeypatch.setattr("galaxydit.pipelines.settings.recommended_settings", lambda pipe: small)
     assert run("demo", "--out", tmp_path / "demo", "--seed", "1") == 0

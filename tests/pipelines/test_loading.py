@@ -6,7 +6,7 @@ import torch
 from diffusers import WanPipeline
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
-from galaxydit.pipelines import loading
+from galaxydit.pipelines import loading, model_names
 from galaxydit.pipelines.loading import load_pipeline
 
 HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
@@ -30,7 +30,7 @@ def test_by_default_only_the_autoencoder_stays_in_float32(tiny_wan_folder: Path)
 
 
 def test_the_embedded_model_is_loaded_by_its_name(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(loading.EMBEDDED, "wan-tiny", tiny_wan_folder)
+    monkeypatch.setitem(model_names.EMBEDDED, "wan-tiny", tiny_wan_folder)
     pipe = load_pipeline("wan-tiny")
     assert (type(pipe), pipe.transformer.dtype) == (WanPipeline, torch.bfloat16)
 

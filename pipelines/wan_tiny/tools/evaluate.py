@@ -27,7 +27,8 @@ from rich.console import Console
 from tqdm import tqdm
 
 from galaxydit.pipelines.generate import generate, generate_batch
-from galaxydit.pipelines.loading import EMBEDDED, load_pipeline
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import WAN_TINY, GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
