@@ -22,7 +22,7 @@ def test_the_parts_are_attention_cross_attention_and_feed_forward_of_every_block
 
 
 def test_the_weights_are_the_operations_of_matrix_products_and_attention(parts):
-    width, inner, tokens, text = 32, 64, 48, 512  # 3 latent frames of 8x8 latents in patches of 2x2
+    width, inner, tokens, text = 32, 64, 8, 512  # 2 latent frames of 4x4 latents in patches of 2x2
     flops = {part.path.removeprefix("blocks.0."): part.flops for part in parts if part.path.startswith("blocks.0.")}
     assert flops["ffn"] == 2 * 2 * tokens * width * inner
     assert flops["attn1"] == 4 * 2 * tokens * width**2 + 2 * 2 * tokens**2 * width
