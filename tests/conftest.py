@@ -35,9 +35,9 @@ def build_tiny_transformer(num_layers: int) -> WanTransformer3DModel:
 def build_tiny_vae() -> AutoencoderKLWan:
     """Wan2.1's compression, 4x in time and 8x in space, with random weights: wan-tiny's own compresses less."""
     return AutoencoderKLWan(
-        base_dim=8,
+        base_dim=16,
         z_dim=build.LATENT_CHANNELS,
-        dim_mult=[1, 2, 2],
+        dim_mult=[1, 4, 4],
         num_res_blocks=1,
         attn_scales=[],
         temperal_downsample=[True, True],
