@@ -22,7 +22,7 @@ def wan_with(tiny_transformer: Callable) -> Callable[..., WanPipeline]:
 @pytest.mark.parametrize(
     ("blocks", "options", "expected"),
     [
-        (12, {}, settings.WAN_TINY),
+        (10, {}, settings.WAN_TINY),
         (30, {}, settings.WAN_21_1_3B),
         (40, {}, settings.WAN_21_14B),
         (40, {"boundary_ratio": 0.875}, settings.WAN_22_A14B),

@@ -106,7 +106,7 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
     train.encode_clips(tmp_path, clips=8, batch=2)
     assert shard.stat().st_mtime_ns == before
     latents, tokens = train.load_latents(tmp_path)
-    assert latents.shape == (8, build.LATENT_CHANNELS, 5, 8, 8)
+    assert latents.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
     assert tokens.shape == (8, train.TEXT_TOKENS)
     captions = [world.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
     assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
