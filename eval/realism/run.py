@@ -32,6 +32,7 @@ from galaxydit.eval.realism.step_lists import (
 from galaxydit.eval.realism.trajectory import record
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.fingerprint import project_weights
 
 Progress = Callable[[str], None]
 PROBED_STEPS = (1, 10, 20, 30, 40)
@@ -102,7 +103,7 @@ class Realism:
             "settings": asdict(self.references.settings),
             "shift_factor": self.references.factor,
             "dtype": str(self.pipe.transformer.dtype),
-            "weights": _weights_mark(self.pipe.transformer),
+            "weights": list(project_weights(self.pipe.transformer)),
             "versions": {"torch": torch.__version__, "diffusers": diffusers.__version__},
             "machine": platform.machine(),
         }
@@ -190,11 +191,6 @@ class Realism:
             with chosen_noise_levels(self.pipe, sigmas):
                 found += compare(generate_batch(self.pipe, prompts, seeds, few), trajectory.frames)
         return {"sigmas": sigmas, "psnr": found, "mean": float(np.mean(found))}
-
-
-def _weights_mark(transformer: torch.nn.Module) -> list[float]:
-    """The first values of the last parameter: differs between checkpoints of one architecture."""
-    return [float(value) for value in list(transformer.parameters())[-1].detach().flatten()[:4]]
 
 
 def goals(found: dict[str, Any]) -> list[Goal]:

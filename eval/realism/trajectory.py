@@ -118,7 +118,7 @@ class _Recorder:
         self.ratios.append([float((now / before).mean()) for now, before in norms] or missing)
         cosines = [1 - float((dot / (n * b)).mean()) for dot, (n, b) in zip(dots, norms, strict=True)]
         self.cosines.append(cosines or missing)
-        if step == pipe.scheduler.config.num_train_timesteps or step == len(pipe.scheduler.timesteps) - 1:
+        if step == len(pipe.scheduler.timesteps) - 1:
             self.latents.append(_flat(tensors["latents"]))
         self.previous, self.residuals, self.outputs = self.residuals, [], []
         return tensors
