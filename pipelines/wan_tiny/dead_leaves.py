@@ -27,9 +27,7 @@ PARALLAX = 1.6  # speed of the near layer by that of the far one
 
 @dataclass(frozen=True)
 class LeafStyle:
-    """Leaves of one background: radii in pixels, the share with stripes of two tones, how strongly leaves are shaded, and
-    the share of discs among discs and squares.
-    """
+    """Leaves of one background: radii in pixels, share with stripes, strength of shading, share of discs (not squares)."""
 
     smallest: float
     largest: float
