@@ -27,7 +27,7 @@ PARALLAX = 1.6  # speed of the near layer by that of the far one
 
 @dataclass(frozen=True)
 class LeafStyle:
-    """Leaves of one background: radii in pixels, share with stripes, strength of shading, share of discs (not squares)."""
+    """Leaves of one background: radii in pixels, share with stripes, strength of shading, share of discs."""
 
     smallest: float
     largest: float
