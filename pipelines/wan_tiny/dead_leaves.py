@@ -20,8 +20,8 @@ Array = NDArray[np.float32]
 MARGIN = 22  # pixels of canvas around the frame, for the camera to move in
 SUPERSAMPLING = 2
 TONES = (0.08, 0.36, 0.64, 0.92)
-CAMERA_PAN = 0.12  # largest pan of the far layer over a clip, as a share of the frame's side
-CAMERA_ZOOM = 0.12  # largest change of scale over a clip, as a logarithm
+CAMERA_PAN = 0.06  # largest pan of the far layer over a clip, as a share of the frame's side
+CAMERA_ZOOM = 0.06  # largest change of scale over a clip, as a logarithm
 PARALLAX = 1.6  # speed of the near layer by that of the far one
 
 
@@ -37,10 +37,10 @@ class LeafStyle:
 
 
 STYLES = {
-    "plain": LeafStyle(7.0, 40.0, striped=0.0, gradient=0.0, share_round=0.5),
-    "striped": LeafStyle(7.0, 40.0, striped=0.6, gradient=0.0, share_round=0.5),
-    "dotted": LeafStyle(3.0, 24.0, striped=0.0, gradient=0.0, share_round=1.0),
-    "cloudy": LeafStyle(5.0, 32.0, striped=0.0, gradient=0.12, share_round=0.7),
+    "plain": LeafStyle(11.0, 44.0, striped=0.0, gradient=0.0, share_round=0.5),
+    "striped": LeafStyle(12.0, 44.0, striped=0.6, gradient=0.0, share_round=0.5),
+    "dotted": LeafStyle(5.0, 30.0, striped=0.0, gradient=0.0, share_round=1.0),
+    "cloudy": LeafStyle(9.0, 40.0, striped=0.0, gradient=0.12, share_round=0.7),
 }
 NEAR_COVERAGE = 0.3  # leaf area of the near layer by the area of its canvas; the far layer is covered wholly
 FAR_COVERAGE = 3.0
@@ -55,7 +55,7 @@ def draw_background(kind: str, frames: int, height: int, width: int, rng: np.ran
     zoom = rng.uniform(-CAMERA_ZOOM, CAMERA_ZOOM)
     video: Array = np.zeros((frames, height, width, 3), np.float32)
     for coverage, speed in ((FAR_COVERAGE, 1.0), (NEAR_COVERAGE, PARALLAX)):
-        smallest = style.smallest if coverage == FAR_COVERAGE else max(style.smallest, 3.0)
+        smallest = style.smallest if coverage == FAR_COVERAGE else max(style.smallest, 5.0)
         canvas = draw_leaves(style, smallest, coverage, height + 2 * MARGIN, width + 2 * MARGIN, rng)
         for frame, moment in zip(video, time, strict=True):
             rows = _sample_weights(height, canvas.shape[0], speed * pan[1] * moment * height, speed * zoom * moment)
@@ -87,7 +87,7 @@ def draw_leaves(
     tones = rng.choice(TONES, (2, len(radius))).astype(np.float32)
     angle = rng.uniform(0, 2 * np.pi, len(radius))
     slope = rng.uniform(0, style.gradient, len(radius)) / radius
-    pitch = rng.uniform(7.0, 14.0, len(radius))
+    pitch = rng.uniform(12.0, 20.0, len(radius))
     is_striped = rng.random(len(radius)) < style.striped
     ys, xs = (np.indices(top.shape, np.float32) + 0.5) / SUPERSAMPLING
     along = np.cos(angle)[leaf] * (xs - centre[leaf, 1]) + np.sin(angle)[leaf] * (ys - centre[leaf, 0])
