@@ -1,7 +1,6 @@
 """Every method, and the choice among them by name. A new method is a file in `methods/` and a line here."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import (
@@ -9,14 +8,12 @@ from galaxydit.eval.compare.methods import (
     db_cache,
     dicache,
     easycache,
-    ertacache,
     faster_cache,
     fewer_steps,
     first_block_cache,
     galaxydit_methods,
     hicache,
     mag_cache,
-    profiling_dit,
     pyramid_attention_broadcast,
     ra_cfgcache,
     schedule_search,
@@ -30,38 +27,30 @@ from galaxydit.eval.compare.methods import (
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 
 
-def every_method(
-    speedups: Sequence[float], search_generations: int = schedule_search.GENERATIONS, kept: Path | None = None
-) -> tuple[Method, ...]:
-    """All methods in the order in which they run: controls, other projects', this project's, its ablations.
-
-    `schedule_search` searches for these speedups, spends `search_generations` and stores its scores in `kept`.
-    """
-    return (
-        fewer_steps.METHOD,
-        *uniform_skip.METHODS,
-        step_list.METHOD,
-        *schedule_search.search_methods(speedups, search_generations, kept),
-        first_block_cache.METHOD,
-        *mag_cache.METHODS,
-        *taylorseer.METHODS,
-        hicache.METHOD,
-        *sea_cache.METHODS,
-        pyramid_attention_broadcast.METHOD,
-        *faster_cache.METHODS,
-        *db_cache.METHODS,
-        *teacache.METHODS,
-        *easycache.METHODS,
-        *dicache.METHODS,
-        ertacache.METHOD,
-        profiling_dit.METHOD,
-        *ra_cfgcache.METHODS,
-        *galaxydit_methods.METHODS,
-        *ablations.METHODS,
-    )
+EVERY_METHOD = (
+    fewer_steps.METHOD,
+    *uniform_skip.METHODS,
+    step_list.METHOD,
+    schedule_search.METHOD,
+    first_block_cache.METHOD,
+    *mag_cache.METHODS,
+    *taylorseer.METHODS,
+    hicache.METHOD,
+    *sea_cache.METHODS,
+    pyramid_attention_broadcast.METHOD,
+    *faster_cache.METHODS,
+    *db_cache.METHODS,
+    *teacache.METHODS,
+    *easycache.METHODS,
+    *dicache.METHODS,
+    *ra_cfgcache.METHODS,
+    *galaxydit_methods.METHODS,
+    *ablations.METHODS,
+)
+"""In the order in which they run: controls, other projects', this project's, its ablations."""
 
 
-def choose_methods(names: Sequence[str], methods: Sequence[Method]) -> tuple[Method, ...]:
+def choose_methods(names: Sequence[str], methods: Sequence[Method] = EVERY_METHOD) -> tuple[Method, ...]:
     """The methods of these names, in the order of `methods`.
 
     "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others

@@ -160,7 +160,6 @@ def generate_variant(
 
 def _compared() -> "dict[str, Method]":
     """The methods of the comparison by the name that a job file uses."""
-    from galaxydit.eval.compare.methods.uniform_skip import SPEEDUPS
-    from galaxydit.eval.compare.registry import every_method
+    from galaxydit.eval.compare.registry import EVERY_METHOD
 
-    return {method.slug: method for method in every_method(SPEEDUPS)}
+    return {method.slug: method for method in EVERY_METHOD}

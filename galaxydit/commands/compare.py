@@ -52,7 +52,6 @@ def compare(
         Path | None, typer.Option(help="Prompts to calibrate and tune on; by default wan-tiny's own.", exists=True)
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
-    search_generations: Annotated[int, typer.Option(min=1, help="What the searched schedule may spend.")] = 800,
     steps: Steps = None,
     guidance: Guidance = None,
     height: Height = None,
@@ -89,15 +88,14 @@ def compare(
         from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
         from galaxydit.eval.compare.markdown import markdown
         from galaxydit.eval.compare.pareto_plot import plot_pareto
-        from galaxydit.eval.compare.registry import choose_methods, every_method
+        from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
     console = Console()
-    known = every_method(wanted, search_generations, out.absolute() / "search")
     if list_methods:
-        for method in known:
+        for method in EVERY_METHOD:
             count = len(method.settings(steps or USUAL_STEPS))
             missing = "" if method.is_available else f"; needs {method.needs}"
             text = f"{method.name}: {method.source}; {count} candidate settings{missing}"
@@ -105,9 +103,9 @@ def compare(
         return
     names = [name.strip() for name in methods.split(",") if name.strip()]
     try:
-        chosen = choose_methods(names, known)
+        chosen = choose_methods(names)
     except ValueError as error:
-        spelt = [method.name for method in known]
+        spelt = [method.name for method in EVERY_METHOD]
         near = [did_you_mean(name, spelt) for name in names if name not in spelt]
         raise GalaxyDiTError(f"{error}{next(filter(None, near), '')}") from error
     reserved = tuple(read_prompts(calibration or reserved_captions()))
