@@ -53,7 +53,8 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; met in every generation. Default 2.0.
+            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.8
+            of those that the profile was measured with.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
@@ -188,7 +189,8 @@ class Acceleration:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
-        conditions = None if profile is None else MeasuredProfile(profile)
+        steps_back = getattr(config.policy, "fewest_steps", 0) > 0
+        conditions = None if profile is None else MeasuredProfile(profile, steps_back)
         self._session = Session(config, source, notes, conditions, keep_reports)
         self._hooks = HookSet()
         try:

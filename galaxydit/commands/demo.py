@@ -62,7 +62,7 @@ def demo(
 
 def build_table(result: "DemoResult") -> Table:
     """One row for each variant, with means over the prompts."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
     table.add_column("", no_wrap=True)
     for heading in (
         "denoise\nseconds",
