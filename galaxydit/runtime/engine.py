@@ -144,6 +144,12 @@ class Engine:
         if not isinstance(latent, Tensor):
             self.session.note("the transformer was called without hidden_states, so it is computed in full")
             return None
+        if self._records_gradients(inputs):
+            self.session.note(
+                "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
+                "inside torch.no_grad() to reuse steps"
+            )
+            return None
         info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
         if info is None:
             self.session.note(
@@ -167,6 +173,13 @@ class Engine:
             call.conditional_half = torch.equal(*latent.chunk(2))
         call.decision = state.decisions.get(self._scope(branch))
         return call
+
+    def _records_gradients(self, inputs: dict[str, Any]) -> bool:
+        """Whether the output of this call is part of a graph for backward."""
+        if not torch.is_grad_enabled():
+            return False
+        tensors = (value for value in inputs.values() if isinstance(value, Tensor))
+        return any(one.requires_grad for one in (*tensors, *self.transformer.parameters()))
 
     def _scope(self, branch: str) -> str:
         return "all branches" if self.config.guidance_alignment else branch
