@@ -300,7 +300,7 @@ class Engine:
     def _decide(self, call: Call, distance: float | None) -> None:
         state, scope = call.state, self._scope(call.branch)
         branches = [call.branch] if scope == call.branch else list(state.history) or [call.branch]
-        controller = state.controllers.setdefault(scope, Controller(self.config))
+        controller = self._controller(call, scope)
         call.decision = state.decisions[scope] = controller.decide(
             call.info.step,
             call.info.steps,
@@ -310,6 +310,14 @@ class Engine:
             max(state.errors.values(), default=None),
         )
         state.errors.clear()
+
+    def _controller(self, call: Call, scope: str) -> Controller:
+        controllers = call.state.controllers
+        if scope not in controllers:
+            of_others = [record for record in call.generation.calls if record.transformer != self.component]
+            computed = len({record.step for record in of_others if not record.reused}) if of_others else None
+            controllers[scope] = Controller(self.config, call.info.step, computed)
+        return controllers[scope]
 
     def _ask_observer(self, call: Call) -> None:
         chosen = self.observer.decide(call) if self.observer.decides and call.decision is None else None
