@@ -206,6 +206,7 @@ def test_a_speedup_is_met_with_two_transformers(two_stage: Any, speedup: float, 
     assert any("learned online" in note for note in report.notes)
 
 
+@pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
 def test_threshold_zero_is_bit_identical_with_two_transformers(two_stage: Any) -> None:
     plain = two_stage.run()
     with galaxydit.accelerate(two_stage.pipe, threshold=0) as acceleration:
