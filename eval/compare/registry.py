@@ -8,6 +8,7 @@ from galaxydit.eval.compare.catalogue import ABLATION, ABLATIONS, ALL, PUBLISHED
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import (
     ablations,
+    chosen_steps,
     db_cache,
     dicache,
     easycache,
@@ -29,6 +30,7 @@ from galaxydit.eval.compare.methods import (
 
 EVERY_METHOD = (
     fewer_steps.METHOD,
+    chosen_steps.METHOD,
     *uniform_skip.METHODS,
     step_list.METHOD,
     schedule_search.METHOD,
