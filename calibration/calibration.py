@@ -63,7 +63,8 @@ def calibrate(
 
     Args:
         pipe: a video pipeline with one denoising transformer, not accelerated.
-        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last `verified_prompts` of them are held out for verification; samples cycle through the others.
+        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
+            `verified_prompts` of them are held out for verification; samples cycle through the others.
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
             continues from there and gives the same profile.
         samples: recorded generations, at least 2.
