@@ -30,6 +30,7 @@ from galaxydit.runtime.hooks import (
     refuse_other_caches,
 )
 from galaxydit.runtime.observer import Observer
+from galaxydit.unsupported import reason_against
 
 COMPONENTS = ("transformer", "transformer_2")
 TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
@@ -53,7 +54,8 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; met in every generation. Default 2.0.
+            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.8
+            of those that the profile was measured with.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
@@ -137,6 +139,9 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
+    reason = reason_against(pipe)
+    if reason is not None:
+        raise GalaxyDiTError(reason)
     found = {name: getattr(pipe, name, None) for name in COMPONENTS}
     transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
     if transformers.get("transformer") is transformers.get("transformer_2"):
@@ -186,8 +191,10 @@ class Acceleration:
             _check(name, transformer, families[name], config)
         if config.history_length == 0 and observer is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
+        self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
-        conditions = None if profile is None else MeasuredProfile(profile)
+        steps_back = getattr(config.policy, "fewest_steps", 0) > 0
+        conditions = None if profile is None else MeasuredProfile(profile, steps_back)
         self._session = Session(config, source, notes, conditions, keep_reports)
         self._hooks = HookSet()
         try:
@@ -208,9 +215,26 @@ class Acceleration:
     def _attach_timers(self, pipe: Any) -> None:
         for name in TEXT_ENCODERS:
             if isinstance(encoder := getattr(pipe, name, None), nn.Module):
-                self._hooks.add(encoder, TimerHook(self._session, encodes_text=True))
+                self._hooks.add(encoder, TimerHook(self._session, self._replaced, encodes_text=True))
         if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
-            self._hooks.add(decoder, TimerHook(self._session, encodes_text=False))
+            self._hooks.add(decoder, TimerHook(self._session, self._replaced, encodes_text=False))
+
+    def _replaced(self) -> str:
+        """What is wrong if the pipeline has another transformer than the one with the hooks by now, else nothing."""
+        if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
+            return ""
+        for name, transformer in self._transformers.items():
+            now = getattr(self._pipe, name, None)
+            if (
+                isinstance(now, nn.Module)
+                and now is not transformer
+                and all(m is not transformer for m in now.modules())
+            ):
+                return (
+                    f"{type(self._pipe).__name__}.{name} was replaced after accelerate(), so galaxydit is not on it: "
+                    "call remove() on the Acceleration, and accelerate(pipe) again"
+                )
+        return ""
 
     @property
     def reports(self) -> list[Report]:
@@ -220,7 +244,11 @@ class Acceleration:
 
     @property
     def report(self) -> Report:
-        """The report of the last generation; raises GalaxyDiTError before the first."""
+        """The report of the last generation; raises GalaxyDiTError before the first, and where the pipeline has got
+        another transformer since, of whose generations there is none.
+        """
+        if replaced := self._replaced():
+            raise GalaxyDiTError(replaced)
         if not self.reports:
             raise GalaxyDiTError("report does not exist yet: generate something first")
         return self.reports[-1]
@@ -231,6 +259,10 @@ class Acceleration:
         self._hooks.remove()
 
     def __enter__(self) -> "Acceleration":
+        if not self._hooks.are_attached:
+            raise GalaxyDiTError(
+                "this Acceleration was removed: expected one that is attached; call accelerate() again"
+            )
         return self
 
     def __exit__(
@@ -265,10 +297,10 @@ def _check(component: str, transformer: nn.Module, family: Family, config: Galax
             f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
             "choose one of these"
         )
-    if config.reuse == "residual" and not (family.returns_tensor and len(blocks_of(transformer, family)) > 1):
+    if config.reuse == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
         raise GalaxyDiTError(
-            f"reuse='residual' is not offered by {family.name}: expected at least two blocks that return one tensor; "
-            "choose reuse='output'"
+            f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
+            "return one tensor; choose reuse='output'"
         )
 
 

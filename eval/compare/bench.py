@@ -18,6 +18,7 @@ from galaxydit.calibration.provenance import device_name
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import ssim
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
@@ -46,14 +47,6 @@ PACKAGES = ("torch", "diffusers", "transformers")
 KIND = "comparison"
 FRAMES = "frames.npz"
 SCHEMA = 1  # of what a result holds and of how it is counted
-
-
-@dataclass(frozen=True)
-class Case:
-    """One prompt, and the seed of its noise."""
-
-    prompt: str
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
 SOURCES = ("file", "texts", "suite")
-SUITED = {WAN_TINY: ("count", "seed"), "vbench": ("count", "dimensions"), "vbench2": ("count", "dimensions")}
+SUITED = {WAN_TINY: ("count", "seed"), "vbench": ("count", "dimensions")}
 SETTINGS = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 CURE = "`galaxydit eval run --example` shows a job file"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Gt
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.record import BASELINE
 
@@ -66,7 +67,7 @@ class Generated:
 
 def method_names() -> tuple[str, ...]:
     """All that a variant can name."""
-    return (*OWN, *(name for name in _compared() if name not in OWN))
+    return (*OWN, *(name for name in map(slug_of, CATALOGUE) if name not in OWN))
 
 
 def options_of(name: str) -> type:
@@ -160,7 +161,6 @@ def generate_variant(
 
 def _compared() -> "dict[str, Method]":
     """The methods of the comparison by the name that a job file uses."""
-    from galaxydit.eval.compare.methods.uniform_skip import SPEEDUPS
-    from galaxydit.eval.compare.registry import every_method
+    from galaxydit.eval.compare.registry import EVERY_METHOD
 
-    return {method.slug: method for method in every_method(SPEEDUPS)}
+    return {method.slug: method for method in EVERY_METHOD}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.vbench.benchmark import FULL_INFO, PACKAGE
 
 WAN_TINY = "wan-tiny"
-BENCHMARKS = {"vbench": "VBench_full_info.json", "vbench2": "VBench2_full_info.json"}
 MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
-SUITES = (WAN_TINY, *BENCHMARKS)
+SUITES = (WAN_TINY, PACKAGE)
 
 
 def suite_prompts(
@@ -20,9 +20,9 @@ def suite_prompts(
     """The prompts of a suite, each once.
 
     name: "wan-tiny", captions of the embedded model's toy world that training never showed, drawn with `seed`; or
-        "vbench" (arXiv 2311.17982) and "vbench2" (arXiv 2503.21755), as their installed packages list them.
+        "vbench" (arXiv 2311.17982), as the installed package lists them.
     count: how many, from the first; "wan-tiny" needs it.
-    dimensions: keep the prompts of these dimensions of a benchmark.
+    dimensions: keep the prompts of these dimensions of VBench.
 
     Raises GalaxyDiTError for an option that does not suit the suite and for a package that is not installed.
     """
@@ -32,7 +32,7 @@ def suite_prompts(
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
         return tuple(draw_prompts(count, seed))
-    entries = _entries(name)
+    entries = _vbench_entries()
     if dimensions is not None:
         known = sorted({dimension for entry in entries for dimension in entry["dimension"]})
         unknown = [dimension for dimension in dimensions if dimension not in known]
@@ -47,17 +47,17 @@ def suite_prompts(
     return prompts[:count]
 
 
-def _entries(package: str) -> list[Mapping[str, Any]]:
+def _vbench_entries() -> list[Mapping[str, Any]]:
     """Prompts with their dimensions, read from the package without importing it or what it needs."""
     try:
-        files = distribution(package).files or []
-    except PackageNotFoundError as error:
-        raise GalaxyDiTError(
-            f"suite is {package!r}, whose package is not installed: its prompts alone come with "
-            f"`pip install --no-deps {package}`"
-        ) from error
-    found = [Path(str(file.locate())) for file in files if file.name == BENCHMARKS[package]]
+        files = distribution(PACKAGE).files or []
+    except PackageNotFoundError:
+        files = []
+    found = [Path(str(file.locate())) for file in files if file.name == FULL_INFO]
     if not found or not found[0].is_file():
-        raise GalaxyDiTError(f"suite is {package!r}, whose package lacks {BENCHMARKS[package]}: install it again")
+        raise GalaxyDiTError(
+            f"suite={PACKAGE!r} is not allowed: expected the installed package {PACKAGE} with its {FULL_INFO}; its "
+            f"prompts alone come with `pip install --no-deps {PACKAGE}`"
+        )
     entries = json.loads(found[0].read_text(encoding="utf-8"))
     return [entry for entry in entries if entry.get("prompt_en")]

@@ -87,6 +87,7 @@ class Controller:
         has_history: bool,
         sigmas: tuple[float, ...] | None = None,
         error: float | None = None,
+        reused_cost: float | None = None,
     ) -> Decision:
         """Decide one step; the arguments are those of `Observation`."""
         config = self._config
@@ -101,6 +102,7 @@ class Controller:
             config.keep_last,
             config.max_consecutive,
             self._consecutive,
+            reused_cost,
         )
         decision, self._state = config.policy.decide(observation, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0

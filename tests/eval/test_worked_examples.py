@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from galaxydit.eval.compare.bench import Bench, Case, Sample
+from galaxydit.eval.compare.bench import Bench, Sample
+from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import measure
 
 README = Path(__file__).parents[2] / "eval" / "README.md"

@@ -10,7 +10,8 @@ FOLDER = Path(galaxydit.__file__).parent
 # From the lowest room to the highest; those of one line do not know each other.
 LAYERS = (
     ("errors",),
-    ("families", "context_parallel", "torch_compile", "validation"),
+    ("unsupported", "context_parallel", "torch_compile", "validation"),
+    ("families",),
     ("proxies", "extrapolation"),
     ("policies",),
     ("report_plot",),

@@ -157,30 +157,27 @@ ENTRIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("package", "file"), [("vbench", "VBench_full_info.json"), ("vbench2", "VBench2_full_info.json")]
-)
-def test_benchmark_suites_are_read_from_the_installed_package_without_importing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, file: str
+def test_vbench_is_read_from_the_installed_package_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    install(tmp_path, package, file, ENTRIES)
+    install(tmp_path, "vbench", "VBench_full_info.json", ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
-    assert suite_prompts(package) == ("a cat", "a dog")
-    assert suite_prompts(package, count=1) == ("a cat",)
-    assert suite_prompts(package, dimensions=["scene"]) == ("a dog", "a cat")
-    text = f'model = "wan-tiny"\n[prompts]\nsuite = "{package}"\ndimensions = ["sense"]'
+    assert suite_prompts("vbench") == ("a cat", "a dog")
+    assert suite_prompts("vbench", count=1) == ("a cat",)
+    assert suite_prompts("vbench", dimensions=["scene"]) == ("a dog", "a cat")
+    text = 'model = "wan-tiny"\n[prompts]\nsuite = "vbench"\ndimensions = ["sense"]'
     with pytest.raises(
         GalaxyDiTError, match=r"job.toml: prompts\.dimensions has 'sense': expected some of color, scene"
     ):
         read_job(write(tmp_path, text))
     with pytest.raises(GalaxyDiTError, match="count=3 is not allowed: expected at most the 2 prompts"):
-        suite_prompts(package, count=3)
+        suite_prompts("vbench", count=3)
 
 
 def test_a_suite_whose_package_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(GalaxyDiTError, match="pip install --no-deps vbench2"):
-        suite_prompts("vbench2")
+    with pytest.raises(GalaxyDiTError, match="pip install --no-deps vbench"):
+        suite_prompts("vbench")
     with pytest.raises(GalaxyDiTError, match="count is missing"):
         suite_prompts("wan-tiny")
 

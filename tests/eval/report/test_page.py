@@ -210,9 +210,9 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
         "baseline": VariantScores({"temporal_flickering": flicker}, {}, None, missing),
         "fast": VariantScores({"temporal_flickering": slower}, {}, None, missing),
     }
-    path = results_path(root, "vbench")
+    path = results_path(root)
     path.parent.mkdir()
-    path.write_text(to_json(Results(1, "vbench", "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
+    path.write_text(to_json(Results(2, "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
     (table,) = build(root).data["benchmarks"]
     assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench", ["temporal flickering"])
     assert table["rows"][0]["cells"] == [
