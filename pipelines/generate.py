@@ -1,6 +1,5 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 
 
@@ -45,12 +45,14 @@ def generate(
     on_step: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
-    time for those who want the latents alone. `on_step` is told the number of finished and of all steps.
+    time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
+    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
 
-    Raises GalaxyDiTError for a seed outside [0, 2^64), and, naming the size, if the device runs out of memory;
-    ValueError if the pipeline needs more than a prompt or does not report its steps.
+    Raises GalaxyDiTError for a seed outside [0, 2^64), for inputs that cannot be read, and, naming the size, if the
+    device runs out of memory; ValueError if the pipeline needs other inputs or does not report its steps.
     """
-    _check_is_text_to_video(pipe)
+    inputs = read_inputs(prompt)
+    check_inputs(pipe, inputs)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe, on_step)
@@ -66,7 +68,7 @@ def generate(
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
         start = clock.now()
         output = pipe(
-            prompt=prompt,
+            **inputs,
             # A CPU generator draws the same noise whatever device the model is on.
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
@@ -181,15 +183,3 @@ def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
         yield
     finally:
         pipe.scheduler = original
-
-
-def _check_is_text_to_video(pipe: DiffusionPipeline) -> None:
-    parameters = inspect.signature(type(pipe).__call__).parameters
-    if "image" in parameters and parameters["image"].default is inspect.Parameter.empty:
-        raise ValueError(f"{type(pipe).__name__} needs an image: call it yourself inside galaxydit.accelerate(pipe)")
-    missing = {"prompt", "generator", "callback_on_step_end"} - set(parameters)
-    if missing:
-        raise ValueError(
-            f"{type(pipe).__name__} does not take {', '.join(sorted(missing))}: "
-            "pass a text-to-video pipeline, or call it yourself inside galaxydit.accelerate(pipe)"
-        )
