@@ -9,10 +9,11 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
+from galaxydit.eval.compare.bench import Bench, Sample, conditions
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
+from galaxydit.eval.compare.workload import Case
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -83,10 +84,10 @@ class ComparisonPlan:
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its calibration and the settings that are scored."""
+    """A method with the id of its calibration's unit, if it has one, and the settings that are scored."""
 
     method: Method
-    calibration: Any
+    calibration: str | None
     settings: tuple[Setting, ...]
 
 
@@ -128,7 +129,7 @@ def run_comparison(
     All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
     method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
     """
-    stages = _Stages(Bench(pipe, settings, out, executor, load), plan, progress)
+    stages = _Stages(Bench(pipe, settings, out, methods, executor, load), plan, progress)
     contenders = stages.tune(stages.calibrate(methods))
     rows = stages.score(contenders)
     comparison = Comparison(
@@ -155,21 +156,18 @@ class _Stages:
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
         """All methods with all their settings, calibrated."""
-        self.bench.know(methods)
         units = {
             method.name: self.bench.calibration_unit(method, self.plan.tuning_prompts, TUNING_SEED)
             for method in methods
             if method.calibrate is not None
         }
-        records = self._run("calibrating", [(unit, name) for name, unit in units.items()])
-        found = {name: records[unit.id].result for name, unit in units.items()}
-        contenders = [
-            Contender(method, found.get(method.name), tuple(method.settings(self.bench.steps)))
+        self._run("calibrating", [(unit, name) for name, unit in units.items()])
+        ids = {name: unit.id for name, unit in units.items()}
+        return [
+            Contender(method, ids.get(method.name), tuple(method.settings(self.bench.steps)))
             for method in methods
             if method.name not in self.failed
         ]
-        self.bench.know(methods, [one.calibration for one in contenders])
-        return contenders
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
         """The settings of each method to score: the best ones, or all if the method is not tuned."""
@@ -214,7 +212,14 @@ class _Stages:
     ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
         """Samples by method and setting, measured case by case, so that all methods share the plain video."""
         wanted = [
-            (one, index, case, self._unit(one, index, case, case == keep_frames_of))
+            (
+                one,
+                index,
+                case,
+                self.bench.sample_unit(
+                    one.method, one.calibration, one.settings[index], case, keep=case == keep_frames_of
+                ),
+            )
             for case in cases
             for one in self._remaining(contenders)
             for index in indices[one.method.name]
@@ -227,9 +232,6 @@ class _Stages:
             if one.method.name in found:
                 found[one.method.name][index].append((case, Sample(**records[unit.id].result)))
         return found
-
-    def _unit(self, one: Contender, index: int, case: Case, keep_frames: bool) -> Unit:
-        return self.bench.sample_unit(one.method, one.settings[index], one.calibration, case, keep_frames=keep_frames)
 
     def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> dict[str, Record]:
         """Records by unit id. A method of which a unit failed is noted in `failed`."""

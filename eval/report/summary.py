@@ -97,7 +97,7 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
     if not record.is_done:
         return {}
-    values = {name: value.video for name, value in record.metrics.items()}
+    values = dict(record.metrics)
     if record.compute_fraction is not None:
         values["compute_fraction"] = record.compute_fraction
     if record.variant != BASELINE:

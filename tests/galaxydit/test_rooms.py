@@ -9,7 +9,7 @@ import galaxydit
 FOLDER = Path(galaxydit.__file__).parent
 # From the lowest room to the highest; those of one line do not know each other.
 LAYERS = (
-    ("errors",),
+    ("errors", "files"),
     ("families", "context_parallel", "torch_compile", "validation"),
     ("proxies", "extrapolation"),
     ("policies",),

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, summarise, values_of
 
@@ -30,7 +30,7 @@ def record(
         denoise_seconds=seconds,
         end_to_end_seconds=seconds + 1,
         compute_fraction=0.5,
-        metrics={name: MetricValue(value) for name, value in metrics.items()},
+        metrics=metrics,
         versions={},
         device="cpu",
         worker="",
