@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import (
     ablations,
+    chosen_steps,
     db_cache,
     dicache,
     easycache,
@@ -29,6 +30,7 @@ ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 
 EVERY_METHOD = (
     fewer_steps.METHOD,
+    chosen_steps.METHOD,
     *uniform_skip.METHODS,
     step_list.METHOD,
     schedule_search.METHOD,

@@ -5,7 +5,7 @@ comparison, under its name in small letters with hyphens ("uniform skip order 0"
 """
 
 from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt
 
@@ -64,7 +64,9 @@ def options_of(name: str) -> type:
             f"method={name!r} is not allowed: expected an installed {method.needs}; pip install 'galaxydit[bench]'"
         )
     examples = method.settings(EXAMPLE_STEPS)
-    kinds = {key: type(value) for one in examples for key, value in one.items()}
+    kinds: dict[str, Any] = {}
+    for key, value in (item for one in examples for item in one.items()):
+        kinds[key] = kinds.get(key, type(value)) | type(value)
     optional = {key for key in kinds if any(key not in one for one in examples)}
     options = [(key, kind | None, None) if key in optional else (key, kind) for key, kind in kinds.items()]
     return make_dataclass(name.replace("-", "_"), options, kw_only=True)

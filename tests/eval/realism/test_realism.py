@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
-from galaxydit.eval.realism.noise_levels import chosen_noise_levels
 from galaxydit.eval.realism.published import load_published
 from galaxydit.eval.realism.run import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
@@ -31,7 +31,7 @@ def settings(tiny_settings):
 
 def test_a_straight_path_has_no_curvature():
     sigmas = np.linspace(1, 0, 11)
-    direction = torch.tensor([3.0, 4.0])
+    direction = torch.tensor([3.0, 4.0], dtype=torch.float64)
     latents = torch.stack([sigma * direction for sigma in sigmas])
     straight = trajectory(latents, direction.expand(10, 2), sigmas[:-1])
     np.testing.assert_allclose(curvature(straight), 0, atol=1e-6)
@@ -40,8 +40,8 @@ def test_a_straight_path_has_no_curvature():
 def test_a_circle_has_the_curvature_of_its_radius():
     """z = (cos, sin): the second derivative has norm 1 and no tangential part, and the chord is known."""
     angles = np.linspace(1, 0, 101)
-    latents = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], 1), dtype=torch.float32)
-    velocity = torch.tensor(np.stack([-np.sin(angles), np.cos(angles)], 1)[:-1], dtype=torch.float32)
+    latents = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], 1))
+    velocity = torch.tensor(np.stack([-np.sin(angles), np.cos(angles)], 1)[:-1])
     chord = 2 * np.sin(0.5)
     circle = trajectory(latents, velocity, angles[:-1])
     np.testing.assert_allclose(curvature(circle)[5:-5], 1 / chord, rtol=1e-3)

@@ -90,6 +90,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
 
 def test_fewer_steps_count_as_their_share(run_method):
     assert run_method("fewer steps", {"steps": 4})[1] == pytest.approx(0.4)
+    assert run_method("chosen steps", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("order", [0, 1])
