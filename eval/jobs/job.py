@@ -17,8 +17,7 @@ RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "fram
 
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    repeated = [value for value, times in Counter(values).items() if times > 1]
-    if repeated:
+    if repeated := [value for value, times in Counter(values).items() if times > 1]:
         raise GalaxyDiTError(f"expected a list without repetition, found {repeated[0]!r} twice; ")
     return values
 

@@ -23,9 +23,8 @@ def open_run(root: str | Path, job: Job) -> Store:
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if there is none or run.json is damaged."""
-    store = Store(root)
-    conditions = store.header(KIND)["conditions"]
-    return store, parse(Job, conditions, f"{store.root}/run.json: ", "restore the file, or take a new --out")
+    conditions = (store := Store(root)).header(KIND)["conditions"]
+    return store, parse(Job, conditions, f"{store.root}/run.json", "restore the file, or take a new --out")
 
 
 def run_job(
