@@ -18,7 +18,8 @@ from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.compare.compute_counter import measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
-from galaxydit.eval.compare.workload import Case, Workload
+from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.compare.workload import Workload
 from galaxydit.eval.metrics import ssim
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation

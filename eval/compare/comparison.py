@@ -12,74 +12,16 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.bench import Bench, Sample, conditions
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
-from galaxydit.eval.compare.workload import Case
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
 SCREENING_PROMPTS = 1
-TUNING_SEED = 50_000
-SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
-SPEEDUP_RANGE = (1.05, 10.0)
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison.
-
-    Attributes:
-        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
-        seeds: scored, each prompt with each of them.
-        calibration_prompts: never scored, because a profile may have been measured on any of them.
-        speedups: wanted, by compute, each from 1.05 to 10.
-        tuned: number of calibration prompts that are used, from the first.
-    """
-
-    prompts: tuple[str, ...]
-    seeds: tuple[int, ...]
-    calibration_prompts: tuple[str, ...]
-    speedups: tuple[float, ...]
-    tuned: int = 8
-
-    def __post_init__(self) -> None:
-        for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} is {list(values)}, allowed are one or more different ones")
-        low, high = SPEEDUP_RANGE
-        for speedup in self.speedups:
-            if not low <= speedup <= high:
-                raise ValueError(f"speedups holds {speedup:g}, allowed are numbers from {low:g} to {high:g}")
-        if not 1 <= self.tuned <= len(self.calibration_prompts):
-            raise ValueError(
-                f"tuned is {self.tuned}, allowed are 1 to {len(self.calibration_prompts)}, all calibration prompts"
-            )
-        seen = set(self.prompts) & set(self.calibration_prompts)
-        if seen:
-            raise ValueError(
-                f"{len(seen)} of the prompts to score on are calibration prompts, the first {min(seen)!r}; allowed is "
-                "none, because settings tuned on a prompt know it"
-            )
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        """The scored cases, prompt by prompt with all seeds each."""
-        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
-        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
-
-    @property
-    def tuning_prompts(self) -> tuple[str, ...]:
-        """Prompts for calibration and tuning."""
-        return self.calibration_prompts[: self.tuned]
-
-    @property
-    def tuning_cases(self) -> tuple[Case, ...]:
-        """The cases that settings are tuned on."""
-        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.workload import Case
+from galaxydit.eval.compare.plan import Case
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 

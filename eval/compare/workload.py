@@ -8,16 +8,9 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.compute_counter import ComputeCounter, Part
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
+from galaxydit.eval.compare.plan import Case
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
-
-
-@dataclass(frozen=True)
-class Case:
-    """One prompt, and the seed of its noise."""
-
-    prompt: str
-    seed: int
 
 
 @dataclass(frozen=True)

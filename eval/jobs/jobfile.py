@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
+from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
 from galaxydit.eval.jobs.job import Job, JobKeys, Seed, Text, Texts, Variant
-from galaxydit.eval.jobs.methods import OWN, compared_methods, needs_calibration, options_of
+from galaxydit.eval.jobs.methods import OWN, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.vbench.benchmark import PACKAGE
 from galaxydit.eval.vbench.prompts import vbench_prompts
@@ -102,8 +103,7 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
         raise GalaxyDiTError("calibration has no effect, since no variant measures anything; leave it out")
     if shared := sorted(set(job.calibration) & set(job.prompts)):
         raise GalaxyDiTError(f"calibration has {shared[0]!r}, which is also in prompts; take others")
-    videos = len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))
-    if videos > MOST_VIDEOS:
+    if (videos := len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))) > MOST_VIDEOS:
         raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
     return job
 
@@ -153,9 +153,9 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         )
     options, files = dict(data), {}
     method = options.pop("method", name)
-    if method not in OWN and method not in (known := compared_methods()):
+    if method not in (known := [*OWN, *map(slug_of, CATALOGUE)]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
-        raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, [*OWN, *known])}")
+        raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     parse(options_of(method), options, place, CURE)
     if "threshold" in options and ("speedup" in options or "max_error" in options):
         raise GalaxyDiTError(f"{place}.threshold is given together with speedup or max_error; leave one of them out")

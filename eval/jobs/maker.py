@@ -11,7 +11,8 @@ import galaxydit
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.compute_counter import measure_parts
-from galaxydit.eval.compare.workload import Case, Workload
+from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.compare.workload import Workload
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.methods import FEWER_STEPS, OWN, PLUGIN, compared_methods
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoResult, to_plain
@@ -26,7 +27,6 @@ from galaxydit.pipelines.video import encode_video, hash_frames
 
 logger = logging.getLogger(__name__)
 
-MODEL = "model"
 SAME_WEIGHTS = 1e-6  # between projections of equal weights on different machines
 WARM_UP_STEPS = 3
 CALIBRATION_SEED = 1_000_000
@@ -72,7 +72,7 @@ class VideoMaker(Maker):
         share_video(pipe, rank)
         self.device = device_name(pipe)
         settings = replace(recommended_settings(pipe), **job.settings)
-        self.store.bind(MODEL, conditions_of(pipe, settings), SAME_WEIGHTS)
+        self.store.bind("model", conditions_of(pipe, settings), SAME_WEIGHTS)
         for variant in job.variants:
             if variant.method == PLUGIN:
                 try:

@@ -17,6 +17,7 @@ from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.method import Setting
 from galaxydit.eval.compare.methods import chosen_steps, step_list
+from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
 from galaxydit.eval.realism.published import NAME, Published
@@ -58,9 +59,7 @@ class Goal:
 
 
 class Realism:
-    """The measurements on one pipeline. `parts` name them in the order in which `run` takes them."""
-
-    parts = ("step lists", "methods", "curvature", "propagation", "residual", "proxies", "noise levels")
+    """The measurements on one pipeline, one method for each of `PARTS`."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Realism:
         self.progress = progress
         self.rows: list[Row] = []
 
-    def run(self, out: Path, parts: Sequence[str] = parts) -> dict[str, Any]:
+    def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
 
         A file of another model, prompts or settings is measured anew.

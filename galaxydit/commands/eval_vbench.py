@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.console import say, working
+from galaxydit.commands.console import say, show, show_json, working
+from galaxydit.commands.options import AsJson
 
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import DimensionScore, Results
@@ -23,6 +24,7 @@ def vbench(
     weights: Annotated[
         Path | None, typer.Option(help="Folder of VBench's weights; by default its own, such as ~/.cache/vbench.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
     from galaxydit.eval.vbench.benchmark import select
@@ -33,15 +35,15 @@ def vbench(
     from galaxydit.eval.vbench.results import results_path
     from galaxydit.eval.vbench.run import evaluate
 
-    console = Console()
     with working("opening the environment") as tell:
         opened = open_environment(environment)
         tell(f"VBench: {', '.join(names)}")
         results = evaluate(run, names, opened, weights)
-    console.print(build_table(results))
-    for line in describe(results):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(str(results_path(run)), highlight=False, markup=False, soft_wrap=True)
+    if as_json:
+        show_json(results_path(run))
+    else:
+        Console().print(build_table(results))
+        show(*describe(results), results_path(run))
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:

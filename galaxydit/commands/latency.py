@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from galaxydit.commands.checks import check_output_file
-from galaxydit.commands.console import messages, working
+from galaxydit.commands.console import messages, show, show_json, working
+from galaxydit.commands.options import AsJson
 from galaxydit.errors import check_choice, check_number, refusal
 
 if TYPE_CHECKING:
@@ -54,14 +55,18 @@ def latency(
     host: Annotated[bool, typer.Option("--host/--no-host", help="Also time the hooks alone, on the CPU.")] = True,
     out: Annotated[Path | None, typer.Option(help="The JSON to write, after every turn.")] = None,
     table: Annotated[Path | None, typer.Option(exists=True, help="Only show such a JSON as markdown.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
-    console = Console()
     if table is not None:
         from galaxydit.eval.latency.latency_rows import load
         from galaxydit.eval.latency.latency_table import markdown
 
-        console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
+        data = load(table)
+        if as_json:
+            show_json(table)
+        else:
+            show(markdown(data))
         return
     check_choice("--model", model, MODELS)
     check_options(size, fraction, minutes, device, dtype)
@@ -100,11 +105,14 @@ def latency(
     )
     out = out or Path(f"runs/latency/{model}-{size}-{device.replace(':', '')}.json")
     data = _run(LatencyRun, settings, out)
-    console.print(caption(data), highlight=False, markup=False)
-    console.print(build_table([row_from(row) for row in data["rows"]]))
+    if as_json:
+        show_json(out)
+        return
+    show(caption(data))
+    Console().print(build_table([row_from(row) for row in data["rows"]]))
     for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
-        console.print(f"host, {name}: {microseconds:+.0f} us a call", highlight=False, markup=False)
-    console.print(str(out), highlight=False, markup=False, soft_wrap=True)
+        show(f"host, {name}: {microseconds:+.0f} us a call")
+    show(out)
 
 
 def check_options(size: str, fraction: float, minutes: float | None, device: str | None, dtype: str | None) -> None:

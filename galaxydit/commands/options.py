@@ -32,6 +32,7 @@ ProfileName = Annotated[
 Threshold = Annotated[
     float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def check_seed(seed: int, option: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.compare.bench import Bench, Sample
-from galaxydit.eval.compare.workload import Case
+from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import measure
 
 README = Path(__file__).parents[2] / "eval" / "README.md"

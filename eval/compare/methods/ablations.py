@@ -12,6 +12,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit import GalaxyDiTConfig
+from galaxydit.eval.compare.catalogue import ABLATION
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
@@ -21,8 +22,6 @@ from galaxydit.policies.schedule import Schedule, place_full_steps
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import config_for, policy_for
 from galaxydit.profiles.schema import Profile
-
-SOURCE = "ablation"
 
 Change = Callable[[Profile, Setting], dict[str, Any]]
 """From the model's profile and a setting to the arguments of `galaxydit.accelerate`."""
@@ -78,7 +77,7 @@ def _ablation(name: str) -> Method:
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, **CHANGES[name](_profile_of(pipe), setting))
 
-    return Method(name, SOURCE, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
+    return Method(name, ABLATION, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
 
 
 def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
@@ -100,7 +99,7 @@ METHODS = (
     *map(_ablation, CHANGES),
     Method(
         "last full step repeated by branches in turns",
-        SOURCE,
+        ABLATION,
         lambda steps: AT_SPEEDUPS,
         _branches_in_turns,
         identity=profile_identity,

@@ -12,14 +12,15 @@ import torch
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import workload
 from galaxydit.eval.compare.bench import Bench
-from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
+from galaxydit.eval.compare.comparison import run_comparison
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
-from galaxydit.eval.compare.registry import choose_methods
+from galaxydit.eval.compare.plan import Case, ComparisonPlan
+from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.side_by_side import save_videos
-from galaxydit.eval.compare.workload import Case
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import OnRay, finished
@@ -146,7 +147,8 @@ def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp
 
 def test_a_prompt_both_tuned_and_scored_is_refused():
     with pytest.raises(
-        ValueError, match="1 of the prompts to score on are calibration prompts, the first 'a red ball'"
+        GalaxyDiTError,
+        match=r"prompts='a red ball' is not allowed: expected none of the calibration prompts.* 1;",
     ):
         replace(PLAN, calibration_prompts=("a", "a red ball"))
 
@@ -154,14 +156,14 @@ def test_a_prompt_both_tuned_and_scored_is_refused():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("speedups", (0.5,), r"speedups holds 0.5, allowed are numbers from 1.05 to 10"),
-        ("speedups", (), r"speedups is \[\], allowed are one or more"),
-        ("tuned", 3, r"tuned is 3, allowed are 1 to 2, all calibration prompts"),
-        ("seeds", (1, 1), r"seeds is \[1, 1\], allowed are one or more different ones"),
+        ("speedups", (0.5,), r"speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
+        ("speedups", (), r"speedups=\[\] is not allowed: expected one or more"),
+        ("tuned", 3, r"tuned=3 is not allowed: expected 1 to 2, the number of calibration prompts"),
+        ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different ones"),
     ],
 )
 def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(GalaxyDiTError, match=message):
         replace(PLAN, **{field: value})
 
 
@@ -176,10 +178,10 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
     assert calibrated() == calibrated() == {"places": [1, 2]}
 
 
-def test_an_unknown_method_is_refused_with_the_names_there_are():
+def test_an_unknown_method_is_refused_with_a_proposal():
     with pytest.raises(
-        ValueError,
-        match=r"methods is 'SeeCache', allowed are all, published, ablations or some of: fewer steps; .*SeaCache",
+        GalaxyDiTError,
+        match=r"methods='SeeCache' is not allowed: expected all, published, ablations, .*; did you mean 'SeaCache",
     ):
         choose_methods(["SeeCache", "PAB"])
     assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
@@ -188,8 +190,13 @@ def test_an_unknown_method_is_refused_with_the_names_there_are():
 def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name():
     absent = Method("absent", "nowhere", lambda steps: [], METHODS[0].attach, needs="no_such_package")
     assert choose_methods(["all"], [METHODS[0], absent]) == (METHODS[0],)
-    with pytest.raises(ValueError, match="'absent' needs no_such_package, which is not installed"):
+    with pytest.raises(GalaxyDiTError, match=r"methods='absent' .* are installed, and no_such_package is not; pip"):
         choose_methods(["absent"], [METHODS[0], absent])
+
+
+def test_the_catalogue_names_every_method_with_its_source():
+    assert {method.name: method.source for method in EVERY_METHOD} == CATALOGUE
+    assert {method.name: method.needs for method in EVERY_METHOD if method.needs} == NEEDS
 
 
 def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from galaxydit.eval.compare.bench import Sample
 from galaxydit.eval.compare.equal_compute import Row, at_speedup, compare_at, summarize
-from galaxydit.eval.compare.workload import Case
+from galaxydit.eval.compare.plan import Case
 
 SAMPLE = Sample(
     compute_fraction=0.5,
