@@ -137,7 +137,7 @@ class _Stages:
         """All rows, method by method, slowest setting first."""
         every = {one.method.name: list(range(len(one.settings))) for one in contenders}
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
-        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_frames_of=self.plan.cases[0])
+        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [
             summarize(one.method.name, one.settings[index], pairs)
             for one in self._remaining(contenders)
@@ -150,22 +150,16 @@ class _Stages:
         contenders: Sequence[Contender],
         indices: dict[str, list[int]],
         cases: Sequence[Case],
-        keep_frames_of: Case | None = None,
+        keep_video_of: Case | None = None,
     ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
         """Samples by method and setting, measured case by case, so that all methods share the plain video."""
-        wanted = [
-            (
-                one,
-                index,
-                case,
-                self.bench.sample_unit(
-                    one.method, one.calibration, one.settings[index], case, keep=case == keep_frames_of
-                ),
-            )
-            for case in cases
-            for one in self._remaining(contenders)
-            for index in indices[one.method.name]
-        ]
+        wanted = []
+        for case in cases:
+            for one in self._remaining(contenders):
+                for index in indices[one.method.name]:
+                    setting, keep = one.settings[index], case == keep_video_of
+                    unit = self.bench.sample_unit(one.method, one.calibration, setting, case, keep)
+                    wanted.append((one, index, case, unit))
         records = self._run(stage, [(unit, one.method.name) for one, _, _, unit in wanted])
         found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
             one.method.name: {index: [] for index in indices[one.method.name]} for one in self._remaining(contenders)

@@ -5,6 +5,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.acceleration import transformers_of
 from galaxydit.eval.compare.compute_counter import ComputeCounter, Part
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
@@ -24,9 +25,10 @@ class Workload:
     def run(self, case: Case, method: Method, setting: Setting, calibration: Any) -> tuple[Generation, ComputeCounter]:
         """One generation with a method, and what it computed."""
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
+        transformer = next(iter(transformers_of(self.pipe).values()))  # the only one, if there are parts
         with (
             method.attach(self.pipe, setting, calibration) as attached,
-            ComputeCounter(self.pipe.transformer, self.parts, attached.bytes_held) as counter,
+            ComputeCounter(transformer, self.parts, attached.bytes_held) as counter,
         ):
             return generate(self.pipe, case.prompt, settings, case.seed), counter
 

@@ -1,7 +1,5 @@
 """Agreement of a video of wan-tiny's world with its caption."""
 
-from collections.abc import Callable
-
 from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
 from galaxydit.pipelines.wan_tiny.world import parse_caption
@@ -25,21 +23,12 @@ def _refusal(shape: Shape, prompt: str) -> str | None:
     return None
 
 
-def _metric(name: str, title: str, function: Callable[[Video, Video | None, str], Score]) -> Metric:
-    return Metric(
-        name=name,
-        title=title,
-        low=0.0,
-        high=1.0,
-        higher_is_better=True,
-        needs_reference=False,
-        function=function,
-        refusal=_refusal,
-    )
-
-
-CAPTION_COLOURS = _metric("caption_colours", "caption: colours", _measure_colours)
-CAPTION_MOTIONS = _metric("caption_motions", "caption: motions", _measure_motions)
+CAPTION_COLOURS = Metric(
+    "caption_colours", "caption: colours", _measure_colours, needs_reference=False, refusal=_refusal
+)
+CAPTION_MOTIONS = Metric(
+    "caption_motions", "caption: motions", _measure_motions, needs_reference=False, refusal=_refusal
+)
 
 
 def caption_colours(video: Video, prompt: str) -> float:

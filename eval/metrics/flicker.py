@@ -22,9 +22,6 @@ def _refusal(shape: Shape, prompt: str) -> str | None:
 TEMPORAL_FLICKERING = Metric(
     name="temporal_flickering",
     title="temporal flickering",
-    low=0.0,
-    high=1.0,
-    higher_is_better=True,
     needs_reference=False,
     function=_measure,
     refusal=_refusal,

@@ -40,10 +40,7 @@ def _fidelity(image: Image, reference: Image) -> float:
 VIF = Metric(
     name="vif",
     title="VIF",
-    low=0.0,
     high=math.inf,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure,
     refusal=sides_from(SMALLEST_SIDE),
 )

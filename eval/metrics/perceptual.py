@@ -57,10 +57,8 @@ def _missing() -> str | None:
 LPIPS = Metric(
     name="lpips",
     title="LPIPS",
-    low=0.0,
     high=math.inf,
     higher_is_better=False,
-    needs_reference=True,
     function=_measure,
     missing=_missing,
     refusal=sides_from(SMALLEST_SIDE),

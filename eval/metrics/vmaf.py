@@ -66,10 +66,7 @@ def _ffmpeg() -> str:
 VMAF = Metric(
     name="vmaf",
     title="VMAF",
-    low=0.0,
     high=100.0,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure,
     missing=_missing,
     refusal=sides_from(SMALLEST_SIDE),
