@@ -26,7 +26,6 @@ def record(
         frames_sha256="",
         shape=(5, 32, 32, 3),
         settings={},
-        options={},
         denoise_seconds=seconds,
         end_to_end_seconds=seconds + 1,
         compute_fraction=0.5,
