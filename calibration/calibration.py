@@ -9,6 +9,7 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.build_profile import add_measurements, build_profile
 from galaxydit.calibration.costs import Costs
+from galaxydit.calibration.generation_observer import check_one_transformer
 from galaxydit.calibration.maker import CalibrationMaker
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
@@ -76,6 +77,7 @@ def calibrate(
     Raises:
         GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
     """
+    check_one_transformer(pipe)
     settings = settings or recommended_settings(pipe)
     own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
     key = {

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
         remove_galaxydit,
     )
     from galaxydit.calibration import Calibration, calibrate
-    from galaxydit.errors import FullComputeWarning, GalaxyDiTError, NoEffectWarning, ProfileWarning
+    from galaxydit.errors import (
+        FullComputeWarning,
+        GalaxyDiTError,
+        NoEffectWarning,
+        ProfileWarning,
+        UnknownFamilyWarning,
+    )
     from galaxydit.policies.config import GalaxyDiTConfig
     from galaxydit.policies.online import Online
     from galaxydit.policies.schedule import FixedSteps, Schedule
@@ -38,7 +44,13 @@ _HOMES = {
         "remove_galaxydit",
     ),
     "calibration": ("Calibration", "calibrate"),
-    "errors": ("FullComputeWarning", "GalaxyDiTError", "NoEffectWarning", "ProfileWarning"),
+    "errors": (
+        "FullComputeWarning",
+        "GalaxyDiTError",
+        "NoEffectWarning",
+        "ProfileWarning",
+        "UnknownFamilyWarning",
+    ),
     "policies.config": ("GalaxyDiTConfig",),
     "policies.online": ("Online",),
     "policies.schedule": ("FixedSteps", "Schedule"),
@@ -70,6 +82,7 @@ __all__ = [
     "Schedule",
     "Threshold",
     "TransformerDescription",
+    "UnknownFamilyWarning",
     "accelerate",
     "apply_galaxydit",
     "calibrate",

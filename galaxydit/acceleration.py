@@ -30,6 +30,7 @@ from galaxydit.runtime.hooks import (
     refuse_other_caches,
 )
 from galaxydit.runtime.observer import Observer
+from galaxydit.unsupported import reason_against
 
 COMPONENTS = ("transformer", "transformer_2")
 TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
@@ -138,6 +139,9 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
+    reason = reason_against(pipe)
+    if reason is not None:
+        raise GalaxyDiTError(reason)
     found = {name: getattr(pipe, name, None) for name in COMPONENTS}
     transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
     if transformers.get("transformer") is transformers.get("transformer_2"):
@@ -293,10 +297,10 @@ def _check(component: str, transformer: nn.Module, family: Family, config: Galax
             f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
             "choose one of these"
         )
-    if config.reuse == "residual" and not (family.returns_tensor and len(blocks_of(transformer, family)) > 1):
+    if config.reuse == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
         raise GalaxyDiTError(
-            f"reuse='residual' is not offered by {family.name}: expected at least two blocks that return one tensor; "
-            "choose reuse='output'"
+            f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
+            "return one tensor; choose reuse='output'"
         )
 
 

@@ -19,6 +19,7 @@ from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
 from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.executors import RayCommand
+from galaxydit.commands.families import families
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command(cls=RayCommand)(calibrate)
 app.command(cls=RayCommand)(compare)
 app.command()(demo)
+app.command()(families)
 app.command()(generate)
 app.command()(inspect)
 app.command()(latency)

@@ -26,6 +26,10 @@ class ProfileWarning(UserWarning):
     """A profile is used under conditions other than those it was measured under; the report carries the same text."""
 
 
+class UnknownFamilyWarning(UserWarning):
+    """A transformer of no known family was recognised by its blocks alone."""
+
+
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     """The error for one value of one field; a long value is shortened."""
     try:

@@ -3,12 +3,14 @@
 A family is one entry of `FAMILIES`.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, UnknownFamilyWarning, refusal
+from galaxydit.unsupported import reason_against
 
 SEPARATE = "separate calls"
 CONCATENATED = "concatenated batch"
@@ -22,57 +24,128 @@ class Family:
     Attributes:
         name: shown to users.
         class_name: the diffusers class; its subclasses belong to the family, too.
-        stacks: attributes that hold the block lists, in the order they run.
-        branches: how guidance reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the second) or
-            NO_GUIDANCE.
-        returns_tensor: whether a block returns one tensor (then the stack's residual can be reused) or a tuple.
-        time_embedding: name and position of the block's argument that carries the time embedding; None without one.
-        parts: submodules of a block by what they are ("self_attention", "cross_attention", "feed_forward"), for the
-            proxies inside a block.
+        branches: how guidance usually reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the
+            second) or NO_GUIDANCE.
+        stacks: attributes that hold the block lists; the first block of the first list runs first.
+        is_chain: whether each block returns one tensor that is the next block's input and nothing between two blocks
+            changes it, so that what the stack adds to its input can be reused (`reuse="residual"`).
+        time_embedding: name and position of the first block's argument that carries the time embedding; None without.
+        parts: submodules of the first block by what they are ("self_attention", "cross_attention", "feed_forward"), for
+            the proxies inside a block.
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
             and noise, as the proxy filtered_latent needs it.
+        shares_latent: whether the unnamed branches of a step receive equal latents, which tells interleaved
+            generations apart.
     """
 
     name: str
     class_name: str
-    stacks: tuple[str, ...]
     branches: str
-    returns_tensor: bool
-    time_embedding: tuple[str, int] | None
+    stacks: tuple[str, ...] = ("transformer_blocks",)
+    is_chain: bool = False
+    time_embedding: tuple[str, int] | None = ("temb", 2)
     parts: Mapping[str, str] = field(default_factory=dict)
     plain_latent: bool = True
+    shares_latent: bool = True
 
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
-_LTX_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}
+_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}
+_TWO_STACKS = ("transformer_blocks", "single_transformer_blocks")
+_KANDINSKY_PARTS = {
+    "self_attention": "self_attention",
+    "cross_attention": "cross_attention",
+    "feed_forward": "feed_forward",
+}
+
+
+def _like_wan(name: str, class_name: str, branches: str = SEPARATE, *, plain_latent: bool = True) -> Family:
+    return Family(name, class_name, branches, ("blocks",), True, ("temb", 2), _WAN_PARTS, plain_latent)
+
+
 _ENTRIES = (
-    Family("Wan", "WanTransformer3DModel", ("blocks",), SEPARATE, True, ("temb", 2), _WAN_PARTS),
+    _like_wan("Wan", "WanTransformer3DModel"),
+    # The VACE blocks run before the main ones and hand a second stream on.
     Family(
-        "LTX-Video",
-        "LTXVideoTransformer3DModel",
-        ("transformer_blocks",),
+        "Wan VACE", "WanVACETransformer3DModel", SEPARATE, ("vace_blocks", "blocks"), False, ("temb", 3), _WAN_PARTS
+    ),
+    # Face adapters add to the hidden states between blocks.
+    Family("Wan Animate", "WanAnimateTransformer3DModel", SEPARATE, ("blocks",), parts=_WAN_PARTS),
+    _like_wan("SkyReels-V2", "SkyReelsV2Transformer3DModel"),
+    _like_wan("ChronoEdit", "ChronoEditTransformer3DModel"),
+    _like_wan("Helios", "HeliosTransformer3DModel"),
+    _like_wan("AnyFlow", "AnyFlowTransformer3DModel", CONCATENATED, plain_latent=False),
+    Family(
+        "Cosmos",
+        "CosmosTransformer3DModel",
+        SEPARATE,
+        is_chain=True,
+        time_embedding=("embedded_timestep", 2),
+        parts=_PARTS,
+        shares_latent=False,
+    ),
+    Family("HunyuanVideo", "HunyuanVideoTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
+    Family("HunyuanVideo Framepack", "HunyuanVideoFramepackTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
+    Family("HunyuanVideo 1.5", "HunyuanVideo15Transformer3DModel", SEPARATE),
+    Family("Motif-Video", "MotifVideoTransformer3DModel", SEPARATE, _TWO_STACKS),
+    Family("CogVideoX", "CogVideoXTransformer3DModel", CONCATENATED, plain_latent=False),
+    Family("ConsisID", "ConsisIDTransformer3DModel", CONCATENATED, plain_latent=False),
+    Family("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, is_chain=True, parts=_PARTS, plain_latent=False),
+    Family(
+        "LTX-2",
+        "LTX2VideoTransformer3DModel",
         CONCATENATED,
+        time_embedding=("temb", 4),
+        parts=_PARTS,
+        plain_latent=False,
+    ),
+    Family("Mochi", "MochiTransformer3DModel", CONCATENATED, parts={"self_attention": "attn1", "feed_forward": "ff"}),
+    Family(
+        "Kandinsky 5",
+        "Kandinsky5Transformer3DModel",
+        SEPARATE,
+        ("visual_transformer_blocks",),
         True,
-        ("temb", 2),
-        _LTX_PARTS,
+        ("time_embed", 2),
+        _KANDINSKY_PARTS,
         plain_latent=False,
     ),
     Family(
-        "CogVideoX",
-        "CogVideoXTransformer3DModel",
-        ("transformer_blocks",),
+        "Kandinsky 6",
+        "Kandinsky6Transformer3DModel",
+        SEPARATE,
+        ("visual_transformer_blocks",),
+        time_embedding=None,
+        plain_latent=False,
+    ),
+    Family("EasyAnimate", "EasyAnimateTransformer3DModel", CONCATENATED),
+    Family("Allegro", "AllegroTransformer3DModel", CONCATENATED, is_chain=True, parts=_PARTS, plain_latent=False),
+    # Spatial and temporal blocks alternate, on transposed hidden states.
+    Family(
+        "Latte",
+        "LatteTransformer3DModel",
         CONCATENATED,
-        False,
-        ("temb", 2),
+        ("transformer_blocks", "temporal_transformer_blocks"),
+        time_embedding=("timestep", 4),
+        parts=_PARTS,
         plain_latent=False,
     ),
     Family(
-        "HunyuanVideo",
-        "HunyuanVideoTransformer3DModel",
-        ("transformer_blocks", "single_transformer_blocks"),
+        "SANA-Video",
+        "SanaVideoTransformer3DModel",
+        CONCATENATED,
+        is_chain=True,
+        time_embedding=("timestep", 4),
+        parts=_PARTS,
+    ),
+    Family("SANA-WM", "SanaWMTransformer3DModel", CONCATENATED, ("blocks",), True, ("t", 2)),
+    Family(
+        "MiniMax-H3",
+        "MiniMaxH3Transformer3DModel",
         NO_GUIDANCE,
-        False,
-        ("temb", 2),
+        is_chain=True,
+        time_embedding=("temb", 1),
+        plain_latent=False,
     ),
 )
 FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
@@ -80,13 +153,44 @@ FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
 
 
 def family_of(transformer: nn.Module) -> Family:
-    """The family of a transformer; raises GalaxyDiTError naming the class and what is supported."""
+    """The family of a transformer.
+
+    An unknown class is recognised by its blocks, with an `UnknownFamilyWarning`. Raises GalaxyDiTError with the reason
+    for a class that is known not to work, and for one whose blocks are not recognised.
+    """
+    reason = reason_against(transformer)
+    if reason is not None:
+        raise GalaxyDiTError(reason)
     for base in type(transformer).__mro__:
         if base.__name__ in FAMILIES:
             return FAMILIES[base.__name__]
-    raise GalaxyDiTError(
-        f"transformer={type(transformer).__name__} is not supported: expected one of {', '.join(FAMILIES)}; choose one "
-        "of these, or add its family, one entry of galaxydit.families.FAMILIES"
+    return recognise(transformer)
+
+
+def recognise(transformer: nn.Module) -> Family:
+    """A family made for an unknown transformer: the one list of equal blocks that holds most of its parameters.
+
+    Nothing else is assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError without such
+    a list.
+    """
+    kind = type(transformer).__name__
+    total = sum(parameter.numel() for parameter in transformer.parameters())
+    for name, child in transformer.named_children():
+        size = sum(parameter.numel() for parameter in child.parameters())
+        is_stack = isinstance(child, nn.ModuleList) and len(child) > 1 and len({type(block) for block in child}) == 1
+        if is_stack and 2 * size > total:
+            warnings.warn(
+                f"galaxydit: {kind} is no family that galaxydit knows; {name} is taken for its blocks, so compare a "
+                "video with the plain one before you rely on it",
+                UnknownFamilyWarning,
+                stacklevel=4,
+            )
+            return Family(kind, kind, CONCATENATED, (name,), time_embedding=None, plain_latent=False)
+    raise refusal(
+        "transformer",
+        kind,
+        "a known family, or one list of equal blocks with most of the parameters",
+        "add its family, one entry of galaxydit.families.FAMILIES",
     )
 
 

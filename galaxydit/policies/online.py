@@ -48,7 +48,7 @@ class Online:
         error_map: expected error by proxy distance and sigma. None learns one ratio of error to distance from the
             full steps of this generation.
         decay: how much more an early error costs than a late one, in [0, 1]; see `step_costs`.
-        reused_cost: block evaluations of a reused step / those of a full one, in [0, 1).
+        reused_cost: block evaluations of a reused step / those of a full one, in [0, 1), until an observation gives it.
     """
 
     speedup: float | None = None
@@ -69,9 +69,13 @@ class Online:
     def learns_errors(self) -> bool:
         return self.error_map is None
 
-    def full_steps(self, steps: int) -> int:
+    def begin(self, step: int, computed: int) -> OnlineState:
+        """The state of a second transformer that takes over at `step`, after `computed` steps were computed."""
+        return OnlineState(started=True, full=computed, last_full=step)
+
+    def full_steps(self, steps: int, reused_cost: float | None = None) -> int:
         """Number of steps to compute to meet the speedup."""
-        return full_step_count(steps, self.speedup, self.reused_cost)
+        return full_step_count(steps, self.speedup, self.reused_cost if reused_cost is None else reused_cost)
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
         """Decide one step.
@@ -96,7 +100,7 @@ class Online:
             if expected is None or forced == CAP:
                 return _compute(state, step, forced or "error not yet known", accumulated, expected)
             return _reuse(state, "expected error below max_error", accumulated, expected)
-        left = self.full_steps(steps) - state.full - observation.keep_last
+        left = self.full_steps(steps, observation.reused_cost) - state.full - observation.keep_last
         if left <= 0:
             return _reuse(state, "budget is spent", accumulated, expected)
         if left >= steps - observation.keep_last - step:
@@ -111,7 +115,7 @@ class Online:
         """Take in this step's distance, and the true error of the prediction that the last full step tested."""
         step, distance = observation.step, observation.known_distance
         if not state.started:
-            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            # A generation may begin in the middle: it counts as if its share of the budget had been spent.
             done = self.full_steps(observation.steps) * step / observation.steps
             state = replace(state, started=True, full=round(done), last_full=step)
         if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):
@@ -138,7 +142,9 @@ class Online:
         have come earlier or later than planned, and multiplied by the recent amount of one step.
         """
         steps = observation.steps
-        plan = place_full_steps(steps, self.full_steps(steps), observation.warmup_steps, self.decay)
+        plan = place_full_steps(
+            steps, self.full_steps(steps, observation.reused_cost), observation.warmup_steps, self.decay
+        )
         following = min(state.full, len(plan) - 1)
         before, after = plan[max(0, following - 1)], plan[following]
         whole, rest = steps - 1 - before, steps - 1 - state.last_full

@@ -27,6 +27,8 @@ class Observation:
         error: relative error that the prediction would have had at the last full step; None where none was made.
         warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
         consecutive: steps reused in a row up to now.
+        reused_cost: block evaluations of a reused step / those of a full one, by the calls of the last step; None where
+            it is unknown.
     """
 
     step: int
@@ -39,6 +41,7 @@ class Observation:
     keep_last: int = 1
     max_consecutive: int | None = None
     consecutive: int = 0
+    reused_cost: float | None = None
 
     @property
     def forced(self) -> str | None:

@@ -102,6 +102,10 @@ class Schedule:
     def history_length(self) -> int:
         return 3 if self.coefficients and not self.reads_proxy else 1
 
+    def begin(self, step: int, computed: int) -> ScheduleState:
+        """The state of a second transformer that takes over at `step`, after `computed` steps were computed."""
+        return ScheduleState(computed, step)
+
     def full_steps(self, steps: int) -> int:
         """Number of steps to compute to meet the speedup."""
         return full_step_count(steps, self.speedup, self.reused_cost if self.reads_proxy else 0.0)
@@ -110,7 +114,7 @@ class Schedule:
         """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones."""
         step, steps, sigmas = observation.step, observation.steps, observation.noise_levels
         if state is None:
-            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            # A generation may begin in the middle: it counts as if its share of the budget had been spent.
             state = ScheduleState(round(self.full_steps(steps) * step / steps), step)
         amount = self._amount(observation, state)
         forced = UNSERVED if steps < self.fewest_steps else observation.forced

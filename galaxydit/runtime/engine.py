@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from diffusers.hooks.hooks import CacheContext
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import token_group
@@ -20,6 +19,7 @@ from galaxydit.proxies import PROXIES, Place, Proxy, relative_l1, relative_l2
 from galaxydit.report import CallRecord
 from galaxydit.runtime.generation import Generation, Session, TransformerState
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.outputs import OutputForms, pack, tensors_of, unpack
 from galaxydit.runtime.step import StepInfo, locate, signature_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
@@ -86,6 +86,7 @@ class Engine:
         self._watches_segments = self.config.reuse == "residual" or self.observer.watches_segments
         self._reads_proxy = self.config.policy.reads_proxy and not self.observer.decides
         self.watched_proxies = tuple(self._find_watched_proxies())
+        self._forms = OutputForms()
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
         self._thread = threading.local()
 
@@ -131,9 +132,12 @@ class Engine:
             output = self._compute_or_reuse(call, forward, args, kwargs)
         finally:
             self.call = None
+        return_dict = inputs.get("return_dict") is not False
         if output is None:
-            sample = self._predict(call)
-            output = (sample,) if inputs.get("return_dict") is False else Transformer2DModelOutput(sample=sample)
+            predicted = unpack(self._predict(call), call.state.shapes.get(call.branch, ()))
+            output = self._forms.build(predicted, return_dict)
+        else:
+            self._forms.learn(output, return_dict)
         self._record(call)
         return output
 
@@ -143,6 +147,12 @@ class Engine:
         latent, text = inputs.get("hidden_states"), inputs.get("encoder_hidden_states")
         if not isinstance(latent, Tensor):
             self.session.note("the transformer was called without hidden_states, so it is computed in full")
+            return None
+        if self._records_gradients(inputs):
+            self.session.note(
+                "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
+                "inside torch.no_grad() to reuse steps"
+            )
             return None
         info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
         if info is None:
@@ -154,7 +164,8 @@ class Engine:
             return None
         name = context.name if context else None
         signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
-        generation, branch = self.session.enter(self.component, name, info, signature, text, latent)
+        shared_latent = latent if self.family.shares_latent else None
+        generation, branch = self.session.enter(self.component, name, info, signature, text, shared_latent)
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
@@ -167,6 +178,13 @@ class Engine:
             call.conditional_half = torch.equal(*latent.chunk(2))
         call.decision = state.decisions.get(self._scope(branch))
         return call
+
+    def _records_gradients(self, inputs: dict[str, Any]) -> bool:
+        """Whether the output of this call is part of a graph for backward."""
+        if not torch.is_grad_enabled():
+            return False
+        tensors = (value for value in inputs.values() if isinstance(value, Tensor))
+        return any(one.requires_grad for one in (*tensors, *self.transformer.parameters()))
 
     def _scope(self, branch: str) -> str:
         return "all branches" if self.config.guidance_alignment else branch
@@ -190,7 +208,7 @@ class Engine:
             return None
         if not call.skips_stack:
             call.blocks_run = self._blocks
-            self._keep(call, output[0] if isinstance(output, tuple) else output.sample)
+            self._keep(call, tensors_of(output))
         return output
 
     def _predict(self, call: Call, segment: int = 0) -> Tensor:
@@ -206,9 +224,12 @@ class Engine:
         return call.decision is not None and call.decision.reuse and cached
 
     @beside_the_model
-    def _keep(self, call: Call, output: Tensor) -> None:
+    def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
         """Remember a full step. The last step is never reused, so it frees the memory instead."""
-        self.observer.on_output(call, output)
+        if not outputs:
+            self.session.note("the transformer returned more than tensors, so it is computed in full")
+            return
+        self.observer.on_output(call, outputs[0])
         if self.observer.decides:
             return
         history, length = call.state.history, self.config.history_length
@@ -216,7 +237,8 @@ class Engine:
         if is_last or length == 0:
             history.pop(call.branch, None)
             return
-        kept = output.detach().clone() if self.config.reuse == "output" else None
+        kept = pack([output.detach() for output in outputs]) if self.config.reuse == "output" else None
+        call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
         if kept is None:
             if call.before is None or call.after is None:
                 self.session.note("the block stack did not run as expected, so nothing of it is reused")
@@ -287,7 +309,7 @@ class Engine:
     def _decide(self, call: Call, distance: float | None) -> None:
         state, scope = call.state, self._scope(call.branch)
         branches = [call.branch] if scope == call.branch else list(state.history) or [call.branch]
-        controller = state.controllers.setdefault(scope, Controller(self.config))
+        controller = self._controller(call, scope)
         call.decision = state.decisions[scope] = controller.decide(
             call.info.step,
             call.info.steps,
@@ -295,8 +317,24 @@ class Engine:
             all(state.history.get(branch) for branch in branches),
             call.generation.sigmas,
             max(state.errors.values(), default=None),
+            self._reused_cost(state.calls),
         )
         state.errors.clear()
+
+    def _controller(self, call: Call, scope: str) -> Controller:
+        controllers = call.state.controllers
+        if scope not in controllers:
+            of_others = [record for record in call.generation.calls if record.transformer != self.component]
+            computed = len({record.step for record in of_others if not record.reused}) if of_others else None
+            controllers[scope] = Controller(self.config, call.info.step, computed)
+        return controllers[scope]
+
+    def _reused_cost(self, calls: int) -> float | None:
+        """Block evaluations of a reused step / those of a full one, which has this many calls; None for 0 calls."""
+        if not calls or not self._reads_proxy:
+            return None
+        reading = 1 if self.config.guidance_alignment else calls
+        return reading * PROXIES[self.config.proxy].cost / (self._blocks * calls)
 
     def _ask_observer(self, call: Call) -> None:
         chosen = self.observer.decide(call) if self.observer.decides and call.decision is None else None
@@ -311,7 +349,10 @@ class Engine:
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
-        hidden = args[0] if args else kwargs["hidden_states"]
+        hidden = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(hidden, Tensor):
+            self.session.note("a block was called without hidden states, so the model is computed in full")
+            return forward(*args, **kwargs)
         segment = self._segment_of.get(index) if self._watches_segments else None
         first, last = (-1, -1) if segment is None else self._segments[segment]
         if index == first:

@@ -54,11 +54,13 @@ class MeasuredConditions(Protocol):
 class TransformerState:
     """What one transformer remembers during one generation.
 
-    `history`, `errors` and `texts` are keyed by guidance branch; `proxies`, `controllers` and `decisions` by decision
-    scope: one branch, or all branches jointly.
+    `history`, `errors`, `signatures` and `texts` are keyed by guidance branch; `proxies`, `controllers` and `decisions`
+    by decision scope: one branch, or all branches jointly. `calls` is the number of calls of the last whole step, or 0.
     """
 
-    signature: Signature
+    calls: int = 0
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
     history: dict[str, tuple[CachedStep, ...]] = field(default_factory=dict)
     proxies: dict[str, Tensor] = field(default_factory=dict)
     controllers: dict[str, Controller] = field(default_factory=dict)
@@ -69,6 +71,8 @@ class TransformerState:
     def keep_only(self, branches: set[str]) -> None:
         """Forget the branches that were not called in a step: their cached steps are too old to reuse later."""
         self.decisions.clear()
+        self.calls = len(branches)
+        self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
         self.history = {name: steps for name, steps in self.history.items() if name in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
@@ -185,7 +189,8 @@ class Session:
         if info.step != generation.step:
             generation.begin_step(info, latent)
         generation.seen.add((component, name))
-        state = generation.states.setdefault(component, TransformerState(signature))
+        state = generation.states.setdefault(component, TransformerState())
+        state.signatures[name] = signature
         if text is not None:
             state.texts[name] = KnownInput(text)
         return generation, name
@@ -210,7 +215,7 @@ class Session:
             return "its branches are named otherwise"
         name = branch or generation.next_call(component, info.step)
         state = generation.states.get(component)
-        if state is not None and state.signature != signature:
+        if state is not None and state.signatures.get(name, signature) != signature:
             return "shape, dtype, device or adapters have changed"
         if state is not None and name in state.texts and not state.texts[name].goes_on_as(text):
             return "its text is another tensor"

@@ -14,7 +14,9 @@ ROUNDING = 1e-5  # of noise levels in float32
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step: its index from 0, the number of steps, and its noise level (sigma, or timestep / 1000 without sigmas)."""
+    """A step: its index from 0, the number of steps, and its noise level in [0, 1] (`noise_level`, or timestep / 1000
+    without sigmas).
+    """
 
     step: int
     steps: int
@@ -91,15 +93,23 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     if step is None or steps is None or not 0 <= step < steps:
         return None
     sigma = context.sigma if context else None
-    if sigma is None:
-        sigmas = getattr(scheduler, "sigmas", None)
-        if sigmas is not None and step < len(sigmas):
-            sigma = float(sigmas[step])
-        elif timestep is not None:
-            sigma = float(_largest(timestep)) / 1000
-        else:
-            return None
-    return StepInfo(step, steps, sigma)
+    sigmas = getattr(scheduler, "sigmas", None)
+    if sigma is None and sigmas is not None and step < len(sigmas):
+        sigma = float(sigmas[step])
+    if sigma is not None:
+        return StepInfo(step, steps, sigma if sigmas is None else noise_level(sigma, sigmas))
+    return None if timestep is None else StepInfo(step, steps, float(_largest(timestep)) / 1000)
+
+
+def noise_level(sigma: float, sigmas: Tensor) -> float:
+    """The weight of the noise in [0, 1] for one of a scheduler's sigmas, falling from step to step.
+
+    Flow schedulers give it, and those of Mochi 1 minus it (they rise). Schedulers whose noise variance explodes, such
+    as Cosmos', give sigma for x = clean + sigma noise, which is sigma / (1 + sigma) after scaling to a linear mix.
+    """
+    if sigmas[0] < sigmas[-1]:
+        return 1 - sigma
+    return sigma / (1 + sigma) if sigmas[0] > 1 + ROUNDING else sigma
 
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
@@ -107,8 +117,9 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     sigmas = getattr(scheduler, "sigmas", None)
     if sigmas is None or len(sigmas) < steps:
         return None
+    levels = (noise_level(float(sigma), sigmas) for sigma in sigmas[:steps])
     # Flow shifts round the first one to a little more than 1.
-    values = tuple(1.0 if 1 < sigma < 1 + ROUNDING else float(sigma) for sigma in sigmas[:steps])
+    values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
     falling = all(after <= before for before, after in pairwise(values))
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
 
@@ -125,7 +136,10 @@ def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: T
     if step is not None:
         return int(step)
     if timestep is not None:
-        found = (timesteps == _largest(timestep).to(timesteps.device)).nonzero()
+        known, given = timesteps.double(), torch.as_tensor(timestep, dtype=torch.double, device=timesteps.device)
+        if torch.isin(known, given).sum() > 1:
+            return None  # asynchronous diffusion forcing: the frames are at different steps
+        found = (known == given.max()).nonzero()
         if len(found):
             return int(found[0])
     return 0 if hasattr(scheduler, "step_index") else None

@@ -16,6 +16,11 @@ def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
     assert sigmas[1:] == pytest.approx(scheduler.sigmas[1:50].tolist())
 
 
-@pytest.mark.parametrize("sigmas", [[14.6, 0.5, 0.1], [0.5, 0.6, 0.1], [0.5, 0.1]])
-def test_noise_levels_of_another_kind_that_rise_or_are_too_few_are_not_told(sigmas: list[float]) -> None:
+@pytest.mark.parametrize("sigmas", [[0.5, 0.6, 0.1], [0.5, 0.1]])
+def test_noise_levels_that_rise_and_fall_or_are_too_few_are_not_told(sigmas: list[float]) -> None:
     assert sigmas_of(SimpleNamespace(sigmas=sigmas), 3) is None
+
+
+@pytest.mark.parametrize("sigmas", [[9.0, 1.0, 0.25, 0.0], [0.1, 0.5, 0.8, 1.0]], ids=["exploding", "inverted"])
+def test_noise_levels_of_other_schedulers_become_the_weight_of_the_noise(sigmas: list[float]) -> None:
+    assert sigmas_of(SimpleNamespace(sigmas=sigmas), 3) == pytest.approx((0.9, 0.5, 0.2))

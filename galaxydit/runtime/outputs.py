@@ -1,0 +1,55 @@
+"""What a transformer returns, as one tensor to remember, and back in the form that its caller expects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
+from torch import Tensor
+
+Shapes = tuple[torch.Size, ...]
+
+
+def tensors_of(output: Any) -> tuple[Tensor, ...]:
+    """The predictions in an output: one, or two where a model denoises video and audio.
+
+    A model returns a tensor, a tuple, or an output class of diffusers. The result is empty where it holds anything but
+    tensors (None apart), because then it is not known how to predict it.
+    """
+    values = (output,) if isinstance(output, Tensor) else output if isinstance(output, tuple) else output.to_tuple()
+    values = tuple(value for value in values if value is not None)
+    return values if all(isinstance(value, Tensor) for value in values) else ()
+
+
+def pack(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy of one tensor, or of several as `(batch, elements)`."""
+    if len(tensors) == 1:
+        return tensors[0].clone()
+    return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
+
+
+def unpack(packed: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
+    """The tensors of these shapes that were packed."""
+    if len(shapes) < 2:
+        return (packed,)
+    parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)
+    return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+
+
+@dataclass
+class OutputForms:
+    """In which form a transformer returns its predictions, by the argument `return_dict` of the call."""
+
+    _kinds: dict[bool, type] = field(default_factory=dict)
+
+    def learn(self, output: Any, return_dict: bool) -> None:
+        """Take the form of a computed output."""
+        self._kinds[return_dict] = type(output)
+
+    def build(self, tensors: tuple[Tensor, ...], return_dict: bool) -> Any:
+        """The predictions in the form that belongs to `return_dict`; diffusers' usual one before any was computed."""
+        kind = self._kinds.get(return_dict, Transformer2DModelOutput if return_dict else tuple)
+        if issubclass(kind, Tensor):
+            return tensors[0]
+        return tensors if kind is tuple else kind(*tensors)

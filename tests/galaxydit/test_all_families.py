@@ -1,0 +1,406 @@
+"""Every family, on a tiny transformer of its real diffusers class with random weights.
+
+Sizes follow the tiny configurations of diffusers' own tests.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
+from torch import Tensor, nn
+
+import galaxydit
+from galaxydit import Acceleration, FixedSteps, GalaxyDiTConfig, Observer, Threshold
+from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
+
+BLOCKS = 4
+STEPS = 9
+REUSED = (2, 3, 5, 6)
+_HEADS = {"num_attention_heads": 2, "attention_head_dim": 12}
+_CHANNELS = {"in_channels": 4, "out_channels": 4}
+_WAN = _HEADS | _CHANNELS | {"text_dim": 16, "freq_dim": 16, "ffn_dim": 32, "num_layers": BLOCKS}
+_HUNYUAN = _HEADS | _CHANNELS | {"rope_axes_dim": (4, 4, 4), "text_embed_dim": 16, "patch_size": 1, "num_layers": 2}
+_COGVIDEO = (
+    _HEADS | _CHANNELS | {"attention_head_dim": 16, "time_embed_dim": 8, "text_embed_dim": 16, "num_layers": BLOCKS}
+)
+_COGVIDEO |= {"sample_width": 4, "sample_height": 4, "sample_frames": 5, "max_text_seq_length": 8}
+_TEXT = {"encoder_hidden_states": (8, 16)}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How to build one transformer, and what a call of it takes.
+
+    Attributes:
+        class_name: the diffusers class.
+        sizes: arguments of its constructor.
+        latents: shapes of what is denoised, without the batch, by the names of the arguments.
+        conditions: shapes without the batch of what differs between the guidance branches.
+        fixed: other tensors, which every sample of the batch gets, by name.
+        others: arguments that are no tensors of a batch.
+        timestep: shape of the timestep of one sample.
+        condition_channels: channels of `hidden_states` beside the denoised ones.
+        blocks: block evaluations of a call.
+    """
+
+    class_name: str
+    sizes: dict[str, Any]
+    latents: dict[str, tuple[int, ...]] = field(default_factory=lambda: {"hidden_states": (4, 2, 4, 4)})
+    conditions: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(_TEXT))
+    fixed: dict[str, Tensor] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
+    timestep: tuple[int, ...] = ()
+    condition_channels: int = 0
+    blocks: int = BLOCKS
+
+    @property
+    def branches(self) -> str:
+        return FAMILIES[self.class_name].branches
+
+    def build(self) -> nn.Module:
+        """The transformer, with the same random weights at each call; zero-initialised ones are random, too."""
+        torch.manual_seed(0)
+        transformer = getattr(diffusers, self.class_name)(**self.sizes).eval()
+        with torch.no_grad():
+            for parameter in transformer.parameters():
+                if not parameter.any():
+                    parameter.normal_(std=0.1)
+        return transformer
+
+
+def _frames(count: int) -> Tensor:
+    return torch.arange(count, dtype=torch.float32)
+
+
+_ANIMATE = {"motion_encoder_channel_sizes": {"4": 16, "8": 16, "16": 16}, "motion_encoder_size": 16, "image_dim": 16}
+_ANIMATE |= {"motion_style_dim": 8, "motion_dim": 4, "motion_encoder_dim": 16, "face_encoder_hidden_dim": 16}
+_ANIMATE |= {"face_encoder_num_heads": 2, "inject_face_latents_blocks": 2, "in_channels": 12, "latent_channels": 4}
+_MASK = {"encoder_attention_mask": torch.ones(8)}
+_HISTORY = {
+    "indices_hidden_states": _frames(2),
+    "indices_latents_history_short": torch.ones(1),
+    "indices_latents_history_mid": torch.ones(1),
+    "indices_latents_history_long": torch.ones(4),
+    "latents_history_short": torch.ones(4, 1, 4, 4),
+    "latents_history_mid": torch.ones(4, 1, 4, 4),
+    "latents_history_long": torch.ones(4, 4, 4, 4),
+}
+_FRAMEPACK = {
+    "indices_latents": _frames(2),
+    "latents_clean": torch.ones(1, 4, 1, 4, 4),
+    "indices_latents_clean": torch.ones(1),
+    "latents_history_2x": torch.ones(1, 4, 1, 4, 4),
+    "indices_latents_history_2x": torch.ones(1),
+    "latents_history_4x": torch.ones(1, 4, 4, 4, 4),
+    "indices_latents_history_4x": torch.ones(4),
+}
+_KANDINSKY = {"in_visual_dim": 4, "out_visual_dim": 4, "in_text_dim": 16, "in_text_dim2": 8, "time_dim": 16}
+_KANDINSKY |= {"model_dim": 16, "ff_dim": 32, "num_text_blocks": 1, "num_visual_blocks": BLOCKS, "axes_dims": (2, 2, 4)}
+_TEXT_AND_POOLED = {"encoder_hidden_states": (8, 16), "pooled_projections": (8,)}
+_LAYOUT = {
+    "timestep_indices": torch.zeros(12, dtype=torch.long),
+    "token_tags": torch.tensor([1] * 4 + [2] * 2 + [0] * 6),
+    "position_ids": torch.arange(36.0).view(12, 3) % 5,
+    "text_indices": torch.arange(4),
+    "audio_indices": torch.arange(4, 6),
+    "video_indices": torch.arange(6, 12),
+}
+
+_ENTRIES = (
+    Tiny("WanTransformer3DModel", _WAN),
+    Tiny(
+        "WanVACETransformer3DModel",
+        _WAN | {"vace_layers": [0, 2], "vace_in_channels": 6},
+        fixed={"control_hidden_states": torch.ones(6, 2, 4, 4)},
+        blocks=BLOCKS + 2,
+    ),
+    Tiny(
+        "WanAnimateTransformer3DModel",
+        _WAN | _ANIMATE,
+        {"hidden_states": (4, 3, 4, 4)},
+        conditions=_TEXT | {"encoder_hidden_states_image": (4, 16)},
+        fixed={"pose_hidden_states": torch.ones(4, 2, 4, 4), "face_pixel_values": torch.ones(3, 5, 16, 16)},
+        condition_channels=8,
+    ),
+    Tiny("SkyReelsV2Transformer3DModel", _WAN),
+    Tiny("ChronoEditTransformer3DModel", _WAN),
+    Tiny("HeliosTransformer3DModel", _WAN | {"rope_dim": (4, 4, 4)}, fixed=_HISTORY),
+    Tiny(
+        "AnyFlowTransformer3DModel",
+        _WAN,
+        {"hidden_states": (2, 4, 4, 4)},
+        fixed={"r_timestep": torch.zeros(2)},
+        timestep=(2,),
+    ),
+    Tiny(
+        "CosmosTransformer3DModel",
+        _HEADS
+        | _CHANNELS
+        | {"num_layers": BLOCKS, "text_embed_dim": 16, "adaln_lora_dim": 4, "max_size": (4, 8, 8)}
+        | {"concat_padding_mask": False},
+        others={"fps": 16},
+    ),
+    Tiny(
+        "HunyuanVideoTransformer3DModel",
+        _HUNYUAN | {"num_single_layers": 2, "num_refiner_layers": 1, "pooled_projection_dim": 8},
+        conditions=_TEXT_AND_POOLED,
+        fixed=_MASK | {"guidance": torch.tensor(6000.0)},
+    ),
+    Tiny(
+        "HunyuanVideoFramepackTransformer3DModel",
+        _HUNYUAN
+        | {"num_single_layers": 2, "num_refiner_layers": 1, "pooled_projection_dim": 8, "patch_size": 2}
+        | {"has_image_proj": True, "image_proj_dim": 8, "has_clean_x_embedder": True},
+        conditions=_TEXT_AND_POOLED,
+        fixed=_MASK | {"guidance": torch.tensor(6000.0), "image_embeds": torch.ones(3, 8)},
+        others=_FRAMEPACK,
+    ),
+    Tiny(
+        "HunyuanVideo15Transformer3DModel",
+        _HUNYUAN
+        | {"num_layers": BLOCKS, "num_refiner_layers": 1, "text_embed_2_dim": 8, "image_embed_dim": 8}
+        | {"task_type": "t2v", "target_size": 16},
+        conditions=_TEXT | {"encoder_hidden_states_2": (4, 8)},
+        fixed=_MASK | {"encoder_attention_mask_2": torch.ones(4), "image_embeds": torch.zeros(3, 8)},
+    ),
+    Tiny("MotifVideoTransformer3DModel", _HUNYUAN | {"num_single_layers": 2, "image_embed_dim": 8}),
+    Tiny("CogVideoXTransformer3DModel", _COGVIDEO, {"hidden_states": (2, 4, 4, 4)}),
+    Tiny("ConsisIDTransformer3DModel", _COGVIDEO, {"hidden_states": (2, 4, 4, 4)}),
+    Tiny(
+        "LTXVideoTransformer3DModel",
+        _HEADS | _CHANNELS | {"cross_attention_dim": 24, "num_layers": BLOCKS, "caption_channels": 16},
+        {"hidden_states": (8, 4)},
+        fixed=_MASK,
+        others={"num_frames": 2, "height": 2, "width": 2},
+    ),
+    Tiny(
+        "LTX2VideoTransformer3DModel",
+        _CHANNELS
+        | {"num_attention_heads": 2, "attention_head_dim": 8, "cross_attention_dim": 16, "audio_in_channels": 4}
+        | {"audio_out_channels": 4, "audio_num_attention_heads": 2, "audio_attention_head_dim": 4}
+        | {
+            "audio_cross_attention_dim": 8,
+            "num_layers": BLOCKS,
+            "caption_channels": 16,
+            "rope_double_precision": False,
+        },
+        {"hidden_states": (8, 4), "audio_hidden_states": (3, 4)},
+        conditions=_TEXT | {"audio_encoder_hidden_states": (8, 16)},
+        fixed=_MASK,
+        others={"num_frames": 2, "height": 2, "width": 2, "audio_num_frames": 3, "fps": 25.0},
+    ),
+    Tiny(
+        "MochiTransformer3DModel",
+        _HEADS
+        | {"in_channels": 4, "num_layers": BLOCKS, "pooled_projection_dim": 16, "text_embed_dim": 16}
+        | {"time_embed_dim": 4, "max_sequence_length": 8, "attention_head_dim": 8},
+        fixed={"encoder_attention_mask": torch.ones(8, dtype=torch.bool)},
+    ),
+    Tiny(
+        "Kandinsky5Transformer3DModel",
+        _KANDINSKY,
+        {"hidden_states": (2, 4, 4, 4)},
+        conditions=_TEXT_AND_POOLED,
+        others={
+            "visual_rope_pos": [torch.arange(2), torch.arange(2), torch.arange(2)],
+            "text_rope_pos": torch.arange(8),
+        },
+    ),
+    Tiny(
+        "Kandinsky6Transformer3DModel",
+        _KANDINSKY | {"visual_cond": False, "in_audio_dim": 4, "out_audio_dim": 4},
+        {"hidden_states": (2, 4, 4, 4), "audio_hidden_states": (3, 4)},
+        conditions=_TEXT_AND_POOLED,
+    ),
+    Tiny(
+        "EasyAnimateTransformer3DModel",
+        _HEADS
+        | _CHANNELS
+        | {"attention_head_dim": 16, "num_layers": BLOCKS, "mmdit_layers": 2, "patch_size": 2}
+        | {"text_embed_dim": 16, "time_embed_dim": 8},
+    ),
+    Tiny(
+        "AllegroTransformer3DModel",
+        _CHANNELS
+        | {"num_attention_heads": 2, "attention_head_dim": 12, "num_layers": BLOCKS, "caption_channels": 16}
+        | {"cross_attention_dim": 24, "sample_width": 4, "sample_height": 4, "sample_frames": 2},
+    ),
+    Tiny(
+        "LatteTransformer3DModel",
+        _CHANNELS
+        | {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2, "caption_channels": 16}
+        | {"cross_attention_dim": 16, "sample_size": 4, "patch_size": 2, "activation_fn": "gelu-approximate"}
+        | {"num_embeds_ada_norm": 1000, "norm_type": "ada_norm_single", "norm_elementwise_affine": False}
+        | {"video_length": 2},
+    ),
+    Tiny(
+        "SanaVideoTransformer3DModel",
+        _HEADS
+        | _CHANNELS
+        | {"num_layers": BLOCKS, "num_cross_attention_heads": 2, "cross_attention_head_dim": 12}
+        | {"cross_attention_dim": 24, "caption_channels": 16, "sample_size": 4},
+    ),
+    Tiny(
+        "SanaWMTransformer3DModel",
+        {"in_channels": 4, "num_layers": BLOCKS, "hidden_size": 24, "num_attention_heads": 2, "linear_head_dim": 12}
+        | {"caption_channels": 16, "softmax_every_n": 2, "chunk_plucker_post_attn_blocks": 0, "image_size": 64}
+        | {"use_chunk_plucker_post_attn": False},
+        conditions={"encoder_hidden_states": (1, 8, 16)},
+        fixed={"mask": torch.ones(8)},
+        timestep=(1, 2),
+    ),
+    Tiny(
+        "MiniMaxH3Transformer3DModel",
+        {"num_attention_heads": 2, "attention_head_dim": 16, "hidden_size": 24, "num_layers": BLOCKS, "ffn_dim": 32}
+        | {"num_refiner_layers": 1, "in_channels": 4, "audio_in_channels": 6, "text_dim": 16, "freq_dim": 8}
+        | {"time_embed_hidden_dim": 24, "time_embed_dim": 16, "rope_freq_dim": 2},
+        {"hidden_states": (6, 16), "audio_hidden_states": (2, 6)},
+        conditions={"encoder_hidden_states": (4, 16)},
+        others=_LAYOUT,
+    ),
+)
+TINY = {tiny.class_name: tiny for tiny in _ENTRIES}
+
+
+def noise(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Tensor]:
+    """Normal noise of these shapes with a batch of 1."""
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(1, *shape, generator=generator) for name, shape in shapes.items()}
+
+
+@torch.no_grad()
+def denoise(transformer: Any, tiny: Tiny, scheduler: Any, steps: int = STEPS) -> dict[str, Tensor]:
+    """The final latents of a generation, with guidance as the family has it."""
+    scheduler.set_timesteps(steps)
+    latents = noise(tiny.latents, 0)
+    texts, names = [noise(tiny.conditions, 1), noise(tiny.conditions, 2)], ["cond", "uncond"]
+    if tiny.branches == CONCATENATED:
+        texts, names = [{name: torch.cat([texts[1][name], texts[0][name]]) for name in texts[0]}], ["cond_uncond"]
+    elif tiny.branches != SEPARATE:
+        texts, names = texts[:1], ["cond"]
+    copies = len(texts[0]["encoder_hidden_states"])
+    for index, timestep in enumerate(scheduler.timesteps):
+        step = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
+        inputs = {name: torch.cat([latent] * copies) for name, latent in latents.items()}
+        outputs = [call(transformer, tiny, inputs, timestep, *branch) for branch in zip(texts, names, strict=True)]
+        if tiny.branches == CONCATENATED:
+            outputs = [tuple(part[1:] for part in outputs[0]), tuple(part[:1] for part in outputs[0])]
+        guided = [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
+        video, *others = latents
+        moved = {name: latents[name] + step * output for name, output in zip(others, guided[1:], strict=True)}
+        latents = {video: scheduler.step(guided[0], timestep, latents[video], return_dict=False)[0]} | moved
+    return latents
+
+
+def call(
+    transformer: Any, tiny: Tiny, latents: dict[str, Tensor], timestep: Tensor, text: dict[str, Tensor], name: str
+) -> tuple[Tensor, ...]:
+    """The predictions of one call, in a cache context of this name where the class has them."""
+    batch = len(latents["hidden_states"])
+    arguments = latents | text | tiny.others
+    if tiny.condition_channels:
+        given = torch.ones(batch, tiny.condition_channels, *latents["hidden_states"].shape[2:])
+        arguments["hidden_states"] = torch.cat([latents["hidden_states"], given], dim=1)
+    arguments |= {name: tensor.expand(batch, *tensor.shape) for name, tensor in tiny.fixed.items()}
+    context = transformer.cache_context(name) if hasattr(transformer, "cache_context") else nullcontext()
+    with context:
+        output = transformer(timestep=timestep.expand(batch, *tiny.timestep), **arguments, return_dict=False)
+    return (output,) if isinstance(output, Tensor) else tuple(output)
+
+
+def equal(latents: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    return all(torch.equal(latent, others[name]) for name, latent in latents.items())
+
+
+class EveryProxy(Observer):
+    """Keeps the shapes of every proxy that a generation has read."""
+
+    def __init__(self, proxies: tuple[str, ...]) -> None:
+        self.proxies = frozenset(proxies)
+        self.shapes: dict[str, list[torch.Size]] = {name: [] for name in proxies}
+
+    def on_proxy(self, call: Any, name: str, tensor: Tensor) -> None:
+        assert tensor.isfinite().all()
+        self.shapes[name].append(tensor.shape)
+
+
+@pytest.fixture(params=TINY)
+def tiny(request: pytest.FixtureRequest) -> Tiny:
+    return TINY[request.param]
+
+
+@pytest.fixture
+def scheduler() -> Any:
+    return FlowMatchEulerDiscreteScheduler(shift=3.0)
+
+
+def test_every_family_has_a_tiny_transformer() -> None:
+    assert TINY.keys() == FAMILIES.keys()
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
+def test_a_family_keeps_all_promises(tiny: Tiny, scheduler: Any) -> None:
+    transformer = tiny.build()
+    calls = 2 if tiny.branches == SEPARATE else 1
+    plain = denoise(transformer, tiny, scheduler)
+    (description,) = galaxydit.describe(transformer)
+    family = FAMILIES[tiny.class_name]
+    assert (description.family, description.blocks, description.branches) == (family.name, tiny.blocks, family.branches)
+
+    # Threshold 0 computes every step, bit for bit, and every proxy that the family offers can be read.
+    observer = EveryProxy(description.proxies)
+    with Acceleration(transformer, GalaxyDiTConfig(Threshold(0)), scheduler, observer=observer) as acceleration:
+        assert equal(denoise(transformer, tiny, scheduler), plain)
+    assert acceleration.report.compute_fraction == 1.0
+    assert {name: len(shapes) for name, shapes in observer.shapes.items()} == dict.fromkeys(
+        description.proxies, STEPS * calls
+    )
+    assert all(len(set(shapes)) == 1 for shapes in observer.shapes.values())
+
+    # Reuse skips the blocks that the report says, in all branches of a step alike.
+    ran: list[int] = []
+    blocks = blocks_of(transformer, family)
+    handles = [block.register_forward_pre_hook(lambda *_: ran.append(1)) for block in blocks]
+    often = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+    with galaxydit.accelerate(transformer, config=often, scheduler=scheduler) as acceleration:
+        reused = denoise(transformer, tiny, scheduler)
+        report, counted = acceleration.report, len(ran)
+        assert equal(denoise(transformer, tiny, scheduler), reused), "the second generation starts afresh"
+    for handle in handles:
+        handle.remove()
+    assert [(call.step, call.reused) for call in report.calls] == [
+        (step, step in REUSED) for step in range(STEPS) for _ in range(calls)
+    ]
+    assert counted == sum(call.blocks_run for call in report.calls) == 5 * calls * tiny.blocks + 4
+    assert len(acceleration.reports) == 2
+    assert not report.notes
+    assert not equal(reused, plain)
+
+    # A speedup is met, and nothing of the plugin is left.
+    with galaxydit.accelerate(transformer, speedup=2.0, scheduler=scheduler) as acceleration:
+        denoise(transformer, tiny, scheduler, 25)
+    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+    registries = [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
+    assert not [name for registry in registries for name in registry.hooks]
+    assert equal(denoise(transformer, tiny, scheduler), plain)
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.is_chain])
+def test_the_residual_of_a_chain_of_blocks_is_reused(name: str, scheduler: Any) -> None:
+    tiny = TINY[name]
+    transformer = tiny.build()
+    plain = denoise(transformer, tiny, scheduler)
+    every, some = FixedSteps(tuple(range(STEPS))), FixedSteps((0, 1, 4, 7, 8))
+    with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(every, reuse="residual"), scheduler=scheduler):
+        assert equal(denoise(transformer, tiny, scheduler), plain)
+    with galaxydit.accelerate(
+        transformer, config=GalaxyDiTConfig(some, reuse="residual"), scheduler=scheduler
+    ) as acceleration:
+        reused = denoise(transformer, tiny, scheduler)
+    assert acceleration.report.reused_steps == 4
+    assert all(latent.isfinite().all() for latent in reused.values())
+    assert not equal(reused, plain)

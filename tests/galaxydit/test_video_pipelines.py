@@ -1,0 +1,45 @@
+"""Every video pipeline of the installed diffusers is accepted, or refused by name with the reason."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from torch import nn
+
+import galaxydit
+from galaxydit import GalaxyDiTError
+from galaxydit.commands.families import family_table, unsupported_table, video_pipelines
+from galaxydit.families import FAMILIES
+from galaxydit.unsupported import UNSUPPORTED
+
+README = (Path(galaxydit.__file__).parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_video_pipeline_is_accepted_or_refused_by_name() -> None:
+    pipelines = video_pipelines()
+    assert len(pipelines) > 80
+    unknown = {
+        name: transformers
+        for name, transformers in pipelines.items()
+        if name not in UNSUPPORTED and not (transformers and transformers <= FAMILIES.keys() | UNSUPPORTED.keys())
+    }
+    assert not unknown, "add a family to galaxydit/families.py, or the reason against it to galaxydit/unsupported.py"
+
+
+def test_nothing_is_refused_that_diffusers_does_not_have() -> None:
+    pipelines = video_pipelines()
+    known = set(pipelines).union(*pipelines.values())
+    assert known >= UNSUPPORTED.keys()
+    assert not FAMILIES.keys() & UNSUPPORTED.keys()
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_the_reason_is_given(name: str) -> None:
+    kind = type(name, (nn.Module if "Transformer" in name else SimpleNamespace,), {})
+    with pytest.raises(GalaxyDiTError, match=f"{name} is not supported: it.*; use it without galaxydit"):
+        galaxydit.accelerate(kind())
+
+
+def test_the_readme_has_the_table_that_the_command_prints() -> None:
+    assert family_table() in README
+    assert unsupported_table() in README
