@@ -53,7 +53,7 @@ def generate(
     ValueError if the pipeline needs more than a prompt or does not report its steps.
     """
     _check_is_text_to_video(pipe)
-    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+    if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe, on_step)
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():

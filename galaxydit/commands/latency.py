@@ -40,7 +40,7 @@ def latency(
     steps: Annotated[int, typer.Option(min=1, help="Denoising steps.")] = 50,
     sampled_steps: Annotated[int, typer.Option(min=1, help="Steps run to time single ones.")] = 12,
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5,
-    replay: Annotated[Path | None, typer.Option(exists=True, help="A report whose decisions are taken.")] = None,
+    replay: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="A report to repeat.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3,
     whole: Annotated[bool, typer.Option("--whole/--no-whole", help="Also run whole trajectories.")] = True,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing that would end later.")] = None,
@@ -54,7 +54,7 @@ def latency(
     vae: Annotated[bool, typer.Option("--vae", help="Also time the video decoder.")] = False,
     host: Annotated[bool, typer.Option("--host/--no-host", help="Also time the hooks alone, on the CPU.")] = True,
     out: Annotated[Path | None, typer.Option(help="The JSON to write, after every turn.")] = None,
-    table: Annotated[Path | None, typer.Option(exists=True, help="Only show such a JSON as markdown.")] = None,
+    table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
@@ -119,6 +119,11 @@ def check_options(size: str, fraction: float, minutes: float | None, device: str
     """Raise GalaxyDiTError for options that no machine allows."""
     if not re.fullmatch(r"480p|720p|tiny|\d+x\d+x\d+", size):
         raise refusal("--size", size, "480p, 720p, tiny or WIDTHxHEIGHTxFRAMES", "pass for example 832x480x81")
+    if (numbers := [int(part) for part in re.findall(r"\d+", size)]) and len(numbers) == 3:
+        *sides, frames = numbers
+        if any(side % 16 or not side for side in sides) or frames % 4 != 1:
+            expected = "sides divisible by 16 and 4 n + 1 frames"
+            raise refusal("--size", size, expected, "pass for example 832x480x81")
     check_number("--fraction", fraction, 0.0, 1.0)
     if minutes is not None:
         check_number("--minutes", minutes, 0.0)

@@ -65,7 +65,7 @@ function buildRow(row, width) {
   const element = make(
     "tbody",
     {},
-    make("tr", {}, make("th", { scope: "rowgroup" }, row.prompt, " ", failed), make("td", {}, String(row.seed)), ...cells),
+    make("tr", {}, make("th", { scope: "rowgroup" }, ...clamped(row.prompt), " ", failed), make("td", {}, String(row.seed)), ...cells),
     make("tr", {}, make("td", { colspan: width, class: "strip-cell" }, strip)),
   );
   const built = { ...row, element, strip, player, figures, cells, failed };
@@ -73,10 +73,23 @@ function buildRow(row, width) {
   return built;
 }
 
+// A prompt, and a button that shows all of it if it is long.
+function clamped(text) {
+  const prompt = make("div", { class: "prompt" }, text);
+  if (text.length <= 160) return [prompt];
+  const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, "more");
+  button.addEventListener("click", () => {
+    const open = prompt.classList.toggle("open");
+    button.setAttribute("aria-expanded", String(open));
+    button.textContent = open ? "less" : "more";
+  });
+  return [prompt, button];
+}
+
 function buildFigure(unit, video, shape) {
   const variant = data.variants[unit.variant];
   const values = data.figures.filter((figure) => unit.values[figure.key] !== undefined);
-  const picture = video ?? make("p", { class: "absent" }, unit.failed ? "failed" : unit.absent);
+  const picture = video ?? make("p", { class: "absent" }, unit.failed ? unit.reason : unit.absent);
   picture.style.aspectRatio = shape; // so that nothing moves when the video is loaded
   const figure = make("figure", { class: `tone${unit.variant % 8}` });
   figure.append(make("figcaption", {}, swatch(unit.variant), variant.name), picture);

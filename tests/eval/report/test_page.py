@@ -169,6 +169,9 @@ def test_failed_missing_and_deleted_are_said_and_shown(
     assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet", "1 damaged"]
     units = data["rows"][0]["units"]
     assert units[3]["failed"].endswith("<script>alert(1)</script>")
+    assert units[3]["reason"] == "RuntimeError: out of memory <script>alert(1)</script>"
+    assert units[1]["values"]["denoise_seconds"] == pytest.approx(1.5, rel=0.1)
+    assert ["made", "2026-01-01"] in data["facts"]
     assert units[0]["absent"].endswith(".video.mp4 is gone")
     assert data["rows"][1]["units"][3] == {"variant": 3, "values": {}, "absent": "not made yet"}
     assert (data["variants"][3]["failed"], data["variants"][3]["missing"]) == (1, 1)
