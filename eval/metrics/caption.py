@@ -26,22 +26,14 @@ def _refusal(shape: Shape, prompt: str) -> str | None:
 CAPTION_COLOURS = Metric(
     "caption_colours", "caption: colours", _measure_colours, needs_reference=False, refusal=_refusal
 )
+"""Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
+
+Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
+"""
 CAPTION_MOTIONS = Metric(
     "caption_motions", "caption: motions", _measure_motions, needs_reference=False, refusal=_refusal
 )
+"""Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
 
-
-def caption_colours(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
-
-    Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
-    """
-    return CAPTION_COLOURS(video, prompt=prompt).value
-
-
-def caption_motions(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
-
-    Source and errors as in `caption_colours`.
-    """
-    return CAPTION_MOTIONS(video, prompt=prompt).value
+Source and errors as in `CAPTION_COLOURS`.
+"""
