@@ -69,11 +69,11 @@ class Store:
         if self._read(HEADER) is None:
             self._check_empty()
             self._write(HEADER, _json(wanted))
-            if self.is_local:
-                for folder in (UNITS, FILES):
-                    Path(self.root, folder).mkdir(exist_ok=True)
-            return
-        self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
+        else:
+            self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
+        if self.is_local:
+            for folder in (UNITS, FILES):
+                Path(self.root, folder).mkdir(exist_ok=True)
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -166,7 +166,7 @@ class Store:
             for name, content in contents.items():
                 path = f"{FILES}/{record.unit}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
-                self._write_file(path, content)
+                self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
             first = self._standing(record)
             if first is None:
                 first = record = replace(record, files=files)
@@ -254,15 +254,6 @@ class Store:
             return
         with replacing(Path(self.root, name)) as partial:
             partial.write_bytes(content)
-
-    def _write_file(self, name: str, content: bytes) -> None:
-        """A file of an attempt, which counts only once a record names it."""
-        if not self.is_local:
-            self._fs.pipe_file(f"{self._path}/{name}", content)
-            return
-        path = Path(self.root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
     def _list(self, folder: str) -> Iterator[tuple[str, int]]:
         """Names and sizes (bytes) of what a folder holds."""

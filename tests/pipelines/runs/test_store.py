@@ -157,7 +157,7 @@ def test_tidying_removes_what_attempts_left_and_nothing_else(any_store: Store):
     others = [f"files/{unknown.id}.0123abcd.video.mp4", "files/my.png", f"files/{UNIT.id}.mp4", "units/notes"]
     ours = [f"files/{UNIT.id}.0123abcd.video.mp4", f"units/.{UNIT.id}.0123abcd.json"]
     for name in others + ours:
-        any_store._write_file(name, b"x")
+        any_store._fs.pipe_file(f"{any_store._path}/{name}", b"x")
     any_store.tidy([UNIT, unknown])
     for name in [*others, kept]:
         assert any_store._read(name) is not None
