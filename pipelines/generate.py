@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
+
+NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,6 @@ def generate(
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe, on_step)
-    arguments = {
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance_scale,
-        "guidance_scale_2": settings.guidance_scale_2,
-        "negative_prompt": settings.negative_prompt,
-    }
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
         start = clock.now()
         output = pipe(
@@ -73,7 +66,7 @@ def generate(
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
             callback_on_step_end=clock.on_step_end,
-            **{name: value for name, value in arguments.items() if value is not None},
+            **_arguments(settings),
         )
         end = clock.now()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
@@ -93,22 +86,23 @@ def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
     """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
-    given = {
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance_scale,
-    }
+    given = _arguments(settings)
+    if "negative_prompt" in given:
+        given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
     output = pipe(
         list(prompts),
-        negative_prompt=None if settings.negative_prompt is None else [settings.negative_prompt] * len(prompts),
         generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
         output_type="np",
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
         **call,
     )
     return np.asarray(output.frames, dtype=np.float32)
+
+
+def _arguments(settings: GenerationSettings) -> dict[str, Any]:
+    """What a pipeline is called with; what is None is left to the pipeline."""
+    named = {"num_inference_steps": settings.steps, **asdict(settings)}
+    return {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
 
 
 class _DenoiseClock:
