@@ -5,9 +5,8 @@ and the sharp occlusions of photographs (Lee, Mumford and Huang, 2001; Baradad e
 leaves, at two depths, move as a camera that pans and zooms would show them. Leaves are grey: saturated colour belongs
 to the captioned objects alone.
 
-A leaf has one of few, well separated tones. Such a choice is made at some noise level and then stands, as the choices
-of a natural video do, so a small error made before can turn it. With tones drawn from a continuum, the final video
-answers to small errors in proportion, and generations differ less than those of Wan2.1 (eval/realism/README.md).
+A leaf has one of four separated tones. A small error before such a choice is made can turn it, as in a natural video.
+Errors of a continuum of tones stay in proportion to their cause, unlike those of Wan2.1 (eval/realism/README.md).
 """
 
 from dataclasses import dataclass
