@@ -181,9 +181,9 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
 def test_an_unknown_method_is_refused_with_a_proposal():
     with pytest.raises(
         GalaxyDiTError,
-        match=r"methods='SeeCache' is not allowed: expected all, published, ablations, .*; did you mean 'SeaCache",
+        match=r"methods='SeaCache order' is not allowed: expected all, published, ablations, .*; did you mean 'SeaCache order",
     ):
-        choose_methods(["SeeCache", "PAB"])
+        choose_methods(["SeaCache order", "PAB"])
     assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
 
 
