@@ -60,8 +60,9 @@ def calibrate(
     """Measure a profile of `pipe`.
 
     Args:
-        pipe: a text-to-video pipeline with one denoising transformer, not accelerated.
-        prompts: the last `verified_prompts` of them are held out for verification; samples cycle through the others.
+        pipe: a video pipeline with one denoising transformer, not accelerated.
+        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
+            `verified_prompts` of them are held out for verification; samples cycle through the others.
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
             continues from there and gives the same profile.
         samples: recorded generations, at least 2.

@@ -141,18 +141,8 @@ def run_tests(source: Path, result: Path, mode: str, chosen: list[str], options:
         here = Path(__file__).resolve().parent
         paths = os.pathsep.join(filter(None, [str(here), str(here.parent), os.environ.get("PYTHONPATH")]))
         environment = os.environ | {"GALAXYDIT_MODE": mode, "GALAXYDIT_RESULT": str(result), "PYTHONPATH": paths}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-W",
-            "ignore",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            Path(__file__).stem,
-        ]
+        plugins = ["-p", "no:cacheprovider", "-p", Path(__file__).stem]
+        command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "--continue-on-collection-errors", *plugins]
         subprocess.run([*command, *chosen, *options], cwd=source, env=environment, check=False)
     found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     return found

@@ -14,6 +14,7 @@ ABLATION = "ablation"
 CATALOGUE: Mapping[str, str] = MappingProxyType(
     {
         "fewer steps": "control",
+        "chosen steps": "control",
         "uniform skip order 0": "control",
         "uniform skip order 1": "control",
         "step list": "control",

@@ -20,7 +20,7 @@ from galaxydit.eval.compare.methods import chosen_steps, step_list
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.published import Published
+from galaxydit.eval.realism.published import NAME, Published
 from galaxydit.eval.realism.step_lists import (
     Cases,
     References,
@@ -97,7 +97,7 @@ class Realism:
     def conditions(self) -> dict[str, Any]:
         """What someone needs to repeat the measurement."""
         return {
-            "published": self.published.name,
+            "published": NAME,
             "prompts": list(self.cases.prompts),
             "seeds": list(self.cases.seeds),
             "settings": asdict(self.references.settings),

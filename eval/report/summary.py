@@ -101,7 +101,7 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
     if not record.is_done:
         return {}
-    values = {name: value.video for name, value in record.metrics.items()}
+    values = dict(record.metrics)
     for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction"):
         if (value := getattr(record, key)) is not None:
             values[key] = value

@@ -18,9 +18,8 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.files import replacing
-from galaxydit.eval.jobs.folder import load_run
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
+from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.vbench.arrange import Arrangement, Clip, arrange, lay_out
 from galaxydit.eval.vbench.benchmark import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.environment import Environment
@@ -35,6 +34,7 @@ from galaxydit.eval.vbench.results import (
     to_json,
 )
 from galaxydit.eval.vbench.score import measure_drop, normalise, totals
+from galaxydit.files import replacing
 from galaxydit.validation import parse
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -104,7 +104,7 @@ def evaluate(run: Path, dimension_names: list[str], environment: Environment, ca
         for (variant, dimension), arrangement in arranged.items()
     ]
     _call(environment, tasks, _variables(dimensions, cache, root), root)
-    results = collect(root, selection, list(arranged), environment.version, job.lossless)
+    results = collect(root, selection, list(arranged), environment.version, job.video == "lossless")
     with replacing(root / "results.json") as partial:
         partial.write_text(to_json(results), encoding="utf-8")
     return results

@@ -112,7 +112,7 @@ def compare(
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
-    videos = save_videos(comparison, Bench(pipe, settings, out), out)
+    videos = save_videos(comparison, Bench(pipe, settings, out, chosen), out)
     if as_json:
         show_json(out / "results.json")
         return

@@ -48,14 +48,13 @@ def run(
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
     check_ray_options(ray, workers, gpus_per_worker)
-    from galaxydit.eval.jobs.folder import open_run
     from galaxydit.eval.jobs.jobfile import read_job
-    from galaxydit.eval.jobs.run_job import run_job
+    from galaxydit.eval.jobs.run_job import open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
 
     say(f"{job}: starting")
     read = read_job(job)
-    store = open_run(out, read, job.read_text(encoding="utf-8-sig"))
+    store = open_run(out, read)
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
     try:
@@ -78,7 +77,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
-    from galaxydit.eval.jobs.folder import load_run
+    from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs.progress import render, tally
 
     store, job = load_run(run)

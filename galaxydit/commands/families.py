@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def families() -> None:
     typer.echo(unsupported_table())
 
 
+@cache
 def video_pipelines() -> dict[str, set[str]]:
     """The video pipelines of the installed diffusers, modular ones included, and the classes of their transformers.
 
@@ -79,7 +81,7 @@ def family_table() -> str:
     for profile in shipped_profiles():
         profiles[profile.model.class_name].append(profile.name)
     lines = [
-        "| family | pipelines | guidance | reuse | profiles | LoRA | compiled blocks | context parallel |",
+        "| family | pipelines | guidance | reuse | profiles | LoRA | regional compile | context parallel |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for family in FAMILIES.values():

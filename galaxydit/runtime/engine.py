@@ -157,9 +157,9 @@ class Engine:
         info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
         if info is None:
             self.session.note(
-                "the step of this call is unknown, so it is computed in full; accelerate the pipeline, pass "
-                "scheduler=..., or call the transformer inside cache_context(name, step_index=..., "
-                "num_inference_steps=..., sigma=...)"
+                "the step of this call is unknown (frames at different noise levels have none), so it is computed in "
+                "full; accelerate the pipeline, pass scheduler=..., or call the transformer inside cache_context(name, "
+                "step_index=..., num_inference_steps=..., sigma=...)"
             )
             return None
         name = context.name if context else None

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -75,6 +75,21 @@ class TransformerState:
         self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
         self.history = {name: steps for name, steps in self.history.items() if name in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
+
+    def switches_guidance(self, branch: str, signature: Signature) -> bool:
+        """Whether a call differs from the last of this branch by half or twice the batch alone: guidance as one batch
+        was switched off or on.
+        """
+        known = self.signatures.get(branch)
+        if known is None or known.shape[1:] != signature.shape[1:]:
+            return False
+        sizes = sorted((known.shape[0], signature.shape[0]))
+        return 2 * sizes[0] == sizes[1] and replace(known, shape=signature.shape) == signature
+
+    def forget_steps(self) -> None:
+        """Forget what earlier steps left, and go on with the controllers."""
+        for kept in (self.history, self.proxies, self.errors, self.texts, self.signatures):
+            kept.clear()
 
     def bytes_held(self) -> int:
         kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())
@@ -179,6 +194,10 @@ class Session:
         if generation is None:
             generation = self._open(info, branch)
         else:
+            state = generation.states.get(component)
+            follows = info.step == generation.step + 1 and not generation.finished
+            if state is not None and follows and state.switches_guidance(branch or "call 0", signature):
+                state.forget_steps()
             difference = self._difference(generation, component, branch, info, signature, text, latent)
             if difference is not None:
                 surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished

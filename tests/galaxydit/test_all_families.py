@@ -14,12 +14,22 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from torch import Tensor, nn
 
 import galaxydit
-from galaxydit import Acceleration, FixedSteps, GalaxyDiTConfig, Observer, Threshold
+from galaxydit import (
+    Acceleration,
+    FixedSteps,
+    GalaxyDiTConfig,
+    GalaxyDiTError,
+    Observer,
+    Threshold,
+    UnknownFamilyWarning,
+)
 from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
 
 BLOCKS = 4
 STEPS = 9
 REUSED = (2, 3, 5, 6)
+OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(12))))
 _HEADS = {"num_attention_heads": 2, "attention_head_dim": 12}
 _CHANNELS = {"in_channels": 4, "out_channels": 4}
 _WAN = _HEADS | _CHANNELS | {"text_dim": 16, "freq_dim": 16, "ffn_dim": 32, "num_layers": BLOCKS}
@@ -273,26 +283,31 @@ def noise(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def denoise(transformer: Any, tiny: Tiny, scheduler: Any, steps: int = STEPS) -> dict[str, Tensor]:
-    """The final latents of a generation, with guidance as the family has it."""
+def denoise(
+    transformer: Any, tiny: Tiny, scheduler: Any, steps: int = STEPS, guided: range = range(1000)
+) -> dict[str, Tensor]:
+    """The final latents of a generation; guidance comes as the family has it, in the steps of `guided`."""
     scheduler.set_timesteps(steps)
     latents = noise(tiny.latents, 0)
-    texts, names = [noise(tiny.conditions, 1), noise(tiny.conditions, 2)], ["cond", "uncond"]
-    if tiny.branches == CONCATENATED:
-        texts, names = [{name: torch.cat([texts[1][name], texts[0][name]]) for name in texts[0]}], ["cond_uncond"]
-    elif tiny.branches != SEPARATE:
-        texts, names = texts[:1], ["cond"]
-    copies = len(texts[0]["encoder_hidden_states"])
+    texts = [noise(tiny.conditions, 1), noise(tiny.conditions, 2)]
+    both = {name: torch.cat([texts[1][name], texts[0][name]]) for name in texts[0]}
     for index, timestep in enumerate(scheduler.timesteps):
         step = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
-        inputs = {name: torch.cat([latent] * copies) for name, latent in latents.items()}
-        outputs = [call(transformer, tiny, inputs, timestep, *branch) for branch in zip(texts, names, strict=True)]
+        concatenated = tiny.branches == CONCATENATED and index in guided
+        separate = tiny.branches == SEPARATE and index in guided
+        branches = (
+            [(both, "cond_uncond")] if concatenated else [(texts[0], "cond"), (texts[1], "uncond")][: 1 + separate]
+        )
         if tiny.branches == CONCATENATED:
+            branches = [(text, "cond_uncond") for text, _ in branches]
+        inputs = {name: torch.cat([latent] * (1 + concatenated)) for name, latent in latents.items()}
+        outputs = [call(transformer, tiny, inputs, timestep, *branch) for branch in branches]
+        if concatenated:
             outputs = [tuple(part[1:] for part in outputs[0]), tuple(part[:1] for part in outputs[0])]
-        guided = [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
+        predicted = [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
         video, *others = latents
-        moved = {name: latents[name] + step * output for name, output in zip(others, guided[1:], strict=True)}
-        latents = {video: scheduler.step(guided[0], timestep, latents[video], return_dict=False)[0]} | moved
+        moved = {name: latents[name] + step * output for name, output in zip(others, predicted[1:], strict=True)}
+        latents = {video: scheduler.step(predicted[0], timestep, latents[video], return_dict=False)[0]} | moved
     return latents
 
 
@@ -365,8 +380,7 @@ def test_a_family_keeps_all_promises(tiny: Tiny, scheduler: Any) -> None:
     ran: list[int] = []
     blocks = blocks_of(transformer, family)
     handles = [block.register_forward_pre_hook(lambda *_: ran.append(1)) for block in blocks]
-    often = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
-    with galaxydit.accelerate(transformer, config=often, scheduler=scheduler) as acceleration:
+    with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
         reused = denoise(transformer, tiny, scheduler)
         report, counted = acceleration.report, len(ran)
         assert equal(denoise(transformer, tiny, scheduler), reused), "the second generation starts afresh"
@@ -404,3 +418,144 @@ def test_the_residual_of_a_chain_of_blocks_is_reused(name: str, scheduler: Any) 
     assert acceleration.report.reused_steps == 4
     assert all(latent.isfinite().all() for latent in reused.values())
     assert not equal(reused, plain)
+
+
+@pytest.mark.parametrize("guided", [range(5), range(5, 12)], ids=["off", "on"])
+@pytest.mark.parametrize("name", ["WanTransformer3DModel", "LTXVideoTransformer3DModel", "LTX2VideoTransformer3DModel"])
+def test_guidance_switched_in_mid_run_stays_one_generation(name: str, guided: range, scheduler: Any) -> None:
+    tiny = TINY[name]
+    transformer = tiny.build()
+    plain = denoise(transformer, tiny, scheduler, 12, guided)
+    for policy in (FixedSteps(tuple(range(12))), Threshold(50.0)):
+        config = GalaxyDiTConfig(policy, max_consecutive=2)
+        with galaxydit.accelerate(transformer, config=config, scheduler=scheduler) as acceleration:
+            latents = denoise(transformer, tiny, scheduler, 12, guided)
+        assert equal(latents, plain) == isinstance(policy, FixedSteps)
+    (report,) = acceleration.reports
+    assert not report.notes
+    assert sorted({call.step for call in report.calls}) == list(range(12))
+    reused = {call.step for call in report.calls if call.reused}
+    assert min(reused) == 3
+    assert max(reused) == 10
+    if tiny.branches == CONCATENATED:
+        assert 5 not in reused, "what was cached has another batch size"
+
+
+def test_a_third_call_of_another_batch_size_follows_the_decision(scheduler: Any) -> None:
+    """LTX-2 calls its concatenated batch, then the conditional half without some attention, then apart from audio."""
+    tiny = TINY["LTX2VideoTransformer3DModel"]
+    transformer = tiny.build()
+    text = [noise(tiny.conditions, seed) for seed in (1, 2)]
+    both = {name: torch.cat([text[1][name], text[0][name]]) for name in text[0]}
+    start = noise(tiny.latents, 0)
+
+    @torch.no_grad()
+    def three_branches() -> list[Tensor]:
+        scheduler.set_timesteps(12)
+        video, outputs = start["hidden_states"], []
+        for timestep in scheduler.timesteps:
+            latents = start | {"hidden_states": video}
+            doubled = {name: torch.cat([latent] * 2) for name, latent in latents.items()}
+            outputs = [*call(transformer, tiny, doubled, timestep, both, "cond_uncond")]
+            outputs += call(transformer, tiny, latents, timestep, text[0], "uncond_stg")
+            with transformer.cache_context("uncond_modality"):
+                outputs += transformer(
+                    timestep=timestep.expand(1),
+                    isolate_modalities=True,
+                    encoder_attention_mask=torch.ones(1, 8),
+                    **latents,
+                    **text[0],
+                    **tiny.others,
+                    return_dict=False,
+                )
+            prediction = outputs[0][1:] + outputs[2] - outputs[4]
+            video = scheduler.step(prediction, timestep, video, return_dict=False)[0]
+        return [video, *outputs]
+
+    plain = three_branches()
+    assert [len(output) for output in plain] == [1, 2, 2, 1, 1, 1, 1]
+    with galaxydit.accelerate(transformer, config=NEVER, scheduler=scheduler):
+        assert all(map(torch.equal, three_branches(), plain))
+    with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
+        three_branches()
+    branches = ("cond_uncond", "uncond_stg", "uncond_modality")
+    assert [(call.step, call.branch, call.reused) for call in acceleration.report.calls] == [
+        (step, branch, step in (3, 4, 6, 7, 9, 10)) for step in range(12) for branch in branches
+    ]
+    assert not acceleration.report.notes
+
+
+def test_unnamed_branches_may_have_latents_of_their_own(scheduler: Any) -> None:
+    """Cosmos' video-to-world puts the given frames into the conditional latent alone."""
+    tiny = TINY["CosmosTransformer3DModel"]
+    transformer = tiny.build()
+    text = [noise(tiny.conditions, seed) for seed in (1, 2)]
+
+    @torch.no_grad()
+    def denoise_given_frames() -> Tensor:
+        scheduler.set_timesteps(12)
+        video = noise(tiny.latents, 0)["hidden_states"]
+        for timestep in scheduler.timesteps:
+            given = video.clone()
+            given[:, :, 0] = 1.0
+            (cond,) = call(transformer, tiny, {"hidden_states": given}, timestep, text[0], "")
+            (uncond,) = call(transformer, tiny, {"hidden_states": video}, timestep, text[1], "")
+            video = scheduler.step(cond + 2 * (cond - uncond), timestep, video, return_dict=False)[0]
+        return video
+
+    plain = denoise_given_frames()
+    with galaxydit.accelerate(transformer, config=NEVER, scheduler=scheduler):
+        assert torch.equal(denoise_given_frames(), plain)
+    with galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler) as acceleration:
+        assert not torch.equal(denoise_given_frames(), plain)
+        denoise_given_frames()
+    assert len(acceleration.reports) == 2
+    assert [(call.step, call.branch, call.reused) for call in acceleration.report.calls] == [
+        (step, branch, step in (3, 4, 6, 7, 9, 10)) for step in range(12) for branch in ("call 0", "call 1")
+    ]
+
+
+class Unknown(nn.Module):
+    """A transformer of no family: an embedding, equal blocks in one list, a head."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.proj_in = nn.Linear(4, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(count))
+        self.proj_out = nn.Linear(16, 4)
+
+    def forward(self, hidden_states: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> tuple[Tensor]:
+        hidden = self.proj_in(hidden_states) + timestep[:, None, None] / 1000 + encoder_hidden_states.mean()
+        for layer in self.layers:
+            hidden = hidden + layer(hidden).tanh()
+        return (self.proj_out(hidden),)
+
+
+@torch.no_grad()
+def denoise_unknown(transformer: Any, scheduler: Any) -> Tensor:
+    scheduler.set_timesteps(12)
+    text, video = torch.ones(1, 2, 16), torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0))
+    for timestep in scheduler.timesteps:
+        (prediction,) = transformer(video, timestep.expand(1), text)
+        video = scheduler.step(prediction, timestep, video, return_dict=False)[0]
+    return video
+
+
+def test_an_unknown_transformer_is_recognised_by_its_blocks_with_a_warning(scheduler: Any) -> None:
+    transformer = Unknown(4)
+    plain = denoise_unknown(transformer, scheduler)
+    with pytest.warns(UnknownFamilyWarning, match="Unknown is no family.*layers is taken for its blocks"):
+        acceleration = galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler)
+    with acceleration:
+        assert not torch.equal(denoise_unknown(transformer, scheduler), plain)
+    assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
+    assert {call.blocks for call in acceleration.report.calls} == {4}
+    assert torch.equal(denoise_unknown(transformer, scheduler), plain)
+
+
+def test_an_unknown_transformer_without_a_list_of_blocks_is_refused() -> None:
+    with pytest.raises(
+        GalaxyDiTError, match=r"transformer='Unknown' is not allowed: expected a known family.*FAMILIES"
+    ):
+        galaxydit.accelerate(Unknown(1), config=OFTEN)

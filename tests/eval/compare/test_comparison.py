@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare import bench as bench_module
+from galaxydit.eval.compare import workload
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
 from galaxydit.eval.compare.comparison import run_comparison
@@ -21,9 +21,10 @@ from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_o
 from galaxydit.eval.compare.plan import Case, ComparisonPlan
 from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.side_by_side import save_videos
+from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay
-from galaxydit.pipelines.video import load_video
+from galaxydit.pipelines.runs import OnRay, finished
+from galaxydit.pipelines.video import load_video, to_uint8
 
 PLAN = ComparisonPlan(
     prompts=("a red ball", "a blue square"),
@@ -50,7 +51,7 @@ def settings(tiny_settings):
 def generations(monkeypatch):
     """The prompts generated so far; a number in `kill_after` ends the process there."""
     state = type("State", (), {"prompts": [], "kill_after": None})()
-    generate = bench_module.generate
+    generate = workload.generate
 
     def counted(pipe, prompt, *rest):
         if state.kill_after is not None and len(state.prompts) >= state.kill_after:
@@ -58,7 +59,7 @@ def generations(monkeypatch):
         state.prompts.append(prompt)
         return generate(pipe, prompt, *rest)
 
-    monkeypatch.setattr(bench_module, "generate", counted)
+    monkeypatch.setattr(workload, "generate", counted)
     return state
 
 
@@ -121,7 +122,7 @@ def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
     assert "full_steps=5 (2.00x)" in text
     plot_pareto(comparison, tmp_path / "pareto.png")
     assert (tmp_path / "pareto.png").stat().st_size > 10_000
-    (path,) = save_videos(comparison, Bench(tiny_wan_pipeline, settings, tmp_path), tmp_path)
+    (path,) = save_videos(comparison, Bench(tiny_wan_pipeline, settings, tmp_path, METHODS), tmp_path)
     frames, height, width, _ = load_video(path).shape
     assert frames == 5
     assert height > 256
@@ -170,8 +171,7 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
     method = replace(METHODS[0], calibrate=lambda pipe, prompts, settings, seed: {"places": (1, 2)})
 
     def calibrated():
-        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
-        bench.know([method])
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
         (record,) = bench.measure([bench.calibration_unit(method, ["a"], 0)])
         return record.result
 
@@ -181,9 +181,9 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
 def test_an_unknown_method_is_refused_with_a_proposal():
     with pytest.raises(
         GalaxyDiTError,
-        match=r"methods='SeaCache order' is not allowed: expected all, published, ablations, .*; did you mean 'SeaCache order",
+        match=r"methods='EasiCache' is not allowed: expected all, published, ablations, .*; did you mean 'EasyCache'",
     ):
-        choose_methods(["SeaCache order", "PAB"])
+        choose_methods(["EasiCache", "PAB"])
     assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
 
 
@@ -217,15 +217,16 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
 
     def is_measured_anew(method=FEWER, setting=setting, calibration=None):
         before = len(generations.prompts)
-        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
-        bench.know([method], [calibration])
-        bench.measure([bench.sample_unit(method, setting, calibration, case)])
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
+        unit = bench.calibration_unit(replace(method, calibrate=lambda *_: calibration), [calibration], 0)
+        calibrated = bench.store.commit(finished(unit, calibration), {}).unit if calibration else None
+        bench.measure([bench.sample_unit(method, calibrated, setting, case, keep=False)])
         return len(generations.prompts) > before
 
     assert is_measured_anew()
     assert not is_measured_anew()
     assert is_measured_anew(setting={"steps": 5})
-    assert is_measured_anew(calibration={"ratios": []})
+    assert is_measured_anew(calibration="a")
     assert is_measured_anew(method=replace(FEWER, identity=lambda pipe: "new"))
     assert not is_measured_anew()
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
@@ -240,11 +241,11 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(tiny_wan_pipel
     assert [path.name for path in tmp_path.rglob("*")] == ["frames", "my.png"]
 
 
-def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
-    benches = [Bench(tiny_wan_pipeline, settings, tmp_path) for _ in range(2)]
+def test_a_plain_video_is_kept(tiny_wan_pipeline, settings, tmp_path, generations):
+    benches = [Bench(tiny_wan_pipeline, settings, tmp_path, []) for _ in range(2)]
     first, again = (bench.frames(bench.plain_unit(Case("a", 0))) for bench in benches)
-    assert again.dtype == np.float32
     assert np.array_equal(first, again)
+    assert np.array_equal(first, to_uint8(generate(tiny_wan_pipeline, "a", settings, 0).frames))
     assert len(generations.prompts) == 1
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
@@ -228,7 +228,7 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
 
 
 def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
-    root = run_of(["Infinity"], lambda record: replace(record, metrics={"psnr": MetricValue(float("inf"))}))
+    root = run_of(["Infinity"], lambda record: replace(record, metrics={"psnr": float("inf")}))
     row = build(root).data["rows"][0]
     assert row["units"][1]["values"]["psnr"] == {"infinite": 1}
     assert row["prompt"] == "Infinity"

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import (
     COST_FIGURES,
@@ -33,11 +33,10 @@ def record(
         frames_sha256="",
         shape=(5, 32, 32, 3),
         settings={},
-        options={},
         denoise_seconds=seconds,
         end_to_end_seconds=seconds + 1,
         compute_fraction=0.5,
-        metrics={name: MetricValue(value) for name, value in metrics.items()},
+        metrics=metrics,
         versions={},
         device="cpu",
         worker="",

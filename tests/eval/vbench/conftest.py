@@ -3,15 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.record import VIDEO, VideoResult, to_plain
+from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.eval.vbench.environment import Environment, open_environment
 from galaxydit.pipelines.runs import Record, Unit
 from galaxydit.pipelines.video import save_video
@@ -99,23 +99,15 @@ def make_run(tmp_path) -> Callable[..., Path]:
         prompts: tuple[str, ...],
         samples: int = 1,
         frames: Callable[[Unit], np.ndarray] | None = None,
-        suite: Mapping[str, str] | None = None,
     ) -> Path:
         job = Job(
             model="wan-tiny",
-            revision=None,
-            dtype=None,
-            settings={},
             prompts=prompts,
-            suite=suite or {},
-            seeds=None,
             samples=samples,
-            seed=0,
             variants=(Variant("baseline", "baseline"), Variant("fast", "galaxydit", {"speedup": 2.0})),
-            metrics=None,
-            lossless=True,
+            video="lossless",
         )
-        store, video = open_run(tmp_path / "run", job, ""), tmp_path / "video.mp4"
+        store, video = open_run(tmp_path / "run", job), tmp_path / "video.mp4"
         for unit in job.units():
             if frames is not None:
                 save_video(frames(unit), video, 8, lossless=True)

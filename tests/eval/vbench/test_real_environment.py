@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from galaxydit.eval.metrics.flicker import temporal_flickering
+from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.report.run import read_run
 from galaxydit.eval.vbench.benchmark import DIMENSIONS
 from galaxydit.eval.vbench.environment import open_environment
@@ -42,7 +42,7 @@ def test_temporal_flickering_is_that_of_vbench_itself(make_run, tmp_path):
     for variant, scores in results.variants.items():
         score = scores.dimensions["temporal_flickering"]
         ours = {
-            record.unit: temporal_flickering(load_video(run / record.video))
+            record.unit: TEMPORAL_FLICKERING(load_video(run / record.video)).value
             for record in read_run(run).records
             if record.variant == variant
         }
