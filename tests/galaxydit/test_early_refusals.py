@@ -12,13 +12,14 @@ GENERATE = ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.mp4"
 JOB = 'model = "wan-tiny"\n[prompts]\ntexts = ["x"]\n'
 SCRIPT = """
 import sys
-from galaxydit.cli import main
 
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
         assert name != "torch", "torch is loaded"
 
 sys.meta_path.insert(0, NoTorch())
+from galaxydit.cli import main
+
 for arguments in eval(sys.argv[1]):
     try:
         main(arguments)
@@ -103,14 +104,14 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         f"error: profile={'a' * 79!r}"[:-1],
         "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
         "did you mean 'TeaCache'?",
-        "did you mean teacache?",
+        "did you mean 'teacache'?",
         "did you mean 'step lists'?",
     ):
         assert message in finished.stderr
 
 
 def test_help_and_lists_need_no_torch(folder: Path) -> None:
-    names = ["calibrate", "compare", "demo", "generate", "inspect", "latency", "realism", "eval"]
+    names = ["calibrate", "compare", "demo", "families", "generate", "inspect", "latency", "realism", "eval"]
     lists = [["compare", "--list"], ["compare", "--list", "--json"], ["eval", "run", "--example"], ["--version"]]
     finished = run_without_torch([["-h"], *([name, "--help"] for name in names), *lists], folder, code=0)
     assert finished.returncode == 0, finished.stderr
@@ -135,6 +136,7 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         ["compare"],
         ["realism"],
         ["latency"],
+        ["families"],
         ["eval", "run", "job.toml", "--out", "run"],
     ]
     script = SCRIPT.replace('assert name != "torch", "torch is loaded"', 'if name == "torch": raise KeyboardInterrupt')
@@ -142,5 +144,6 @@ def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) ->
         [sys.executable, "-c", script, repr(commands), "130"], capture_output=True, text=True, check=False, cwd=folder
     )
     assert finished.returncode == 0, finished.stderr
-    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading wan-tiny", "loading torch", "job.toml: starting"]
+    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading wan-tiny", "loading torch"]
+    said += ["reading diffusers", "job.toml: starting"]
     assert [line for line in finished.stderr.splitlines() if line in said] == said

@@ -109,7 +109,6 @@ WRONG: dict[tuple[str, ...], dict[str, list[str]]] = {
 }
 SCRIPT = """
 import contextlib, io, json, sys
-from galaxydit.cli import main
 
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
@@ -117,6 +116,8 @@ class NoTorch:
             raise RuntimeError("torch is loaded")
 
 sys.meta_path.insert(0, NoTorch())
+from galaxydit.cli import main
+
 results = []
 for arguments in json.load(sys.stdin):
     said, code = io.StringIO(), "returned"
