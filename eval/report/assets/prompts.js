@@ -1,4 +1,6 @@
 const shown = new Set(data.variants.map((variant) => variant.index));
+// Columns: a row's seconds stand below its videos, because the worst of them says little.
+const ranked = data.figures.filter((figure) => figure.unit !== "s");
 let current = null; // the row that the space key plays
 
 function buildPrompts() {
@@ -7,7 +9,7 @@ function buildPrompts() {
   const columns = [
     { key: "prompt", title: "prompt", ascending: true, value: (row) => row.prompt },
     { key: "seed", title: "seed", ascending: true, value: (row) => row.seed },
-    ...data.figures.map((figure) => ({
+    ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
       note: figure.higherIsBetter ? "lowest" : "highest",
@@ -61,7 +63,7 @@ function buildRow(row, width) {
   const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape));
   const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
   const failed = make("span", { class: "bad" });
-  const cells = data.figures.map(() => make("td"));
+  const cells = ranked.map(() => make("td"));
   const element = make(
     "tbody",
     {},
@@ -124,7 +126,7 @@ function drawTimeline(steps) {
 
 function showRow(row) {
   row.failed.textContent = hasFailed(row) ? "failed" : "";
-  data.figures.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
+  ranked.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
   row.figures.forEach((figure, index) => (figure.hidden = !shown.has(row.units[index].variant)));
 }
 
