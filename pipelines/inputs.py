@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def read_inputs(prompt: str) -> dict[str, Any]:
     allowed = ("prompt", *IMAGES, *VIDEOS)
     if "prompt" not in data or set(data) - set(allowed) or not all(isinstance(one, str) for one in data.values()):
         raise refusal("prompt", prompt, f"texts for prompt and any of {', '.join(allowed[1:])}", f"write {EXAMPLE}")
-    readers = {**dict.fromkeys(IMAGES, _read_image), **dict.fromkeys(VIDEOS, _read_video)}
+    readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(IMAGES, _read_image)
+    readers |= dict.fromkeys(VIDEOS, _read_video)
     return {name: readers[name](Path(value)) if name in readers else value for name, value in data.items()}
 
 
