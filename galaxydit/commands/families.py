@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from galaxydit.families import FAMILIES, Family
 from galaxydit.unsupported import UNSUPPORTED
+
+if TYPE_CHECKING:
+    from galaxydit.families import Family
 
 NO_VIDEO = ("frame_size",)
 """Arguments of pipelines that speak of frames but not of a video."""
@@ -70,6 +73,7 @@ def family_table() -> str:
     """One row per family, in Markdown."""
     import diffusers
 
+    from galaxydit.families import FAMILIES
     from galaxydit.profiles.registry import shipped_profiles
 
     users = defaultdict(list)
@@ -103,7 +107,7 @@ def family_table() -> str:
     return "\n".join(lines)
 
 
-def reuse_kinds(family: Family) -> str:
+def reuse_kinds(family: "Family") -> str:
     """The values of `reuse` that a family takes."""
     return "output, residual" if family.is_chain else "output"
 
