@@ -1,6 +1,5 @@
 """`calibrate`: record, rank, fit, plan, verify."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,15 +9,15 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.build_profile import add_measurements, build_profile
 from galaxydit.calibration.costs import Costs
+from galaxydit.calibration.generation_observer import check_one_transformer
 from galaxydit.calibration.maker import CalibrationMaker
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.verify import VerifiedPrompt
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
-from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
@@ -61,8 +60,9 @@ def calibrate(
     """Measure a profile of `pipe`.
 
     Args:
-        pipe: a text-to-video pipeline with one denoising transformer, not accelerated.
-        prompts: the last `verified_prompts` of them are held out for verification; samples cycle through the others.
+        pipe: a video pipeline with one denoising transformer, not accelerated.
+        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
+            `verified_prompts` of them are held out for verification; samples cycle through the others.
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
             continues from there and gives the same profile.
         samples: recorded generations, at least 2.
@@ -78,8 +78,9 @@ def calibrate(
     Raises:
         GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
     """
+    check_one_transformer(pipe)
     settings = settings or recommended_settings(pipe)
-    own, held_out = _split(prompts, samples, verified_prompts, settings)
+    own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
@@ -137,36 +138,3 @@ def calibrate(
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
     return Calibration(add_measurements(profile, Costs(**costs), verifications), recordings, verifications)
-
-
-def read_prompts(path: Path) -> list[str]:
-    """The prompts of a text file, one a line, without empty lines and repetitions.
-
-    Raises GalaxyDiTError if there is none.
-    """
-    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    prompts = list(dict.fromkeys(line for line in lines if line))
-    if not prompts:
-        raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")
-    return prompts
-
-
-def _split(
-    prompts: Sequence[str], samples: int, verified_prompts: int, settings: GenerationSettings
-) -> tuple[list[str], list[str]]:
-    if samples < 2:
-        raise GalaxyDiTError(f"samples={samples} is not allowed: expected at least 2; pass 16")
-    if settings.steps is not None and settings.steps <= FEW_STEPS:
-        raise GalaxyDiTError(
-            f"steps={settings.steps} is not allowed: expected more than {FEW_STEPS}, because shorter generations are "
-            "never reused; pass more steps"
-        )
-    given = list(dict.fromkeys(prompts))
-    if len(given) < verified_prompts + 2:
-        raise GalaxyDiTError(
-            f"prompts holds {len(given)} different ones, which is not allowed: expected at least "
-            f"{verified_prompts + 2}, of which {verified_prompts} are held out for verification; pass more, or verify "
-            "on fewer"
-        )
-    cut = len(given) - verified_prompts
-    return given[:cut][:samples], given[cut:]

@@ -133,6 +133,18 @@ class GenerationObserver(Observer):
         return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
 
 
+def check_one_transformer(pipe: DiffusionPipeline) -> None:
+    """Raise GalaxyDiTError for a pipeline with two denoising transformers."""
+    if len(transformers_of(pipe)) > 1:
+        raise refusal(
+            "pipe",
+            type(pipe).__name__,
+            "a pipeline with one denoising transformer, because a plan predicts every step from earlier ones of the "
+            "same transformer",
+            "leave profile out: galaxydit.accelerate(pipe, speedup=...) gives both one budget and learns online",
+        )
+
+
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, Generation]:
@@ -140,13 +152,7 @@ def record_sample(
 
     Raises GalaxyDiTError for a pipeline with two denoising transformers, and for one that is accelerated.
     """
-    if len(transformers_of(pipe)) > 1:
-        raise refusal(
-            "pipe",
-            type(pipe).__name__,
-            "a pipeline with one denoising transformer",
-            "leave profile out, galaxydit.accelerate(pipe, speedup=...) then learns online",
-        )
+    check_one_transformer(pipe)
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)

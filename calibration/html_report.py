@@ -21,17 +21,20 @@ img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
 """
 
 
-def write_report(calibration: Calibration, folder: Path) -> Path:
-    """Write the figures and `report.html` to `folder`; returns the page's path."""
+def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
+    """Write the figures and `report.html` to `folder`; returns the page's path. The page is titled after `model`, or
+    after the transformer's class.
+    """
     pictures = draw_all(calibration, folder)
     path = folder / "report.html"
-    path.write_text(build_page(calibration, pictures), encoding="utf-8")
+    path.write_text(build_page(calibration, pictures, model), encoding="utf-8")
     return path
 
 
-def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
+def build_page(calibration: Calibration, pictures: Sequence[Path], model: str | None = None) -> str:
     """The page. All text from outside, such as prompts, is escaped."""
     profile = calibration.profile
+    title = escape(f"Calibration of {model or profile.model.class_name}")
     verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
     figures = "".join(
         f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{_encode(picture)}">'
@@ -41,9 +44,9 @@ def build_page(calibration: Calibration, pictures: Sequence[Path]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Calibration of {escape(profile.name)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>Calibration of {escape(profile.name)}</h1>"
-        f"<p>Proxy: <b>{escape(profile.recipe.proxy)}</b>. {escape(profile.evidence.reason)}.</p>"
+        f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
+        f"<p>Profile: <b>{escape(profile.name)}</b>. Proxy: <b>{escape(profile.recipe.proxy)}</b>. "
+        f"{escape(profile.evidence.reason)}.</p>"
         f"{_off_target(calibration)}"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "

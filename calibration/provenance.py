@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from diffusers import DiffusionPipeline
 
-PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy")
+PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy", "av")
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that a calibration computes with."""
+    """Installed versions of the packages that results depend on."""
     return {name: version(name) for name in PACKAGES}
 
 

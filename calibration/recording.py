@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.validation import parse
+
 LAGS = (1, 2, 3, 4)
 
 Array = NDArray[np.float64]
@@ -102,8 +104,9 @@ class Recording:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Recording":
-        """Inverse of `to_dict`; raises KeyError or TypeError for other data."""
-        return cls(**{name: _as_tuples(value) for name, value in data.items()})
+        """Inverse of `to_dict`; raises GalaxyDiTError for other data."""
+        recording: Recording = parse(cls, data, "recording")
+        return recording
 
 
 def mean_distances(recordings: Sequence[Recording], proxy: str) -> Array:
@@ -119,11 +122,3 @@ def as_differences(coefficients: Array) -> Array:
 def round_digits(value: Any, digits: int = 7) -> float:
     """`value` rounded to significant digits; float32 carries seven."""
     return float(f"{float(value):.{digits}g}")
-
-
-def _as_tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_as_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _as_tuples(item) for key, item in value.items()}
-    return value

@@ -54,7 +54,8 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; met in every generation. Default 2.0.
+            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.65
+            of those that the profile was measured with.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
@@ -190,8 +191,10 @@ class Acceleration:
             _check(name, transformer, families[name], config)
         if config.history_length == 0 and observer is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
+        self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
-        conditions = None if profile is None else MeasuredProfile(profile)
+        steps_back = getattr(config.policy, "fewest_steps", 0) > 0
+        conditions = None if profile is None else MeasuredProfile(profile, steps_back)
         self._session = Session(config, source, notes, conditions, keep_reports)
         self._hooks = HookSet()
         try:
@@ -212,9 +215,26 @@ class Acceleration:
     def _attach_timers(self, pipe: Any) -> None:
         for name in TEXT_ENCODERS:
             if isinstance(encoder := getattr(pipe, name, None), nn.Module):
-                self._hooks.add(encoder, TimerHook(self._session, encodes_text=True))
+                self._hooks.add(encoder, TimerHook(self._session, self._replaced, encodes_text=True))
         if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
-            self._hooks.add(decoder, TimerHook(self._session, encodes_text=False))
+            self._hooks.add(decoder, TimerHook(self._session, self._replaced, encodes_text=False))
+
+    def _replaced(self) -> str:
+        """What is wrong if the pipeline has another transformer than the one with the hooks by now, else nothing."""
+        if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
+            return ""
+        for name, transformer in self._transformers.items():
+            now = getattr(self._pipe, name, None)
+            if (
+                isinstance(now, nn.Module)
+                and now is not transformer
+                and all(m is not transformer for m in now.modules())
+            ):
+                return (
+                    f"{type(self._pipe).__name__}.{name} was replaced after accelerate(), so galaxydit is not on it: "
+                    "call remove() on the Acceleration, and accelerate(pipe) again"
+                )
+        return ""
 
     @property
     def reports(self) -> list[Report]:
@@ -224,7 +244,11 @@ class Acceleration:
 
     @property
     def report(self) -> Report:
-        """The report of the last generation; raises GalaxyDiTError before the first."""
+        """The report of the last generation; raises GalaxyDiTError before the first, and where the pipeline has got
+        another transformer since, of whose generations there is none.
+        """
+        if replaced := self._replaced():
+            raise GalaxyDiTError(replaced)
         if not self.reports:
             raise GalaxyDiTError("report does not exist yet: generate something first")
         return self.reports[-1]
@@ -235,6 +259,10 @@ class Acceleration:
         self._hooks.remove()
 
     def __enter__(self) -> "Acceleration":
+        if not self._hooks.are_attached:
+            raise GalaxyDiTError(
+                "this Acceleration was removed: expected one that is attached; call accelerate() again"
+            )
         return self
 
     def __exit__(

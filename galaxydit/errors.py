@@ -57,7 +57,7 @@ def check_number(field: str, value: Any, minimum: float, maximum: float = math.i
 
 def check_count(field: str, value: Any, minimum: int) -> None:
     """Raise GalaxyDiTError unless the value is a whole number of at least `minimum`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= sys.maxsize:
         raise refusal(field, value, f"a whole number of at least {minimum}", f"pass for example {minimum}")
 
 

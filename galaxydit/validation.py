@@ -1,10 +1,11 @@
 """Checks plain JSON or TOML data against frozen dataclasses, with pydantic, in the error grammar of this project."""
 
 import json
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
@@ -23,7 +24,8 @@ def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
     try:
         return _adapter(kind).validate_json(json.dumps([data], default=str))[0]
     except ValidationError as error:
-        raise _translate(error.errors()[0], path, cure) from error
+        found = sorted(error.errors(), key=lambda one: one["type"] == "missing")  # a misspelt key is missing, too
+        raise _translate(found[0], kind, path, cure) from error
     except (ValueError, RecursionError) as error:
         raise GalaxyDiTError(f"{path} cannot be read ({error}); {cure}") from error
 
@@ -36,18 +38,20 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(list[kind], config=_SETTINGS)
 
 
-def _translate(found: Any, path: str, cure: str) -> GalaxyDiTError:
+def _translate(found: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:
     for part in found["loc"][1:]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    kind, message = found["type"], found["msg"]
-    if kind == "missing":
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    wrong, message = found["type"], found["msg"]
+    if wrong == "missing":
         return GalaxyDiTError(f"{path} is missing; {cure}")
-    if kind == "json_invalid":
+    if wrong == "json_invalid":
         return GalaxyDiTError(f"{path} cannot be read ({message}); {cure}")
     own = found.get("ctx", {}).get("error")
     if isinstance(own, GalaxyDiTError):
         # What mends a setting, such as another choice, does not mend a file.
         return GalaxyDiTError(f"{path}: {str(own).rpartition('; ')[0] or own}; {cure}")
-    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        return GalaxyDiTError(f"{path} is not known; remove it, or {cure}")
+    if wrong in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = [key.name for key in fields(kind)] if is_dataclass(kind) and len(found["loc"]) == 2 else []
+        expected = f": expected one of {', '.join(known)}" if known else ""
+        return GalaxyDiTError(f"{path} is not known{expected}; remove it, or {cure}{did_you_mean(part, known)}")
     return refusal(path, found["input"], message.removeprefix("Input should be "), cure)

@@ -1,10 +1,9 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,10 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
+
+NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,33 +47,26 @@ def generate(
     on_step: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
-    time for those who want the latents alone. `on_step` is told the number of finished and of all steps.
+    time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
+    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
 
-    Raises GalaxyDiTError for a seed outside [0, 2^64), and, naming the size, if the device runs out of memory;
-    ValueError if the pipeline needs more than a prompt or does not report its steps.
+    Raises GalaxyDiTError for a seed outside [0, 2^64), for inputs that cannot be read, and, naming the size, if the
+    device runs out of memory; ValueError if the pipeline needs other inputs or does not report its steps.
     """
-    _check_is_text_to_video(pipe)
-    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+    inputs = read_inputs(prompt)
+    check_inputs(pipe, inputs)
+    if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe, on_step)
-    arguments = {
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance_scale,
-        "guidance_scale_2": settings.guidance_scale_2,
-        "negative_prompt": settings.negative_prompt,
-    }
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
         start = clock.now()
         output = pipe(
-            prompt=prompt,
+            **inputs,
             # A CPU generator draws the same noise whatever device the model is on.
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
             callback_on_step_end=clock.on_step_end,
-            **{name: value for name, value in arguments.items() if value is not None},
+            **_arguments(settings),
         )
         end = clock.now()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
@@ -91,22 +86,23 @@ def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
     """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
-    given = {
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance_scale,
-    }
+    given = _arguments(settings)
+    if "negative_prompt" in given:
+        given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
     output = pipe(
         list(prompts),
-        negative_prompt=None if settings.negative_prompt is None else [settings.negative_prompt] * len(prompts),
         generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
         output_type="np",
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
         **call,
     )
     return np.asarray(output.frames, dtype=np.float32)
+
+
+def _arguments(settings: GenerationSettings) -> dict[str, Any]:
+    """What a pipeline is called with; what is None is left to the pipeline."""
+    named = {"num_inference_steps": settings.steps, **asdict(settings)}
+    return {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
 
 
 class _DenoiseClock:
@@ -181,15 +177,3 @@ def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
         yield
     finally:
         pipe.scheduler = original
-
-
-def _check_is_text_to_video(pipe: DiffusionPipeline) -> None:
-    parameters = inspect.signature(type(pipe).__call__).parameters
-    if "image" in parameters and parameters["image"].default is inspect.Parameter.empty:
-        raise ValueError(f"{type(pipe).__name__} needs an image: call it yourself inside galaxydit.accelerate(pipe)")
-    missing = {"prompt", "generator", "callback_on_step_end"} - set(parameters)
-    if missing:
-        raise ValueError(
-            f"{type(pipe).__name__} does not take {', '.join(sorted(missing))}: "
-            "pass a text-to-video pipeline, or call it yourself inside galaxydit.accelerate(pipe)"
-        )

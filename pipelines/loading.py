@@ -1,13 +1,19 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
 from pathlib import Path
+from typing import Literal, get_args
 
+import diffusers
 import torch
 from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+from galaxydit.errors import check_choice
 from galaxydit.pipelines.model_names import INDEX, local_folder
+from galaxydit.pipelines.settings import CHECKPOINTS
+
+Offload = Literal["model", "sequential", "group"]
 
 
 def load_pipeline(
@@ -16,27 +22,53 @@ def load_pipeline(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     revision: str | None = None,
+    offload: Offload | None = None,
 ) -> DiffusionPipeline:
     """A plain diffusers pipeline, on its device and ready to call.
 
-    name_or_path: "wan-tiny" (in this package), a folder with a model_index.json, or a hub id such as
-        "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
-    dtype: by default bfloat16. The autoencoder of Wan stays in float32, as its makers advise.
+    name_or_path: "wan-tiny" (in this package), a published model of `galaxydit.pipelines.settings.CHECKPOINTS` such as
+        "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
+        A published model gets the flow shift that its makers recommend; `recommended_settings(pipe)` has the rest.
+    dtype: by default what the makers recommend, else bfloat16. The autoencoder of Wan stays in float32, as its makers
+        advise.
     device: by default the GPU if there is one.
     revision: a branch, tag or commit on the hub.
+    offload: for small GPUs, keeps the weights in CPU memory: "model" moves one component at a time to the device,
+        "group" a few layers ahead of their use, "sequential" each layer for itself (least memory, slowest).
 
-    Raises ValueError for a name that is none of the three, FileNotFoundError for a folder without a pipeline or a model
-    that is not on the hub, and ConnectionError if the hub cannot be reached.
+    Raises GalaxyDiTError for an `offload` of another kind, ValueError for a name that is none of these,
+    FileNotFoundError for a folder without a pipeline or a model that is not on the hub, and ConnectionError if the hub
+    cannot be reached.
     """
+    if offload is not None:
+        check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
     folder = local_folder(name)
+    checkpoint = CHECKPOINTS.get(name) if folder is None else None
     source = name if folder is None else str(folder)
-    index = _download_index(name, revision) if folder is None else folder / INDEX
-    dtypes = {"default": dtype or torch.bfloat16}
+    dtypes: dict[str, torch.dtype] = {"default": torch.bfloat16}
+    if checkpoint is not None:
+        source, revision = checkpoint.hub_id, revision or checkpoint.revision
+        dtypes = {part: getattr(torch, one) for part, one in checkpoint.dtypes.items()}
+    if dtype is not None:
+        dtypes["default"] = dtype
+    index = _download_index(source, revision) if folder is None else folder / INDEX
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
     pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
-    return pipe.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if checkpoint is not None and checkpoint.settings.flow_shift is not None:
+        scheduler = getattr(diffusers, checkpoint.scheduler)
+        pipe.scheduler = scheduler.from_config(pipe.scheduler.config, flow_shift=checkpoint.settings.flow_shift)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if offload is None:
+        return pipe.to(device)
+    if offload == "model":
+        pipe.enable_model_cpu_offload(device=device)
+    elif offload == "sequential":
+        pipe.enable_sequential_cpu_offload(device=device)
+    else:
+        pipe.enable_group_offload(device, offload_type="leaf_level", use_stream=device.type == "cuda")
+    return pipe
 
 
 def _download_index(name: str, revision: str | None) -> Path:

@@ -3,10 +3,12 @@
 Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1].
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import av
@@ -101,6 +103,21 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
         for image in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
+
+
+def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False) -> bytes:
+    """The content of the file that `save_video` writes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "video.mp4")
+        save_video(frames, path, fps, lossless=lossless)
+        return path.read_bytes()
+
+
+def hash_frames(frames: NDArray[np.float32]) -> str:
+    """SHA-256 of decoded frames `(frames, height, width, 3)`: of their shape and their float32 values, bit for bit."""
+    digest = hashlib.sha256(repr(tuple(frames.shape)).encode())
+    digest.update(np.ascontiguousarray(frames, dtype="<f4").data)
+    return digest.hexdigest()
 
 
 def load_video(path: str | Path) -> NDArray[np.uint8]:

@@ -1,12 +1,11 @@
 """Generate, measure and store: one record per result, so that a run that was killed continues where it was."""
 
-import io
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +15,29 @@ from numpy.typing import NDArray
 
 from galaxydit.calibration.provenance import device_name
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
-from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
+from galaxydit.eval.compare.compute_counter import measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.methods import fewer_steps
+from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.compare.workload import Workload
 from galaxydit.eval.metrics import ssim
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import Generation
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.runs import (
-    Executor,
-    HopelessUnitError,
-    InProcess,
-    Maker,
-    Output,
-    Progress,
-    Rank,
-    Record,
-    Store,
-    Unit,
-    hash_of,
-    run,
-)
+from galaxydit.pipelines.runs.record import Record
+from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Progress, Rank, run
+from galaxydit.pipelines.runs.store import Store
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
-from galaxydit.pipelines.video import to_uint8
+from galaxydit.pipelines.video import encode_video, load_video
 
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "diffusers", "transformers")
 KIND = "comparison"
-FRAMES = "frames.npz"
-SCHEMA = 1  # of what a result holds and of how it is counted
-
-
-@dataclass(frozen=True)
-class Case:
-    """One prompt, and the seed of its noise."""
-
-    prompt: str
-    seed: int
+VIDEO = "video.mp4"
+SCHEMA = 2  # of what a result holds and of how it is counted
 
 
 @dataclass(frozen=True)
@@ -78,65 +62,51 @@ class Sample:
     bytes_held: int | None
 
 
+@dataclass(eq=False)
 class SampleMaker(Maker):
-    """Calibrates methods and measures samples on one worker; `load` returns its pipeline.
+    """Calibrates methods and measures samples on one worker; `load` returns its pipeline, `store` has the calibrations.
 
     It keeps the plain video of the last case in memory. Its seconds are of this process, because timings drift between
     processes.
     """
 
-    def __init__(
-        self,
-        load: Callable[[], DiffusionPipeline],
-        settings: GenerationSettings,
-        methods: Mapping[str, Method],
-        calibrations: Mapping[str, Any],
-    ) -> None:
-        self._load = load
-        self._settings = settings
-        self.methods = methods
-        self.calibrations = calibrations
-        self._plain: tuple[Case, Generation, float] | None = None
-        self._logged: set[tuple[str, str]] = set()
-        self._broken: dict[str, str] = {}
+    load: Callable[[], DiffusionPipeline]
+    settings: GenerationSettings
+    methods: Mapping[str, Method]
+    store: Store
+    _plain: tuple[Case, Generation, float] | None = None
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline, and count what a plain generation computes."""
-        self.pipe = self._load()
-        share_video(self.pipe, rank)
-        self._parts = measure_parts(self.pipe, "a", self._settings)
+        pipe = self.load()
+        share_video(pipe, rank)
+        self._workload = Workload(pipe, self.settings, measure_parts(pipe, "a", self.settings))
 
     def make(self, unit: Unit) -> Output:
-        """A method's calibration, a sample, or a plain video. After its first error a method is given up."""
-        data = unit.data
-        name = data["method"]
-        if name in self._broken:
-            raise HopelessUnitError(self._broken[name])
+        """A method's calibration, a sample, or a plain video."""
         try:
-            if data["part"] == "calibration":
-                calibrate = self.methods[name].calibrate
-                assert calibrate is not None  # it is not asked for
-                return Output(calibrate(self.pipe, data["prompts"], self._settings, data["seed"]))
-            case = Case(**data["case"])
-            if data["part"] == "plain":
-                return Output(None, {FRAMES: _pack(self._plain_of(case)[0].frames)})
-            return self._sample(self.methods[name], data, case)
+            return self._make(unit.data, self.methods.get(unit.data["method"], fewer_steps.METHOD))
         except Exception as error:
-            self._broken[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise HopelessUnitError(self._broken[name]) from error
+            raise HopelessUnitError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
-    def _sample(self, method: Method, data: Mapping[str, Any], case: Case) -> Output:
-        plain, plain_flops = self._plain_of(case)
-        setting, calibration = data["setting"], self.calibrations[data["calibration"]]
-        settings = method.generation(self._settings, setting) if method.generation else self._settings
-        with ExitStack() as stack:
-            caught = stack.enter_context(warnings.catch_warnings(record=True))
-            attached = stack.enter_context(method.attach(self.pipe, setting, calibration))
-            counter = ComputeCounter(only_transformer(self.pipe), self._parts, attached.bytes_held)
-            stack.enter_context(counter)
-            video = generate(self.pipe, case.prompt, settings, case.seed)
+    def _make(self, data: Mapping[str, Any], method: Method) -> Output:
+        if data["part"] == "calibration":
+            assert method.calibrate is not None  # it is not asked for
+            return Output(method.calibrate(self._workload.pipe, data["prompts"], self.settings, data["seed"]))
+        case = Case(**data["case"])
+        if self._plain is None or self._plain[0] != case:
+            video, counter = self._workload.run_plain(case)
+            self._plain = case, video, counter.flops
+        _, plain, plain_flops = self._plain
+        if data["part"] == "plain":
+            return Output(None, {VIDEO: encode_video(plain.frames, self.settings.fps, lossless=True)})
+        calibration = None if data["calibration"] is None else self.store.read(data["calibration"])
+        with warnings.catch_warnings(record=True) as caught:
+            video, counter = self._workload.run(case, method, data["setting"], calibration and calibration.result)
         for warning in caught:
-            self._log_once(method, warning.category, str(warning.message))
+            # A candidate setting that reuses little is expected; the table shows it.
+            if not issubclass(warning.category, FullComputeWarning | NoEffectWarning):
+                _warn_once(method.name, str(warning.message))
         sample = Sample(
             compute_fraction=counter.flops / plain_flops,
             denoise_seconds=video.denoise_seconds,
@@ -147,30 +117,20 @@ class SampleMaker(Maker):
             ssim=ssim(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
         )
-        return Output(asdict(sample), {FRAMES: _pack(to_uint8(video.frames))} if data["keep_frames"] else {})
+        files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
+        return Output(asdict(sample), files)
 
-    def _plain_of(self, case: Case) -> tuple[Generation, float]:
-        """The plain generation, and the operations that its blocks ran."""
-        if self._plain is None or self._plain[0] != case:
-            with ComputeCounter(only_transformer(self.pipe), self._parts) as counter:
-                video = generate(self.pipe, case.prompt, self._settings, case.seed)
-            self._plain = case, video, counter.flops
-        return self._plain[1:]
 
-    def _log_once(self, method: Method, category: type[Warning], text: str) -> None:
-        # A candidate setting that reuses little is expected; the table shows it.
-        if issubclass(category, FullComputeWarning | NoEffectWarning) or (method.name, text) in self._logged:
-            return
-        self._logged.add((method.name, text))
-        logger.warning("%s: %s", method.name, text)
+@cache
+def _warn_once(method: str, text: str) -> None:
+    logger.warning("%s: %s", method, text)
 
 
 class Bench:
     """One pipeline under test, and the store of its results.
 
-    A result is identified by everything that it depends on: model, settings, method with its calibration, prompt, seed,
-    device and package versions. `executor` is where units are made, by default this process; on another one, `load`
-    returns the same pipeline.
+    A result is identified by all that it depends on: model, settings, method with its calibration, prompt, seed, device
+    and package versions. Units are made by `executor`, by default here; elsewhere `load` returns the same pipeline.
     """
 
     def __init__(
@@ -178,42 +138,31 @@ class Bench:
         pipe: DiffusionPipeline,
         settings: GenerationSettings,
         folder: Path,
+        methods: Sequence[Method],
         executor: Executor | None = None,
         load: Callable[[], DiffusionPipeline] | None = None,
     ) -> None:
         if settings.steps is None:
             raise ValueError("steps=None is not allowed: expected an integer; pass the number of steps")
-        self.pipe = pipe
-        self.settings = settings
-        self.steps = settings.steps
+        self.pipe, self.settings, self.steps = pipe, settings, settings.steps
         self.store = Store(folder)
         self.store.create(KIND, {})
         self._conditions = hash_of(conditions(pipe, settings))
         self._executor = executor or InProcess()
-        self._maker = SampleMaker(load or (lambda: pipe), settings, {}, {})
-        self._identities: dict[str, str] = {}
-
-    def know(self, methods: Sequence[Method], calibrations: Sequence[Any] = ()) -> None:
-        """Hand methods and calibrations to workers, which start anew with them."""
-        known, old = {method.name: method for method in methods}, self._maker
-        values = {hash_of(value): value for value in calibrations}
-        if (
-            all(old.methods.get(name) is one for name, one in known.items())
-            and values.keys() <= old.calibrations.keys()
-        ):
-            return
-        self._maker = SampleMaker(old._load, self.settings, {**old.methods, **known}, {**old.calibrations, **values})
+        by_name = {method.name: method for method in methods}
+        self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
+        self._identity = cache(self._identity_of)
 
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
         """The calibration of a method."""
         return self._unit("calibration", method, prompts=list(prompts), seed=seed)
 
-    def sample_unit(
-        self, method: Method, setting: Setting, calibration: Any, case: Case, *, keep_frames: bool = False
-    ) -> Unit:
-        """One measured generation. Units of a case and method are made by one worker."""
-        details = {"setting": dict(setting), "calibration": hash_of(calibration), "case": asdict(case)}
-        return self._unit("sample", method, **details, keep_frames=keep_frames)
+    def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
+        """One measured generation, which keeps its video or not. `calibration` is the id of the method's unit of
+        calibration. Units of a case and method are made by one worker.
+        """
+        details = {"setting": dict(setting), "calibration": calibration, "case": asdict(case), "keeps_video": keep}
+        return self._unit("sample", method, **details)
 
     def plain_unit(self, case: Case) -> Unit:
         """The plain video of a case."""
@@ -223,24 +172,20 @@ class Bench:
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
         """The records of these units, in their order; from the store if they were made before."""
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
-        records = [self.store.read(unit.id) for unit in units]
-        return [record for record in records if record is not None]
+        return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 
-    def frames(self, unit: Unit) -> NDArray[Any]:
-        """The video of a unit that keeps its frames, `(frames, height, width, 3)`: uint8, of a plain one float32."""
+    def frames(self, unit: Unit) -> NDArray[np.uint8]:
+        """The video of a unit that keeps it, `(frames, height, width, 3)`."""
         (record,) = self.measure([unit])
-        with np.load(self.store.local_path(record.files[FRAMES].path)) as data:
-            frames: NDArray[Any] = data["frames"]
-        return frames
+        return load_video(self.store.local_path(record.files[VIDEO].path))
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
-        if method.name not in self._identities:
-            identity = method.identity(self.pipe) if method.identity else ""
-            self._identities[method.name] = f"{identity} {_version(method.needs)}"
-        data = {"conditions": self._conditions, "part": part, "method": method.name}
-        case = details.get("case", {})
-        group = f"{hash_of(case)}-{method.slug}"
-        return Unit(f"{method.slug}-{part}", {**data, "identity": self._identities[method.name], **details}, group)
+        data = {"conditions": self._conditions, "part": part, "method": method.name, "identity": self._identity(method)}
+        return Unit(f"{method.slug}-{part}", data | details, f"{hash_of(details.get('case', {}))}-{method.slug}")
+
+    def _identity_of(self, method: Method) -> str:
+        package = version(method.needs.replace("_", "-")) if method.needs else ""
+        return f"{method.identity(self.pipe) if method.identity else ''} {package}"
 
 
 def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
@@ -252,19 +197,3 @@ def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
         "device": device_name(pipe),
         "versions": {name: version(name) for name in PACKAGES},
     }
-
-
-def _version(module: str | None) -> str:
-    if module is None:
-        return ""
-    try:
-        return version(module.replace("_", "-"))
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _pack(frames: NDArray[Any]) -> bytes:
-    """The content of an npz file."""
-    content = io.BytesIO()
-    np.savez_compressed(content, frames=frames)
-    return content.getvalue()

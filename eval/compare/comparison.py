@@ -9,9 +9,10 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.bench import Bench, Case, Sample, conditions
+from galaxydit.eval.compare.bench import Bench, Sample, conditions
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
+from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -19,74 +20,16 @@ from galaxydit.pipelines.settings import GenerationSettings
 logger = logging.getLogger(__name__)
 
 SCREENING_PROMPTS = 1
-TUNING_SEED = 50_000
-SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
-SPEEDUP_RANGE = (1.05, 10.0)
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison.
-
-    Attributes:
-        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
-        seeds: scored, each prompt with each of them.
-        calibration_prompts: never scored, because a profile may have been measured on any of them.
-        speedups: wanted, by compute, each from 1.05 to 10.
-        tuned: number of calibration prompts that are used, from the first.
-    """
-
-    prompts: tuple[str, ...]
-    seeds: tuple[int, ...]
-    calibration_prompts: tuple[str, ...]
-    speedups: tuple[float, ...]
-    tuned: int = 8
-
-    def __post_init__(self) -> None:
-        for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} is {list(values)}, allowed are one or more different ones")
-        low, high = SPEEDUP_RANGE
-        for speedup in self.speedups:
-            if not low <= speedup <= high:
-                raise ValueError(f"speedups holds {speedup:g}, allowed are numbers from {low:g} to {high:g}")
-        if not 1 <= self.tuned <= len(self.calibration_prompts):
-            raise ValueError(
-                f"tuned is {self.tuned}, allowed are 1 to {len(self.calibration_prompts)}, all calibration prompts"
-            )
-        seen = set(self.prompts) & set(self.calibration_prompts)
-        if seen:
-            raise ValueError(
-                f"{len(seen)} of the prompts to score on are calibration prompts, the first {min(seen)!r}; allowed is "
-                "none, because settings tuned on a prompt know it"
-            )
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        """The scored cases, prompt by prompt with all seeds each."""
-        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
-        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
-
-    @property
-    def tuning_prompts(self) -> tuple[str, ...]:
-        """Prompts for calibration and tuning."""
-        return self.calibration_prompts[: self.tuned]
-
-    @property
-    def tuning_cases(self) -> tuple[Case, ...]:
-        """The cases that settings are tuned on."""
-        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))
-
-
-@dataclass(frozen=True)
 class Contender:
-    """A method with its calibration and the settings that are scored."""
+    """A method with the id of its calibration's unit, if it has one, and the settings that are scored."""
 
     method: Method
-    calibration: Any
+    calibration: str | None
     settings: tuple[Setting, ...]
 
 
@@ -128,7 +71,7 @@ def run_comparison(
     All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
     method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
     """
-    stages = _Stages(Bench(pipe, settings, out, executor, load), plan, progress)
+    stages = _Stages(Bench(pipe, settings, out, methods, executor, load), plan, progress)
     contenders = stages.tune(stages.calibrate(methods))
     rows = stages.score(contenders)
     comparison = Comparison(
@@ -155,21 +98,18 @@ class _Stages:
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
         """All methods with all their settings, calibrated."""
-        self.bench.know(methods)
         units = {
             method.name: self.bench.calibration_unit(method, self.plan.tuning_prompts, TUNING_SEED)
             for method in methods
             if method.calibrate is not None
         }
-        records = self._run("calibrating", [(unit, name) for name, unit in units.items()])
-        found = {name: records[unit.id].result for name, unit in units.items()}
-        contenders = [
-            Contender(method, found.get(method.name), tuple(method.settings(self.bench.steps)))
+        self._run("calibrating", [(unit, name) for name, unit in units.items()])
+        ids = {name: unit.id for name, unit in units.items()}
+        return [
+            Contender(method, ids.get(method.name), tuple(method.settings(self.bench.steps)))
             for method in methods
             if method.name not in self.failed
         ]
-        self.bench.know(methods, [one.calibration for one in contenders])
-        return contenders
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
         """The settings of each method to score: the best ones, or all if the method is not tuned."""
@@ -197,7 +137,7 @@ class _Stages:
         """All rows, method by method, slowest setting first."""
         every = {one.method.name: list(range(len(one.settings))) for one in contenders}
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
-        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_frames_of=self.plan.cases[0])
+        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [
             summarize(one.method.name, one.settings[index], pairs)
             for one in self._remaining(contenders)
@@ -210,15 +150,16 @@ class _Stages:
         contenders: Sequence[Contender],
         indices: dict[str, list[int]],
         cases: Sequence[Case],
-        keep_frames_of: Case | None = None,
+        keep_video_of: Case | None = None,
     ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
         """Samples by method and setting, measured case by case, so that all methods share the plain video."""
-        wanted = [
-            (one, index, case, self._unit(one, index, case, case == keep_frames_of))
-            for case in cases
-            for one in self._remaining(contenders)
-            for index in indices[one.method.name]
-        ]
+        wanted = []
+        for case in cases:
+            for one in self._remaining(contenders):
+                for index in indices[one.method.name]:
+                    setting, keep = one.settings[index], case == keep_video_of
+                    unit = self.bench.sample_unit(one.method, one.calibration, setting, case, keep)
+                    wanted.append((one, index, case, unit))
         records = self._run(stage, [(unit, one.method.name) for one, _, _, unit in wanted])
         found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
             one.method.name: {index: [] for index in indices[one.method.name]} for one in self._remaining(contenders)
@@ -227,9 +168,6 @@ class _Stages:
             if one.method.name in found:
                 found[one.method.name][index].append((case, Sample(**records[unit.id].result)))
         return found
-
-    def _unit(self, one: Contender, index: int, case: Case, keep_frames: bool) -> Unit:
-        return self.bench.sample_unit(one.method, one.settings[index], one.calibration, case, keep_frames=keep_frames)
 
     def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> dict[str, Record]:
         """Records by unit id. A method of which a unit failed is noted in `failed`."""

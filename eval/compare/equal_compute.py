@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from galaxydit.eval.bootstrap import interval
-from galaxydit.eval.compare.bench import Case, Sample
+from galaxydit.eval.compare.bench import Sample
+from galaxydit.eval.compare.plan import Case
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 

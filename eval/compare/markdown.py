@@ -1,6 +1,6 @@
 """The comparison as markdown: one table per speedup, then all scored settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from galaxydit.eval.compare.comparison import Comparison
@@ -15,7 +15,8 @@ def markdown(comparison: Comparison) -> str:
     for speedup in comparison.plan.speedups:
         rows = [one for one in comparison.at_speedups if one.speedup == speedup]
         parts.append(f"## At {speedup:g}x by compute\n\n{_at_speedup_table(rows)}")
-    parts.append(f"## All scored settings\n\n{_row_table(comparison.rows)}")
+    scored = [[cell(row) for cell in COLUMNS.values()] for row in comparison.rows]
+    parts.append(f"## All scored settings\n\n{_table(tuple(COLUMNS), scored)}")
     if comparison.failed:
         lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -55,41 +56,6 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
     )
 
 
-def _row_table(rows: Sequence[Row]) -> str:
-    headings = (
-        "method",
-        "setting",
-        "compute",
-        "speedup by compute",
-        "denoise s",
-        "speedup",
-        "end to end s",
-        "PSNR dB",
-        "worst",
-        "SSIM",
-        "held MiB",
-        "n",
-    )
-    cells = [
-        (
-            row.method,
-            describe(row.setting),
-            f"{row.compute_fraction:.3f}",
-            f"{row.compute_speedup:.2f}x",
-            f"{row.denoise_seconds:.2f}",
-            f"{row.denoise_speedup:.2f}x",
-            f"{row.end_to_end_seconds:.2f}",
-            f"{row.psnr_mean:.2f}",
-            f"{row.psnr_min:.2f}",
-            f"{row.ssim_mean:.4f}",
-            DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
-            str(row.n),
-        )
-        for row in rows
-    ]
-    return _table(headings, cells)
-
-
 def describe(setting: Mapping[str, Any]) -> str:
     """Parameters and values; the number of steps is omitted unless it is the only one."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
@@ -106,3 +72,20 @@ def number(value: float | None, form: str) -> str:
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rules = ["---" if heading.startswith(("method", "setting")) else "---:" for heading in headings]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "method": lambda row: row.method,
+    "setting": lambda row: describe(row.setting),
+    "compute": lambda row: f"{row.compute_fraction:.3f}",
+    "speedup by compute": lambda row: f"{row.compute_speedup:.2f}x",
+    "denoise s": lambda row: f"{row.denoise_seconds:.2f}",
+    "speedup": lambda row: f"{row.denoise_speedup:.2f}x",
+    "end to end s": lambda row: f"{row.end_to_end_seconds:.2f}",
+    "PSNR dB": lambda row: f"{row.psnr_mean:.2f}",
+    "worst": lambda row: f"{row.psnr_min:.2f}",
+    "SSIM": lambda row: f"{row.ssim_mean:.4f}",
+    "held MiB": lambda row: DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
+    "n": lambda row: str(row.n),
+}
+"""Of the table of all scored settings."""

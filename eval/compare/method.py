@@ -1,14 +1,13 @@
 """The interface of a compared method: how it is attached, which settings it has, what it measures beforehand."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.eval.compare.catalogue import is_installed, slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 Setting = Mapping[str, Any]
@@ -70,12 +69,12 @@ class Method:
     @property
     def slug(self) -> str:
         """The name in lower case with hyphens, for files and job files: "uniform-skip-order-0"."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        return slug_of(self.name)
 
     @property
     def is_available(self) -> bool:
         """Whether the optional package that the method needs is installed."""
-        return self.needs is None or find_spec(self.needs) is not None
+        return is_installed(self.needs)
 
 
 def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:

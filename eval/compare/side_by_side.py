@@ -17,7 +17,6 @@ SHOWN = 4  # methods beside the plain video
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
     """Write one mp4 for each speedup that any method reaches, with each method at its nearest scored setting."""
     case = comparison.plan.cases[0]
-    bench.know([one.method for one in comparison.contenders], [one.calibration for one in comparison.contenders])
     plain = bench.frames(bench.plain_unit(case))
     scale = display_scale(plain)
     paths = []
@@ -30,7 +29,7 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
         for one in shown:
             contender = next(c for c in comparison.contenders if c.method.name == one.method)
             row = _nearest(comparison, contender, speedup)
-            unit = bench.sample_unit(contender.method, row.setting, contender.calibration, case, keep_frames=True)
+            unit = bench.sample_unit(contender.method, contender.calibration, row.setting, case, keep=True)
             frames.append(bench.frames(unit))
             labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
         paths.append(folder / f"side-by-side-{speedup:g}x.mp4")

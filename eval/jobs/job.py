@@ -1,11 +1,32 @@
 """A job as understood: which videos to make and how. Plain data, the same for every worker."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, Interval, Len
+from pydantic import AfterValidator, StringConstraints
+
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.pipelines.runs import Unit, hash_of
+from galaxydit.pipelines.runs.unit import Unit, hash_of
+
+SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
+RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
+
+
+def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if repeated := [value for value, times in Counter(values).items() if times > 1]:
+        raise GalaxyDiTError(f"expected a list without repetition, found {repeated[0]!r} twice; ")
+    return values
+
+
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Count = Annotated[int, Ge(1)]
+Seed = Annotated[int, Interval(ge=0, le=2**63 - 1)]
+Texts = Annotated[tuple[Text, ...], Len(1), AfterValidator(_check_distinct)]
+Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 
 @dataclass(frozen=True)
@@ -18,47 +39,53 @@ class Variant:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class JobKeys:
+    """The keys of a job file that a job takes as they are; `galaxydit eval run --example` explains them."""
+
+    model: Text
+    revision: Text | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    steps: Count | None = None
+    guidance: Annotated[float, Ge(0)] | None = None
+    guidance_2: Annotated[float, Ge(0)] | None = None
+    flow_shift: Annotated[float, Gt(0)] | None = None
+    negative_prompt: str | None = None
+    height: Count | None = None
+    width: Count | None = None
+    frames: Count | None = None
+    fps: Annotated[float, Gt(0)] | None = None
+    seeds: Seeds | None = None
+    samples: Count = 1
+    seed: Seed = 0
+    metrics: Texts | None = None
+    video: Literal["h264", "lossless"] = "h264"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(JobKeys):
     """Everything that results depend on.
 
     Attributes:
-        model, revision: as `load_pipeline` takes them.
-        dtype: name of a torch dtype, None for the model's own.
-        settings: the fields of `GenerationSettings` that are given; the others are as recommended for the model.
         prompts: what the videos show.
-        suite: where the prompts come from: name, count, seed, dimensions; empty for a file or a list.
-        seeds: of every prompt; None where `samples` and `seed` make them.
-        samples: seeds per prompt.
-        seed: sample j of prompt i starts from the noise of seed + i * samples + j.
         variants: the first is the baseline.
-        metrics: by name; None takes all that are installed and suit the video.
-        lossless: whether mp4 files keep every RGB level.
         calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
     """
 
-    model: str
-    revision: str | None
-    dtype: str | None
-    settings: Mapping[str, Any]
     prompts: tuple[str, ...]
-    suite: Mapping[str, Any]
-    seeds: tuple[int, ...] | None
-    samples: int
-    seed: int
-    variants: tuple[Variant, ...]
-    metrics: tuple[str, ...] | None
-    lossless: bool
+    variants: tuple[Variant, ...] = (Variant(BASELINE, BASELINE),)
     calibration: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields of `GenerationSettings` that are given; the others are as recommended for the model."""
+        given = {key: getattr(self, key) for key in SETTINGS if getattr(self, key) is not None}
+        return {RENAMED.get(key, key): value for key, value in given.items()}
 
     def units(self) -> tuple[Unit, ...]:
         """All videos: prompt by prompt, seed by seed, the baseline before its variants, which share its group."""
-        shared = {
-            **self._model(),
-            "metrics": self.metrics,
-            "lossless": self.lossless,
-            "calibration": hash_of(self.calibration),
-        }
+        names = ("model", "revision", "dtype", "settings", "metrics", "video")
+        shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
         variants = {variant.name: asdict(variant) for variant in self.variants}
         return tuple(
             Unit(
@@ -73,7 +100,8 @@ class Job:
 
     def calibration_unit(self, method: str) -> Unit:
         """The measurement that a method makes before its first video."""
-        return Unit(f"calibration-{method}", {**self._model(), "calibrates": method, "prompts": self.calibration})
+        data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
+        return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
     def baseline_of(self, unit: Unit) -> Unit:
         """The unit that a variant is compared with."""
@@ -82,10 +110,5 @@ class Job:
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt. Counted on, so that no two videos of a job start from the same noise by default."""
-        if self.seeds is not None:
-            return self.seeds
         first = self.seed + prompt_index * self.samples
-        return tuple(range(first, first + self.samples))
-
-    def _model(self) -> dict[str, Any]:
-        return {"model": self.model, "revision": self.revision, "dtype": self.dtype, "settings": self.settings}
+        return self.seeds or tuple(range(first, first + self.samples))

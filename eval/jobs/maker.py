@@ -1,53 +1,63 @@
 """Makes the videos of a job: generated, measured on the decoded arrays, and encoded."""
 
 import logging
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from diffusers import DiffusionPipeline
-from numpy.typing import NDArray
 
-from galaxydit.calibration.provenance import device_name
-from galaxydit.eval.compare.compute_counter import Part, measure_parts
-from galaxydit.eval.jobs.folder import bind_model
-from galaxydit.eval.jobs.job import Job
-from galaxydit.eval.jobs.methods import Generated, calibrate, check_on, generate_variant, is_compared
-from galaxydit.eval.jobs.record import BASELINE, VIDEO, MetricValue, VideoResult, hash_frames, to_plain
-from galaxydit.eval.metrics import METRICS, Metric, Score, measure
-from galaxydit.pipelines.generate import generate
+import galaxydit
+from galaxydit.calibration.provenance import device_name, package_versions
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.compute_counter import measure_parts
+from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.compare.workload import Workload
+from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.methods import FEWER_STEPS, OWN, PLUGIN, compared_methods
+from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoResult, to_plain
+from galaxydit.eval.metrics import METRICS, measure
+from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Store, Unit
-from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.pipelines.sharing import share_video
-from galaxydit.pipelines.video import save_video
+from galaxydit.pipelines.video import encode_video, hash_frames
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("galaxydit", "torch", "diffusers", "transformers", "numpy", "scipy", "av")
+SAME_WEIGHTS = 1e-6  # between projections of equal weights on different machines
 WARM_UP_STEPS = 3
 CALIBRATION_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A video with what it took.
+
+    Attributes:
+        compute_fraction: block evaluations done / those of the plain generation, None if only `flops` tell it.
+        flops: operations counted in the blocks.
+        report: the plugin's, as a mapping.
+    """
+
+    video: Generation
+    compute_fraction: float | None = None
+    flops: float = 0.0
+    report: Mapping[str, Any] | None = None
 
 
 class VideoMaker(Maker):
     """A job with its model, on one worker. It keeps the frames of the last baseline for the variants of its group."""
 
-    pipe: DiffusionPipeline
-    settings: GenerationSettings
+    workload: Workload
     device: str
 
     def __init__(self, job: Job, store: Store) -> None:
         self.job = job
         self.store = store
-        self._variants = {variant.name: variant for variant in job.variants}
         self._baseline: tuple[str, Generated] | None = None
-        self._calibrations: dict[str, Any] = {}
-        self._parts: tuple[Part, ...] = ()
 
     def prepare(self, rank: Rank) -> None:
         """Load the model and check that it is the one that the store is bound to and that all variants suit it.
@@ -57,58 +67,75 @@ class VideoMaker(Maker):
         """
         job = self.job
         dtype = None if job.dtype is None else getattr(torch, job.dtype)
-        self.pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision)
-        self.pipe.set_progress_bar_config(disable=True)
-        share_video(self.pipe, rank)
-        self.device = device_name(self.pipe)
-        self.settings = replace(recommended_settings(self.pipe), **job.settings)
-        bind_model(self.store, self.pipe, self.settings)
+        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision)
+        pipe.set_progress_bar_config(disable=True)
+        share_video(pipe, rank)
+        self.device = device_name(pipe)
+        settings = replace(recommended_settings(pipe), **job.settings)
+        self.store.bind("model", conditions_of(pipe, settings), SAME_WEIGHTS)
         for variant in job.variants:
-            check_on(self.pipe, variant)
+            if variant.method == PLUGIN:
+                try:
+                    galaxydit.accelerate(pipe, **variant.options).remove()
+                except GalaxyDiTError as error:
+                    raise GalaxyDiTError(f"variants.{variant.name}: {error}") from error
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
-        if self.settings.steps is not None:
-            generate(self.pipe, prompt, replace(self.settings, steps=min(WARM_UP_STEPS, self.settings.steps)), seed)
-        if any(is_compared(variant.method) for variant in job.variants):
-            self._parts = measure_parts(self.pipe, prompt, self.settings, seed)
+        if settings.steps is not None:
+            generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
+        elif any(variant.method == FEWER_STEPS for variant in job.variants):
+            raise GalaxyDiTError("steps is missing: expected a whole number from 1; set steps in the job file")
+        counts = any(variant.method not in (BASELINE, *OWN) for variant in job.variants)
+        self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def make(self, unit: Unit) -> Output:
         """The video of a unit, or what a method measures beforehand."""
         if "calibrates" in unit.data:
-            method = unit.data["calibrates"]
-            return Output(calibrate(self.pipe, method, self.job.calibration, self.settings, CALIBRATION_SEED))
+            calibrate = compared_methods()[unit.data["calibrates"]].calibrate
+            assert calibrate is not None  # it is not asked for
+            pipe, settings = self.workload.pipe, self.workload.settings
+            return Output(calibrate(pipe, self.job.calibration, settings, CALIBRATION_SEED))
         is_baseline = unit.data["variant"]["name"] == BASELINE
         baseline = None if is_baseline else self._baseline_of(unit)
         made = self._generate(unit)
         if is_baseline:
             self._baseline = unit.id, made
-        frames, compute_fraction = made.generation.frames, made.compute_fraction
-        if compute_fraction is None and made.flops is not None and baseline is not None and baseline.flops:
+        compute_fraction, video = made.compute_fraction, made.video
+        if compute_fraction is None and baseline is not None and baseline.flops:
             compute_fraction = made.flops / baseline.flops
-        names = self.job.metrics if self.job.metrics is not None else tuple(METRICS)
-        metrics: Sequence[Metric] = tuple(METRICS[name] for name in names)
-        reference = None if baseline is None else baseline.generation.frames
-        measurement = measure(frames, reference, unit.data["prompt"], metrics)
+        reference = None if baseline is None else baseline.video.frames
+        metrics = [METRICS[name] for name in self.job.metrics or METRICS]
+        measurement = measure(video.frames, reference, unit.data["prompt"], metrics)
         result = VideoResult(
-            frames_sha256=hash_frames(frames),
-            shape=tuple(frames.shape),
-            settings=asdict(made.generation.settings),
-            denoise_seconds=made.generation.denoise_seconds,
-            end_to_end_seconds=made.generation.end_to_end_seconds,
+            frames_sha256=hash_frames(video.frames),
+            shape=tuple(video.frames.shape),
+            settings=asdict(video.settings),
+            denoise_seconds=video.denoise_seconds,
+            end_to_end_seconds=video.end_to_end_seconds,
             compute_fraction=compute_fraction,
             report=made.report,
-            metrics={name: _to_value(score) for name, score in measurement.scores.items()},
+            metrics={name: float(score.value) for name, score in measurement.scores.items()},
             skipped=dict(measurement.skipped),
-            versions={name: version(name) for name in PACKAGES},
+            versions=package_versions(),
             device=self.device,
         )
-        return Output(to_plain(result), {VIDEO: self._encode(frames)})
+        content = encode_video(video.frames, self.workload.settings.fps, lossless=self.job.video == "lossless")
+        return Output(to_plain(result), {VIDEO: content})
 
     def _generate(self, unit: Unit) -> Generated:
-        variant = self._variants[unit.data["variant"]["name"]]
-        calibration = self._calibration(variant.method)
-        prompt, seed = unit.data["prompt"], unit.data["seed"]
-        parts = self._parts
-        return generate_variant(self.pipe, variant, prompt, self.settings, seed, calibration=calibration, parts=parts)
+        variant, case = Variant(**unit.data["variant"]), Case(unit.data["prompt"], unit.data["seed"])
+        pipe, settings = self.workload.pipe, self.workload.settings
+        if variant.method == PLUGIN:
+            with galaxydit.accelerate(pipe, **variant.options) as acceleration:
+                video = generate(pipe, case.prompt, settings, case.seed)
+            return Generated(video, acceleration.report.compute_fraction, report=acceleration.report.to_dict())
+        if variant.method == BASELINE:
+            video, counter = self.workload.run_plain(case)
+            return Generated(video, 1.0, counter.flops)
+        calibration = self.store.read_sound(self.job.calibration_unit(variant.method).id)
+        method = compared_methods()[variant.method]
+        video, counter = self.workload.run(case, method, variant.options, calibration and calibration.result)
+        share = variant.options["steps"] / settings.steps if variant.method == FEWER_STEPS and settings.steps else None
+        return Generated(video, share, counter.flops)
 
     def _baseline_of(self, unit: Unit) -> Generated:
         """The baseline of a variant: in memory, or generated again if another process made it."""
@@ -118,26 +145,7 @@ class VideoMaker(Maker):
             raise HopelessUnitError(f"{baseline.id} failed, so there is nothing to compare with")
         if self._baseline is None or self._baseline[0] != baseline.id:
             again = self._generate(baseline)
-            if record is not None and hash_frames(again.generation.frames) != record.result["frames_sha256"]:
+            if record is not None and hash_frames(again.video.frames) != record.result["frames_sha256"]:
                 logger.warning("%s differed the second time: this device does not compute reproducibly", baseline.id)
             self._baseline = baseline.id, again
         return self._baseline[1]
-
-    def _calibration(self, method: str) -> Mapping[str, Any] | None:
-        """What `calibrate` measured for a method, read from the store; None for the others."""
-        if method not in self._calibrations:
-            record = self.store.read_sound(self.job.calibration_unit(method).id)
-            self._calibrations[method] = None if record is None else record.result
-        calibration: Mapping[str, Any] | None = self._calibrations[method]
-        return calibration
-
-    def _encode(self, frames: NDArray[np.float32]) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, VIDEO)
-            save_video(frames, path, self.settings.fps, lossless=self.job.lossless)
-            return path.read_bytes()
-
-
-def _to_value(score: Score) -> MetricValue:
-    frames = () if score.per_frame is None else tuple(float(value) for value in score.per_frame)
-    return MetricValue(float(score.value), frames)

@@ -1,38 +1,22 @@
 """The video of one unit as its record tells it."""
 
-import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Record
-from galaxydit.pipelines.runs.record import first_error
+from galaxydit.validation import parse
 
 BASELINE = "baseline"
-VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
 VIDEO = "video.mp4"  # name of the file among those of a record
 
 
 @dataclass(frozen=True)
-class MetricValue:
-    """One metric of one video, in its own unit: over the whole video, and frame by frame (empty where a metric has no
-    value for single frames). Infinite where a metric is, such as the PSNR of equal frames; nan where it is undefined.
-    """
-
-    video: float
-    frames: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class VideoResult:
-    """What making a video gives.
+    """What making a video gives; nothing where it failed.
 
     Attributes:
         frames_sha256: of the decoded float frames, as `hash_frames` takes it.
@@ -41,7 +25,7 @@ class VideoResult:
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted.
         report: `Report.to_dict()` of the plugin, None for every other method.
-        metrics: by name.
+        metrics: values by name, each in its own unit: infinite where a metric is, nan where it is undefined.
         skipped: why metrics have no value here, by name, such as those that compare on the baseline itself.
         versions: of the libraries.
         device: such as "NVIDIA H200" or "cpu x86_64".
@@ -56,7 +40,7 @@ class VideoResult:
     end_to_end_seconds: float | None = None
     compute_fraction: float | None = None
     report: Mapping[str, Any] | None = None
-    metrics: Mapping[str, MetricValue] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
@@ -64,20 +48,13 @@ class VideoResult:
 
 @dataclass(frozen=True)
 class VideoRecord(VideoResult):
-    """What became of one unit. The fields of the result are empty where it failed.
+    """A result with the fields of its unit and of its `Record`.
 
     Attributes:
-        unit: the unit's id.
         sample: which of the prompt's seeds, from 0.
-        options: the variant's method and its options.
-        status: "done" or "failed".
-        attempts: how often it was begun by the process that finished it, from 1.
-        traceback: of the last attempt, of a failed unit only.
         video: path of the mp4 below the run's folder, None where there is none or it is damaged.
-        damage: what is wrong with the video's file, else empty.
         video_sha256: of that file.
-        worker: host and process, such as "node7:4711".
-        finished_at: UTC, ISO 8601.
+        damage: what is wrong with the video's file, else empty.
     """
 
     unit: str = ""
@@ -86,15 +63,14 @@ class VideoRecord(VideoResult):
     seed: int = 0
     sample: int = 0
     variant: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
     status: str = ""
     attempts: int = 0
     traceback: str | None = None
-    video: str | None = None
-    damage: str = ""
-    video_sha256: str | None = None
     worker: str = ""
     finished_at: str = ""
+    video: str | None = None
+    video_sha256: str | None = None
+    damage: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -107,41 +83,24 @@ class VideoRecord(VideoResult):
         return self.prompt_index, self.seed
 
 
-_RESULT = TypeAdapter(VideoResult)
-
-
 def to_plain(result: VideoResult) -> Any:
     """The result ready for JSON."""
-    return json.loads(_RESULT.dump_json(result))
+    return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 
 def video_record(record: Record, damage: str = "") -> VideoRecord:
     """What a record tells of its video. Raises GalaxyDiTError if a field of the result is missing or wrong."""
-    try:
-        result = _RESULT.validate_python(record.result or {})
-    except ValidationError as error:
-        wrong = first_error(error, "result")
-        raise GalaxyDiTError(f"the record of {record.unit} is damaged: {wrong}; remove it, and run again") from error
-    data, file = record.data, record.files.get(VIDEO)
+    place = f"the record of {record.unit} is damaged: result"
+    result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
+    file = record.files.get(VIDEO)
     return VideoRecord(
-        **{name: getattr(result, name) for name in VideoResult.__dataclass_fields__},
-        unit=record.unit,
-        **{name: data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
-        variant=data["variant"]["name"],
-        options={"method": data["variant"]["method"], **data["variant"]["options"]},
-        status=record.status,
-        attempts=record.attempts,
-        traceback=record.traceback,
+        **vars(result),
+        **{name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
+        **{
+            name: getattr(record, name) for name in ("unit", "status", "attempts", "traceback", "worker", "finished_at")
+        },
+        variant=record.data["variant"]["name"],
         video=None if file is None or damage else file.path,
-        damage=damage,
         video_sha256=None if file is None else file.sha256,
-        worker=record.worker,
-        finished_at=record.finished_at,
+        damage=damage,
     )
-
-
-def hash_frames(frames: NDArray[np.float32]) -> str:
-    """SHA-256 of decoded frames `(frames, height, width, 3)`: of their shape and their float32 values, bit for bit."""
-    digest = hashlib.sha256(repr(tuple(frames.shape)).encode())
-    digest.update(np.ascontiguousarray(frames, dtype="<f4").data)
-    return digest.hexdigest()

@@ -1,9 +1,30 @@
-"""A job from its first to its last unit."""
+"""The store of a job, and the job from its first to its last unit."""
 
-from galaxydit.errors import GalaxyDiTError
+from dataclasses import asdict
+from pathlib import Path
+
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.methods import needs_calibration
-from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, run
+from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, results, run
+from galaxydit.validation import parse
+
+KIND = "job"
+
+
+def open_run(root: str | Path, job: Job) -> Store:
+    """The store of a job: a new one in an empty folder, or the one that is there.
+
+    Raises GalaxyDiTError, before anything is written, if the folder holds something else or another job.
+    """
+    store = Store(root)
+    store.create(KIND, asdict(job))
+    return store
+
+
+def load_run(root: str | Path) -> tuple[Store, Job]:
+    """The store in a folder, and its job. Raises GalaxyDiTError if there is none or run.json is damaged."""
+    conditions = (store := Store(root)).header(KIND)["conditions"]
+    return store, parse(Job, conditions, f"{store.root}/run.json", "restore the file, or take a new --out")
 
 
 def run_job(
@@ -25,10 +46,6 @@ def run_job(
     maker, executor = VideoMaker(job, store), executor or InProcess()
     methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
     calibrations = [job.calibration_unit(method) for method in methods]
-    # A failed calibration leaves nothing to compare, so it is always tried again.
-    if run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify).failed:
-        for unit in calibrations:
-            if (record := store.read(unit.id)) is not None and record.traceback:
-                last = record.traceback.strip().splitlines()[-1]
-                raise GalaxyDiTError(f"{unit.id} failed: {last}; leave the method out, or mend this")
+    run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
+    results(calibrations, store)  # without them there is nothing to compare
     return run(job.units(), maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from galaxydit.eval.files import replacing
 from galaxydit.eval.latency.forced_steps import ForcedSteps
+from galaxydit.files import replacing
+from galaxydit.validation import parse
 
 KIND = "galaxydit latency"
 FORMAT = 1
@@ -171,7 +172,5 @@ def load(path: Path) -> dict[str, Any]:
 
 def row_from(data: dict[str, Any]) -> LatencyRow:
     """A row of a loaded run."""
-    values = {item.name: data[item.name] for item in fields(LatencyRow)}
-    for name in ("full_ms", "reused_ms"):
-        values[name] = Spread(**values[name]) if values[name] else None
-    return LatencyRow(**values)
+    row: LatencyRow = parse(LatencyRow, data, "row", "pass a file of galaxydit latency --out")
+    return row

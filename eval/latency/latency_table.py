@@ -1,41 +1,14 @@
 """The table of a latency run, as markdown or for a terminal."""
 
+from collections.abc import Callable
 from typing import Any
 
 from galaxydit.eval.latency.latency_rows import LatencyRow, Spread, row_from
 
-HEADINGS = (
-    "method",
-    "blocks",
-    "full ms",
-    "reused ms",
-    "probe ms",
-    "syncs / step",
-    "denoise s",
-    "speedup",
-    "compute fraction",
-    "speedup x fraction",
-    "peak GiB",
-    "held MiB",
-)
-
 
 def cells(row: LatencyRow, *, quartiles: bool = True) -> tuple[str, ...]:
     """One row as text: empty if not measured, and with a ~ if the denoise time is computed from single steps."""
-    return (
-        row.method,
-        "compiled" if row.compiled else "eager",
-        _spread(row.full_ms, quartiles),
-        _spread(row.reused_ms, quartiles),
-        _number(row.probe_ms, 2),
-        _number(row.syncs_per_step, 1),
-        ("" if row.denoise_measured or row.denoise_seconds is None else "~") + _number(row.denoise_seconds, 2),
-        _number(row.speedup, 2, "x"),
-        _number(row.compute_fraction, 3),
-        _number(row.efficiency, 3),
-        _number(row.peak_bytes and row.peak_bytes / 2**30, 1),
-        _number(None if row.bytes_held is None else row.bytes_held / 2**20, 1),
-    )
+    return tuple(cell(row, quartiles) for cell in COLUMNS.values())
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -78,3 +51,22 @@ def _spread(value: Spread | None, quartiles: bool) -> str:
 
 def _number(value: float | None, digits: int, unit: str = "") -> str:
     return "" if value is None else f"{value:.{digits}f}{unit}"
+
+
+COLUMNS: dict[str, Callable[[LatencyRow, bool], str]] = {
+    "method": lambda row, _: row.method,
+    "blocks": lambda row, _: "compiled" if row.compiled else "eager",
+    "full ms": lambda row, quartiles: _spread(row.full_ms, quartiles),
+    "reused ms": lambda row, quartiles: _spread(row.reused_ms, quartiles),
+    "probe ms": lambda row, _: _number(row.probe_ms, 2),
+    "syncs / step": lambda row, _: _number(row.syncs_per_step, 1),
+    "denoise s": lambda row, _: (
+        ("" if row.denoise_measured or row.denoise_seconds is None else "~") + _number(row.denoise_seconds, 2)
+    ),
+    "speedup": lambda row, _: _number(row.speedup, 2, "x"),
+    "compute fraction": lambda row, _: _number(row.compute_fraction, 3),
+    "speedup x fraction": lambda row, _: _number(row.efficiency, 3),
+    "peak GiB": lambda row, _: _number(row.peak_bytes and row.peak_bytes / 2**30, 1),
+    "held MiB": lambda row, _: _number(None if row.bytes_held is None else row.bytes_held / 2**20, 1),
+}
+HEADINGS = tuple(COLUMNS)

@@ -1,7 +1,5 @@
 """Agreement of a video of wan-tiny's world with its caption."""
 
-from collections.abc import Callable
-
 from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
 from galaxydit.pipelines.wan_tiny.world import parse_caption
@@ -25,34 +23,17 @@ def _refusal(shape: Shape, prompt: str) -> str | None:
     return None
 
 
-def _metric(name: str, title: str, function: Callable[[Video, Video | None, str], Score]) -> Metric:
-    return Metric(
-        name=name,
-        title=title,
-        low=0.0,
-        high=1.0,
-        higher_is_better=True,
-        needs_reference=False,
-        function=function,
-        refusal=_refusal,
-    )
+CAPTION_COLOURS = Metric(
+    "caption_colours", "caption: colours", _measure_colours, needs_reference=False, refusal=_refusal
+)
+"""Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
 
+Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
+"""
+CAPTION_MOTIONS = Metric(
+    "caption_motions", "caption: motions", _measure_motions, needs_reference=False, refusal=_refusal
+)
+"""Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
 
-CAPTION_COLOURS = _metric("caption_colours", "caption: colours", _measure_colours)
-CAPTION_MOTIONS = _metric("caption_motions", "caption: motions", _measure_motions)
-
-
-def caption_colours(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
-
-    Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
-    """
-    return CAPTION_COLOURS(video, prompt=prompt).value
-
-
-def caption_motions(video: Video, prompt: str) -> float:
-    """Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
-
-    Source and errors as in `caption_colours`.
-    """
-    return CAPTION_MOTIONS(video, prompt=prompt).value
+Source and errors as in `CAPTION_COLOURS`.
+"""

@@ -22,20 +22,13 @@ def _refusal(shape: Shape, prompt: str) -> str | None:
 TEMPORAL_FLICKERING = Metric(
     name="temporal_flickering",
     title="temporal flickering",
-    low=0.0,
-    high=1.0,
-    higher_is_better=True,
     needs_reference=False,
     function=_measure,
     refusal=_refusal,
 )
+"""1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 
-
-def temporal_flickering(video: Video) -> float:
-    """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
-
-    Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
-    2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only. Frame i is compared with
-    frame i - 1, so the first frame has no value. Raises ValueError for a bad shape and for a single frame.
-    """
-    return TEMPORAL_FLICKERING(video).value
+Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
+2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only. Frame i is compared with
+frame i - 1, so the first frame has no value. Raises ValueError for a bad shape and for a single frame.
+"""

@@ -40,22 +40,15 @@ def _fidelity(image: Image, reference: Image) -> float:
 VIF = Metric(
     name="vif",
     title="VIF",
-    low=0.0,
     high=math.inf,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure,
     refusal=sides_from(SMALLEST_SIDE),
 )
+"""Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.
 
-
-def vif(video: Video, reference: Video) -> float:
-    """Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.
-
-    sum log(1 + g^2 s_x^2 / (s_v^2 + n)) / sum log(1 + s_x^2 / n) over all windows of four scales of the luma in 0..255:
-    the information that the video preserves of the reference x, divided by the information in x. g = s_xy / s_x^2 is
-    the slope of y over x, s_v^2 = s_y^2 - g s_xy the unexplained variance, and n = 2 the variance of visual noise
-    (Sheikh and Bovik 2006, doi 10.1109/TIP.2005.859378). Frames with a flat reference have no value; nan if all are
-    flat. Raises ValueError for bad or unequal shapes and for sides under 41 pixels.
-    """
-    return VIF(video, reference).value
+sum log(1 + g^2 s_x^2 / (s_v^2 + n)) / sum log(1 + s_x^2 / n) over all windows of four scales of the luma in 0..255:
+the information that the video preserves of the reference x, divided by the information in x. g = s_xy / s_x^2 is
+the slope of y over x, s_v^2 = s_y^2 - g s_xy the unexplained variance, and n = 2 the variance of visual noise
+(Sheikh and Bovik 2006, doi 10.1109/TIP.2005.859378). Frames with a flat reference have no value; nan if all are
+flat. Raises ValueError for bad or unequal shapes and for sides under 41 pixels.
+"""

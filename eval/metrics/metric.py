@@ -52,12 +52,12 @@ class Metric:
 
     name: str
     title: str
-    low: float
-    high: float
-    higher_is_better: bool
-    needs_reference: bool
     function: Callable[[Video, Video | None, str], Score]
     unit: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    higher_is_better: bool = True
+    needs_reference: bool = True
     missing: Callable[[], str | None] = lambda: None
     refusal: Callable[[Shape, str], str | None] = lambda shape, prompt: None
 

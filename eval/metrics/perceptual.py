@@ -57,22 +57,16 @@ def _missing() -> str | None:
 LPIPS = Metric(
     name="lpips",
     title="LPIPS",
-    low=0.0,
     high=math.inf,
     higher_is_better=False,
-    needs_reference=True,
     function=_measure,
     missing=_missing,
     refusal=sides_from(SMALLEST_SIDE),
 )
+"""Learned perceptual distance, the mean over frames; from 0, which means equal, seldom above 1.
 
-
-def lpips(video: Video, reference: Video) -> float:
-    """Learned perceptual distance, the mean over frames; from 0, which means equal, seldom above 1.
-
-    sum over five layers of AlexNet of the mean over positions of w . (f_x - f_y)^2, with features f of unit length in
-    each position and weights w fitted to human judgements (version 0.1), computed by torchmetrics at the video's own
-    size (Zhang et al. 2018, arXiv 1801.03924). Raises ValueError for bad or unequal shapes, for sides under 31 pixels
-    and if torchvision or the weights are not there.
-    """
-    return LPIPS(video, reference).value
+sum over five layers of AlexNet of the mean over positions of w . (f_x - f_y)^2, with features f of unit length in
+each position and weights w fitted to human judgements (version 0.1), computed by torchmetrics at the video's own
+size (Zhang et al. 2018, arXiv 1801.03924). Raises ValueError for bad or unequal shapes, for sides under 31 pixels
+and if torchvision or the weights are not there.
+"""

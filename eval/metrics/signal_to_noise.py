@@ -16,10 +16,7 @@ PSNR = Metric(
     name="psnr",
     title="PSNR",
     unit="dB",
-    low=0.0,
     high=signal_to_noise.HIGHEST_PSNR,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure,
 )
 

@@ -45,9 +45,6 @@ SSIM = Metric(
     name="ssim",
     title="SSIM",
     low=-1.0,
-    high=1.0,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure_ssim,
     refusal=sides_from(len(WINDOW)),
 )
@@ -55,10 +52,6 @@ SSIM = Metric(
 MS_SSIM = Metric(
     name="ms_ssim",
     title="MS-SSIM",
-    low=0.0,
-    high=1.0,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure_ms_ssim,
     refusal=sides_from(SMALLEST_SIDE),
 )

@@ -66,22 +66,15 @@ def _ffmpeg() -> str:
 VMAF = Metric(
     name="vmaf",
     title="VMAF",
-    low=0.0,
     high=100.0,
-    higher_is_better=True,
-    needs_reference=True,
     function=_measure,
     missing=_missing,
     refusal=sides_from(SMALLEST_SIDE),
 )
+"""Netflix's fused quality metric, the mean over frames; from 0 to 100.
 
-
-def vmaf(video: Video, reference: Video) -> float:
-    """Netflix's fused quality metric, the mean over frames; from 0 to 100.
-
-    A regression, trained on ratings of 1080p television, from the luma's VIF at four scales, loss of detail and motion,
-    by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos score somewhat
-    below 100, because frames without motion do. Raises ValueError for bad or unequal shapes, for sides under 32 pixels
-    and if imageio-ffmpeg is not there, RuntimeError if ffmpeg fails.
-    """
-    return VMAF(video, reference).value
+A regression, trained on ratings of 1080p television, from the luma's VIF at four scales, loss of detail and motion,
+by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos score somewhat
+below 100, because frames without motion do. Raises ValueError for bad or unequal shapes, for sides under 32 pixels
+and if imageio-ffmpeg is not there, RuntimeError if ffmpeg fails.
+"""

@@ -1,4 +1,6 @@
 """Hold a Wan model against what is published about the real weights."""
 
-SHIFT_FACTOR = 1.0
+SHIFT_FACTOR = 0.3
 """Flow shift of the embedded model / flow shift of Wan2.1: published shifts 3, 5 and 8 times this factor."""
+PARTS = ("step lists", "methods", "curvature", "propagation", "residual", "proxies", "noise levels")
+"""What can be measured, in the order in which it is."""

@@ -1,9 +1,7 @@
 """Curvature of the guided trajectory, and what an error of one step has become at the end."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from galaxydit.eval.realism.trajectory import Trajectory
 
@@ -12,24 +10,24 @@ WINDOW = 5  # steps of the local fit
 
 
 def curvature(trajectory: Trajectory) -> Array:
-    """rho2 `(steps,)`: norm of the second derivative of the latent by sigma / length of the chord, mean over the batch.
+    """rho2 `(steps,)`: norm of the second derivative of the path by sigma, in units of its chord; mean over the batch.
 
-    The velocity is the first derivative, so the second is the slope of a straight line fitted to the velocities of five
-    steps around each step. The chord leads from the noise to the result. The normal component alone counts, because a
-    change of speed along the path does not bend it. Construction of the profiles of arXiv 2609.39343.
+    The path is drawn in a plane, as arXiv 2609.39343 does: one coordinate is the distance from the chord, which leads
+    from the noise to the result, and the other is what the speed leaves. Derivatives come from parabolas fitted to five
+    steps around each step. The curvature of the full vector is larger, because there each value may bend in a direction
+    of its own (for FLUX.1 it is 2.7 times as large, with a correlation of 0.97).
     """
-    chord = (trajectory.latents[-1] - trajectory.latents[0]).norm(dim=-1)
-    steps = len(trajectory.sigmas)
-    result = np.empty(steps)
-    for step in range(steps):
-        first = min(max(0, step - WINDOW // 2), max(0, steps - WINDOW))
-        window = slice(first, first + WINDOW)
-        slope = _slope(trajectory.sigmas[window], trajectory.velocity[window])
-        direction = trajectory.velocity[step]
-        along = (slope * direction).sum(-1, keepdim=True) / direction.square().sum(-1, keepdim=True)
-        normal = slope - along * direction
-        result[step] = float((normal.norm(dim=-1) / chord).mean())
-    return result
+    start = trajectory.latents[0]
+    chord = trajectory.latents[-1] - start
+    length = chord.norm(dim=-1)
+    path = trajectory.latents[:-1] - start
+    direction = chord / length[:, None]
+    along = (path * direction).sum(-1, keepdim=True)
+    distance = ((path - along * direction).norm(dim=-1) / length).double().numpy()
+    speed = (trajectory.velocity.norm(dim=-1) / length).double().numpy()
+    away, bend = _derivatives(trajectory.sigmas, distance)
+    forward = np.sqrt(np.maximum(speed**2 - away**2, 0))
+    return np.hypot(bend, _derivatives(trajectory.sigmas, forward)[0]).mean(axis=1)
 
 
 def change_per_step(trajectory: Trajectory) -> Array:
@@ -46,7 +44,12 @@ def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
     return float((final / local).mean())
 
 
-def _slope(sigmas: Array, velocity: Tensor) -> Tensor:
-    """Least-squares slope `(batch, values)` of velocities `(window, batch, values)` over their sigmas."""
-    centred = torch.as_tensor(sigmas - sigmas.mean(), dtype=velocity.dtype)
-    return torch.einsum("w,wbv->bv", centred, velocity) / centred.square().sum()
+def _derivatives(sigmas: Array, values: Array) -> tuple[Array, Array]:
+    """First and second derivatives by sigma, `(steps, batch)` each, of parabolas fitted around each step."""
+    first, second = np.empty_like(values), np.empty_like(values)
+    for step, sigma in enumerate(sigmas):
+        begin = min(max(0, step - WINDOW // 2), max(0, len(sigmas) - WINDOW))
+        window = slice(begin, begin + WINDOW)
+        coefficients = np.polynomial.polynomial.polyfit(sigmas[window] - sigma, values[window], 2)
+        first[step], second[step] = coefficients[1], 2 * coefficients[2]
+    return first, second

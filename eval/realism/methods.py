@@ -1,17 +1,18 @@
 """Other projects' methods as published: the published setting, or the published number of computed steps."""
 
 import math
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts, only_transformer
-from galaxydit.eval.compare.method import Attached, Method
+from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
+from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, teacache
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compare
-from galaxydit.pipelines.generate import generate_batch
+from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.compare.workload import Workload
+from galaxydit.eval.realism.step_lists import Cases, References, Row
+from galaxydit.pipelines.psnr import psnr
 
 THRESHOLD_RANGE = (1e-3, 20.0)
 TRIALS = 7
@@ -42,7 +43,7 @@ class MethodBench:
         self.shift = (flow_shift, guidance)
         self.settings = references.use(*self.shift)
         self.steps = self.settings.steps or 50
-        self._parts = measure_parts(pipe, tuning.prompts[0], self.settings)
+        self.workload = Workload(pipe, self.settings, measure_parts(pipe, tuning.prompts[0], self.settings))
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
         """One method of the published table, by its name in `row`.
@@ -58,14 +59,12 @@ class MethodBench:
             setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / self.steps)
         found: list[float] = []
         fractions: list[float] = []
-        for trajectory, (prompts, seeds) in zip(
-            self.references.at(*self.shift), self.references.cases.batches, strict=True
-        ):
-            for at in range(len(prompts)):
-                attached = method.attach(self.pipe, setting, calibration)
-                video, fraction = self._generate(attached, prompts[at], seeds[at])
-                found += compare(video, trajectory.frames[at : at + 1])
-                fractions.append(fraction)
+        plain = (frames for trajectory in self.references.at(*self.shift) for frames in trajectory.frames)
+        cases = self.references.cases  # one prompt a call, because methods decide by it
+        for frames, prompt, seed in zip(plain, cases.prompts, cases.seeds, strict=True):
+            video, counter = self.workload.run(Case(prompt, seed), method, setting, calibration)
+            found.append(psnr(video.frames, frames))
+            fractions.append(self._fraction(counter))
         return MethodRow(row["name"], row["psnr"], tuple(found), sum(fractions) / len(fractions), setting)
 
     def _threshold(self, method: Method, setting: dict[str, Any], calibration: Any, wanted: float) -> float:
@@ -74,17 +73,15 @@ class MethodBench:
         best, distance = math.nan, math.inf
         for _ in range(TRIALS):
             middle = (low + high) / 2
-            attached = method.attach(self.pipe, setting | {"threshold": math.exp(middle)}, calibration)
-            _, fraction = self._generate(attached, self.tuning.prompts[0], self.tuning.seeds[0])
+            case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
+            _, counter = self.workload.run(case, method, setting | {"threshold": math.exp(middle)}, calibration)
+            fraction = self._fraction(counter)
             if abs(fraction - wanted) < distance:
                 best, distance = math.exp(middle), abs(fraction - wanted)
             low, high = (middle, high) if fraction > wanted else (low, middle)
         return best
 
-    def _generate(self, attached: AbstractContextManager[Attached], prompt: str, seed: int) -> tuple[Any, float]:
-        """The video and the compute fraction of one generation. One prompt a call, because methods decide by it."""
-        counter = ComputeCounter(only_transformer(self.pipe), self._parts)
-        with attached, counter:
-            video = generate_batch(self.pipe, [prompt], [seed], self.settings)
+    def _fraction(self, counter: ComputeCounter) -> float:
+        """Operations done / those of the plain generation."""
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
-        return video, counter.flops / (sum(part.flops for part in self._parts) * branches * self.steps)
+        return counter.flops / (sum(part.flops for part in self.workload.parts) * branches * self.steps)

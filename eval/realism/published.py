@@ -1,13 +1,13 @@
-"""What is published about the real weights: data files with their sources."""
+"""What is published about the real weights: a data file with its sources."""
 
 import json
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.validation import parse
 
-MODELS = ("wan2.1-t2v-1.3b",)
+NAME = "wan2.1-t2v-1.3b"
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,10 @@ class StepList:
 
 @dataclass(frozen=True)
 class Published:
-    """All published numbers of one model; `data` is the file's content with the source of each section."""
+    """All published numbers of the model; `data` is the file's content with the source of each section."""
 
-    name: str
     data: dict[str, Any]
-
-    @property
-    def step_lists(self) -> tuple[StepList, ...]:
-        return tuple(
-            StepList(
-                name=row["name"],
-                flow_shift=row["flow_shift"],
-                guidance=row["guidance"],
-                psnr=row["psnr"],
-                steps=tuple(row.get("steps", ())),
-                plain_steps=row.get("plain_steps"),
-                method=row.get("method"),
-                conditional_only=tuple(row.get("conditional_only", ())),
-            )
-            for row in self.data["step_lists"]["rows"]
-        )
+    step_lists: tuple[StepList, ...]
 
     def gain(self, step: int, steps: int = 50) -> float:
         """Final deviation / local error of an error at a step, normalised as published (arXiv 2609.36433)."""
@@ -64,9 +48,7 @@ class Published:
         return float(law["a"] * ((steps - 1 - step) / (steps - 1)) ** law["b"] + law["c"])
 
 
-def load_published(name: str = MODELS[0]) -> Published:
-    """The published numbers of a model; raises GalaxyDiTError for an unknown name."""
-    if name not in MODELS:
-        raise GalaxyDiTError(f"published={name!r} is not allowed: expected one of {', '.join(MODELS)}; do pass one")
-    text = resources.files(__package__).joinpath("published", f"{name}.json").read_text(encoding="utf-8")
-    return Published(name, json.loads(text))
+def load_published() -> Published:
+    """The published numbers of Wan2.1-T2V-1.3B."""
+    data = json.loads(resources.files(__package__).joinpath("published", f"{NAME}.json").read_text(encoding="utf-8"))
+    return Published(data, parse(tuple[StepList, ...], data["step_lists"]["rows"], "step_lists"))

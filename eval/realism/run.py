@@ -15,11 +15,12 @@ from scipy.stats import spearmanr
 
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.rank import rank_proxies
-from galaxydit.eval.compare.methods import step_list
+from galaxydit.eval.compare.method import Setting
+from galaxydit.eval.compare.methods import chosen_steps, step_list
+from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.noise_levels import chosen_noise_levels
-from galaxydit.eval.realism.published import Published
+from galaxydit.eval.realism.published import NAME, Published
 from galaxydit.eval.realism.step_lists import (
     Cases,
     References,
@@ -37,6 +38,7 @@ from galaxydit.profiles.fingerprint import project_weights
 Progress = Callable[[str], None]
 PROBED_STEPS = (1, 10, 20, 30, 40)
 RANKED_SAMPLES = 4
+TUNING_PROMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ class Goal:
 
 
 class Realism:
-    """The measurements on one pipeline. `parts` name them in the order in which `run` takes them."""
-
-    parts = ("step lists", "methods", "curvature", "propagation", "residual", "proxies", "noise levels")
+    """The measurements on one pipeline, one method for each of `PARTS`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Realism:
         self.progress = progress
         self.rows: list[Row] = []
 
-    def run(self, out: Path, parts: Sequence[str] = parts) -> dict[str, Any]:
+    def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
 
         A file of another model, prompts or settings is measured anew.
@@ -97,7 +97,7 @@ class Realism:
     def conditions(self) -> dict[str, Any]:
         """What someone needs to repeat the measurement."""
         return {
-            "published": self.published.name,
+            "published": NAME,
             "prompts": list(self.cases.prompts),
             "seeds": list(self.cases.seeds),
             "settings": asdict(self.references.settings),
@@ -181,16 +181,25 @@ class Realism:
         return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
 
     def noise_levels(self) -> dict[str, Any]:
-        """Plain sampling with 25 steps at every second noise level of 50, instead of at 25 levels of its own."""
+        """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
         plain = self.references.at(3, 5)
         settings = self.references.use(3, 5)
-        sigmas = plain[0].sigmas[::2].tolist()
+        steps = settings.steps or 50
+        prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]
+        levels = chosen_steps.search(self.pipe, prompts, settings, seeds[0])
+        few = replace(settings, steps=steps // 2)
+
+        def score(setting: Setting, prompts: Sequence[str], seeds: Sequence[int], frames: Any) -> list[float]:
+            with chosen_steps.METHOD.attach(self.pipe, setting, levels):
+                return compare(generate_batch(self.pipe, prompts, seeds, few), frames)
+
+        reference = generate_batch(self.pipe, prompts, seeds, settings)
+        candidates = [one for one in chosen_steps.METHOD.settings(steps) if one["steps"] == steps // 2]
+        best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
         found: list[float] = []
-        for trajectory, (prompts, seeds) in zip(plain, self.cases.batches, strict=True):
-            few = replace(settings, steps=len(sigmas))
-            with chosen_noise_levels(self.pipe, sigmas):
-                found += compare(generate_batch(self.pipe, prompts, seeds, few), trajectory.frames)
-        return {"sigmas": sigmas, "psnr": found, "mean": float(np.mean(found))}
+        for trajectory, batch in zip(plain, self.cases.batches, strict=True):
+            found += score(best, *batch, trajectory.frames)
+        return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
 
 
 def goals(found: dict[str, Any]) -> list[Goal]:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.files import replacing
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, values_of
+from galaxydit.files import replacing
 
 # Every registered metric has its column, measured or not, so that the files of two runs can be put together.
 COLUMNS: dict[str, type] = {

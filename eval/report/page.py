@@ -14,10 +14,10 @@ from urllib.parse import quote
 import av
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.files import replacing
 from galaxydit.eval.report.payload import Source, encode, page_data
 from galaxydit.eval.report.previews import playable
 from galaxydit.eval.report.run import Run
+from galaxydit.files import replacing
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")

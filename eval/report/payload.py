@@ -48,10 +48,12 @@ def step_letters(report: Mapping[str, Any]) -> str:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
+    days = [record.finished_at[:10] for record in run.records]
     facts = [
         ("model", " ".join(filter(None, (run.job.model, run.job.revision, run.job.dtype)))),
         ("prompts", str(len(run.job.prompts))),
         ("videos", f"{sum(record.is_done for record in run.records)} of {len(run.job.units())}"),
+        ("made", " to ".join(sorted({min(days), max(days)}))),
     ]
     # A variant may take fewer steps, so that a baseline speaks for the job where there is one.
     done = next((record for record in [*run.baselines.values(), *run.records] if record.is_done), None)
@@ -145,7 +147,8 @@ def _unit(run: Run, record: VideoRecord, source: Source | None) -> dict[str, Any
         "values": values_of(record, run.baselines.get(record.pair)),
     }
     if not record.is_done:
-        return unit | {"failed": record.traceback, "attempts": record.attempts}
+        trace = record.traceback or "no traceback"
+        return unit | {"failed": trace, "reason": trace.strip().splitlines()[-1], "attempts": record.attempts}
     if record.report is not None:
         unit["steps"] = step_letters(record.report)
     if source is None:

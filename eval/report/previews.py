@@ -4,9 +4,9 @@ from pathlib import Path
 
 import av
 
-from galaxydit.eval.files import replacing
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.run import Run
+from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
 
 

@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.folder import load_run
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.record import VideoRecord, video_record
+from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import Figure, VariantSummary, baselines_of, figures_of, summarise
 from galaxydit.pipelines.runs import Store

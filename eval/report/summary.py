@@ -15,7 +15,9 @@ from galaxydit.eval.metrics.metric import Metric
 
 @dataclass(frozen=True)
 class Figure:
-    """One column of figures: `unit` is "x" for speedups, "%" for shares in [0, 1], empty where there is none."""
+    """One column of figures: `unit` is "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], empty
+    where there is none.
+    """
 
     key: str
     title: str
@@ -31,6 +33,8 @@ SPEEDUPS = {
 COST_FIGURES = (
     Figure("denoise_speedup", "denoise speedup", "x", 2, higher_is_better=True),
     Figure("end_to_end_speedup", "end-to-end speedup", "x", 2, higher_is_better=True),
+    Figure("denoise_seconds", "denoising", "s", 2, higher_is_better=False),
+    Figure("end_to_end_seconds", "end to end", "s", 2, higher_is_better=False),
     Figure("compute_fraction", "compute fraction", "%", 0, higher_is_better=False),
 )
 
@@ -97,9 +101,10 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
     if not record.is_done:
         return {}
-    values = {name: value.video for name, value in record.metrics.items()}
-    if record.compute_fraction is not None:
-        values["compute_fraction"] = record.compute_fraction
+    values = dict(record.metrics)
+    for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction"):
+        if (value := getattr(record, key)) is not None:
+            values[key] = value
     if record.variant != BASELINE:
         for key, field in SPEEDUPS.items():
             seconds = _seconds(record, baseline, field)

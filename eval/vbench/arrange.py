@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.benchmark import Benchmark, Dimension
+from galaxydit.eval.vbench.benchmark import Dimension
 
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
@@ -50,12 +50,10 @@ class Arrangement:
     complete: bool = False
 
 
-def arrange(
-    benchmark: Benchmark, dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Mapping[str, Any]]
-) -> Arrangement:
-    """Choose mode, videos and names. `full_info` is the benchmark's list of prompts with dimensions.
+def arrange(dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
+    """Choose mode, videos and names. `full_info` is VBench's list of prompts with dimensions.
 
-    Raises GalaxyDiTError if the dimension takes only the benchmark's prompts and no clip has one of its own.
+    Raises GalaxyDiTError if the dimension takes only VBench's prompts and no clip has one of its own.
     """
     known = {entry["prompt_en"] for entry in full_info}
     if not {clip.prompt for clip in clips} <= known:
@@ -63,25 +61,23 @@ def arrange(
             return _arrange_custom(clips)
         other = next(clip.prompt for clip in clips if clip.prompt not in known)
         raise GalaxyDiTError(
-            f"dimensions has {dimension.name!r}, which takes only the prompts of {benchmark.title}, and the run has "
-            f"{other[:80]!r}: leave the dimension out, or run a job with suite = {benchmark.package!r}"
+            f"dimensions has {dimension.name!r}, which takes only the prompts of VBench, and the run has "
+            f'{other[:80]!r}: leave the dimension out, or run a job with suite = "vbench"'
         )
     entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
-    return _arrange_standard(benchmark, dimension, clips, entries)
+    return _arrange_standard(dimension, clips, entries)
 
 
-def _arrange_standard(
-    benchmark: Benchmark, dimension: Dimension, clips: Sequence[Clip], entries: Sequence[Mapping[str, Any]]
-) -> Arrangement:
+def _arrange_standard(dimension: Dimension, clips: Sequence[Clip], entries: Sequence[Mapping[str, Any]]) -> Arrangement:
     wanted = {entry["prompt_en"] for entry in entries}
     chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < dimension.samples]
     if not chosen:
         raise GalaxyDiTError(
             f"dimensions has {dimension.name!r}, and none of the run's prompts is one of its {len(wanted)}: run a job "
-            f'with suite = {benchmark.package!r} and dimensions = ["{dimension.name}"]'
+            f'with suite = "vbench" and dimensions = ["{dimension.name}"]'
         )
     present = {clip.prompt for clip in chosen}
-    files = {f"{clip.prompt[: benchmark.longest_name]}-{clip.sample}.mp4": clip.unit for clip in chosen}
+    files = {f"{clip.prompt}-{clip.sample}.mp4": clip.unit for clip in chosen}
     if len(files) != len(chosen):
         raise GalaxyDiTError(f"the run has a prompt of {dimension.name} twice, allowed is once: take it out of the job")
     return Arrangement(

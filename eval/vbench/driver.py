@@ -1,13 +1,10 @@
-"""Run the benchmark inside its own environment: `python driver.py TASKS.json`. It imports nothing of this project.
+"""Run VBench inside its own environment: `python driver.py TASKS.json`. It imports nothing of this project.
 
-The file contains {"package", "class", "tasks": [...]}; a task is {"dimension", "videos", "name", "output", "full_info",
-"mode", "prompts"}. A task that raises writes `<output>/<name>_error.txt`; success shows in the file that the benchmark
-writes.
+The file contains tasks {"dimension", "videos", "name", "output", "full_info", "mode", "prompts"}. A task that raises
+writes `<output>/<name>_error.txt`; success shows in the file that VBench writes.
 """
 
-import importlib
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -15,16 +12,14 @@ from pathlib import Path
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
-        work = json.load(file)
+        tasks = json.load(file)
     import torch
+    from vbench import VBench
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    package = importlib.import_module(work["package"])
-    # VBench-2.0 opens its configurations by paths relative to where it is installed.
-    os.chdir(Path(package.__path__[0]).parent)
-    for task in work["tasks"]:
+    for task in tasks:
         try:
-            getattr(package, work["class"])(device, task["full_info"], task["output"]).evaluate(
+            VBench(device, task["full_info"], task["output"]).evaluate(
                 videos_path=task["videos"],
                 name=task["name"],
                 prompt_list=task["prompts"],

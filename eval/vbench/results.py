@@ -1,4 +1,4 @@
-"""The results file of a run: `runs/x/vbench/results.json` or `runs/x/vbench2/results.json`."""
+"""The results file of a run: `runs/x/vbench/results.json`."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.vbench.score import Drop
 from galaxydit.validation import parse
 
-VERSION = 1
+VERSION = 2
 CURE = "run `galaxydit eval vbench` again"
 
 
@@ -54,12 +54,11 @@ class VariantScores:
 
 @dataclass(frozen=True)
 class Results:
-    """All of one benchmark.
+    """All dimensions of all variants.
 
     Attributes:
         version: of this format.
-        benchmark: "vbench" or "vbench2".
-        package_version: of the benchmark's package.
+        package_version: of VBench.
         lossless: whether the measured videos are lossless.
         left_out: pairs of prompt and seed without a video in every variant, which do not count.
         variants: by name, in the job's order, the baseline first.
@@ -67,7 +66,6 @@ class Results:
     """
 
     version: int
-    benchmark: str
     package_version: str
     lossless: bool
     left_out: int
@@ -75,9 +73,9 @@ class Results:
     failed: Mapping[str, str]
 
 
-def results_path(run: Path, benchmark: str) -> Path:
-    """Path of a benchmark's results in a run's folder."""
-    return run / benchmark / "results.json"
+def results_path(run: Path) -> Path:
+    """Path of the results in a run's folder."""
+    return run / "vbench" / "results.json"
 
 
 def to_json(results: Results) -> str:
@@ -97,13 +95,9 @@ def read_results(path: Path) -> Results:
     return results
 
 
-def read_scores(
-    path: Path, dimension: str, files: Mapping[str, str], every_video: bool
-) -> tuple[float, dict[str, float]]:
-    """The score of a dimension and of single videos, by unit, from the file that the benchmark wrote.
-
-    files: unit by file name. every_video: whether a file without all of them is refused; if not, those whose value is
-    not a number, or -1 for "not judged", are left out.
+def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[float, dict[str, float]]:
+    """The score of a dimension and of single videos, by unit, from the file that VBench wrote; `files` maps file names
+    to units.
 
     Raises GalaxyDiTError for a file that does not hold what it should, OSError if it is not there.
     """
@@ -122,12 +116,9 @@ def read_scores(
         for name, value in values.items()
         if name in files and isinstance(value, bool | int | float) and abs(value) < float("inf")
     }
-    if every_video:
-        lost = [name for name, unit in files.items() if unit not in videos]
-        if lost:
-            raise GalaxyDiTError(
-                f"{path} holds no score for {len(lost)} of {len(files)} videos, the first is {lost[0]!r}: can it be "
-                "played?"
-            )
-        return score, videos
-    return score, {unit: value for unit, value in videos.items() if value != -1}
+    lost = [name for name, unit in files.items() if unit not in videos]
+    if lost:
+        raise GalaxyDiTError(
+            f"{path} holds no score for {len(lost)} of {len(files)} videos, the first is {lost[0]!r}: can it be played?"
+        )
+    return score, videos

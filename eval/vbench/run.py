@@ -1,8 +1,8 @@
-"""Runs a benchmark on the videos of a run: choose videos, check what is needed, call the benchmark, read its files.
+"""Runs VBench on the videos of a run: choose videos, check what is needed, call VBench, read its files.
 
 runs/x/vbench/
   results.json                  what `results.py` describes
-  log.txt                       what the benchmark printed in the last call
+  log.txt                       what VBench printed in the last call
   work/<variant>/<dimension>/   its input (videos/, prompts.json, task.json) and its output (scores_eval_results.json)
 """
 
@@ -18,11 +18,10 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.files import replacing
-from galaxydit.eval.jobs.folder import load_run
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
+from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.vbench.arrange import Arrangement, Clip, arrange, lay_out
-from galaxydit.eval.vbench.benchmark import DINO, VBENCH, Benchmark, Dimension
+from galaxydit.eval.vbench.benchmark import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import (
     CURE,
@@ -35,11 +34,11 @@ from galaxydit.eval.vbench.results import (
     to_json,
 )
 from galaxydit.eval.vbench.score import measure_drop, normalise, totals
+from galaxydit.files import replacing
 from galaxydit.validation import parse
 
 DRIVER = Path(__file__).with_name("driver.py")
-CLASSES = {"vbench": "VBench", "vbench2": "VBench2"}
-NAME = "scores"  # the benchmarks write <name>_eval_results.json
+NAME = "scores"  # VBench writes <name>_eval_results.json
 SHOWN_LINES = 3
 # The proxy refuses every connection: VBench calls wget and torch.hub, which know no offline mode.
 OFFLINE = {
@@ -76,16 +75,14 @@ class Task:
     units: tuple[str, ...]
 
 
-def evaluate(
-    run: Path, benchmark: Benchmark, dimension_names: list[str], environment: Environment, cache: Path | None = None
-) -> Results:
+def evaluate(run: Path, dimension_names: list[str], environment: Environment, cache: Path | None = None) -> Results:
     """Measure dimensions of all variants of a run, and write the results together with those of earlier calls.
 
-    `cache` is the folder of the benchmark's weights, by default its own. Nothing is downloaded. Raises GalaxyDiTError
+    `cache` is the folder of VBench's weights, by default its own. Nothing is downloaded. Raises GalaxyDiTError
     before anything runs if a dimension is unknown or does not suit the prompts, or if weights, package or videos are
     missing. What fails later is in `Results.failed`.
     """
-    dimensions = benchmark.select(dimension_names)
+    dimensions = select(dimension_names)
     store, job = load_run(run)
     if not store.is_local:
         raise GalaxyDiTError(f"run={store.root!r} is not allowed: expected a folder on this machine; copy the run here")
@@ -93,22 +90,21 @@ def evaluate(
     found = store.survey([unit.id for unit in job.units()])
     records = [video_record(record, damage) for _, record, damage in found if record is not None]
     selection = select_videos(root, records, [variant.name for variant in job.variants])
-    package = environment.package_folder(benchmark.package)
-    full_info = json.loads((package / benchmark.full_info).read_text(encoding="utf-8"))
+    full_info = json.loads((environment.package / FULL_INFO).read_text(encoding="utf-8"))
     arranged = {
-        (variant, dimension.name): arrange(benchmark, dimension, clips, full_info)
+        (variant, dimension.name): arrange(dimension, clips, full_info)
         for variant, clips in selection.clips.items()
         for dimension in dimensions
     }
-    cache = cache or cache_folder(benchmark)
-    check_weights(benchmark, dimensions, cache)
-    root = results_path(root, benchmark.package).parent.absolute()
+    cache = cache or cache_folder()
+    check_weights(dimensions, cache)
+    root = results_path(root).parent.absolute()
     tasks = [
         _prepare(root / "work" / variant / dimension, dimension, arrangement, selection.clips[variant])
         for (variant, dimension), arrangement in arranged.items()
     ]
-    _call(environment, benchmark, tasks, _variables(benchmark, dimensions, cache, root), root)
-    results = collect(root, benchmark, selection, list(arranged), environment.version(benchmark.package), job.lossless)
+    _call(environment, tasks, _variables(dimensions, cache, root), root)
+    results = collect(root, selection, list(arranged), environment.version, job.video == "lossless")
     with replacing(root / "results.json") as partial:
         partial.write_text(to_json(results), encoding="utf-8")
     return results
@@ -136,12 +132,12 @@ def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence
     return Selection(clips, pair_of, len(everything) - len(pairs))
 
 
-def cache_folder(benchmark: Benchmark) -> Path:
-    """Where the benchmark looks for its weights."""
-    return Path(os.environ.get(benchmark.cache_variable) or Path.home() / ".cache" / benchmark.package)
+def cache_folder() -> Path:
+    """Where VBench looks for its weights."""
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / PACKAGE)
 
 
-def check_weights(benchmark: Benchmark, dimensions: Sequence[Dimension], cache: Path) -> None:
+def check_weights(dimensions: Sequence[Dimension], cache: Path) -> None:
     """Raises GalaxyDiTError naming every file that is missing, its place, and where it comes from."""
     missing = []
     for dimension in dimensions:
@@ -153,14 +149,13 @@ def check_weights(benchmark: Benchmark, dimensions: Sequence[Dimension], cache: 
                 missing.append(f"{dimension.name} needs {model} in the hub's cache, by `hf download {model}`")
     if missing:
         raise GalaxyDiTError(
-            f"{benchmark.title} lacks weights, which are not downloaded for you: {'; '.join(missing)}. Put them there, "
+            f"VBench lacks weights, which are not downloaded for you: {'; '.join(missing)}. Put them there, "
             "or leave these dimensions out"
         )
 
 
 def collect(
     root: Path,
-    benchmark: Benchmark,
     selection: Selection,
     asked: Sequence[tuple[str, str]],
     package_version: str,
@@ -174,10 +169,10 @@ def collect(
     for variant, clips in selection.clips.items():
         scores[variant] = {}
         units = {clip.unit for clip in clips}
-        for name, dimension in benchmark.dimensions.items():
+        for name, dimension in DIMENSIONS.items():
             folder = root / "work" / variant / name
             try:
-                score = _read_score(folder, benchmark, dimension, units)
+                score = _read_score(folder, dimension, units)
             except (ValueError, OSError) as error:
                 if (variant, name) in asked:
                     failed[f"{variant}/{name}"] = _reason(folder, root / "log.txt", error)
@@ -185,31 +180,29 @@ def collect(
             scores[variant][name] = _with_drop(score, dimension, scores[BASELINE].get(name), variant, selection.pairs)
     return Results(
         version=VERSION,
-        benchmark=benchmark.package,
         package_version=package_version,
         lossless=lossless,
         left_out=selection.left_out,
-        variants={variant: _variant_scores(benchmark, found) for variant, found in scores.items()},
+        variants={variant: _variant_scores(found) for variant, found in scores.items()},
         failed=failed,
     )
 
 
-def _variant_scores(benchmark: Benchmark, dimensions: Mapping[str, DimensionScore]) -> VariantScores:
+def _variant_scores(dimensions: Mapping[str, DimensionScore]) -> VariantScores:
     found = totals(
-        benchmark,
         {name: one.score for name, one in dimensions.items()},
         {name for name, one in dimensions.items() if one.complete},
     )
     return VariantScores(dimensions, found.groups, found.total, tuple(found.missing))
 
 
-def _read_score(folder: Path, benchmark: Benchmark, dimension: Dimension, units: set[str]) -> DimensionScore:
+def _read_score(folder: Path, dimension: Dimension, units: set[str]) -> DimensionScore:
     path = folder / "task.json"
     task: Task = parse(Task, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
     if set(task.units) != units:
         raise GalaxyDiTError(f"{folder} is of other videos")
     written = folder / f"{NAME}_eval_results.json"
-    score, videos = read_scores(written, dimension.name, task.files, every_video=benchmark is VBENCH)
+    score, videos = read_scores(written, dimension.name, task.files)
     return DimensionScore(score, normalise(dimension, score), task.mode, task.complete, videos, None)
 
 
@@ -244,25 +237,18 @@ def _prepare(folder: Path, dimension: str, arrangement: Arrangement, clips: Sequ
     }
 
 
-def _call(
-    environment: Environment,
-    benchmark: Benchmark,
-    tasks: list[dict[str, Any]],
-    variables: Mapping[str, str],
-    root: Path,
-) -> None:
-    """The exit status is not looked at, because what counts are the files that the benchmark writes."""
+def _call(environment: Environment, tasks: list[dict[str, Any]], variables: Mapping[str, str], root: Path) -> None:
+    """The exit status is not looked at, because what counts are the files that VBench writes."""
     path = root / "tasks.json"
-    work = {"package": benchmark.package, "class": CLASSES[benchmark.package], "tasks": tasks}
-    path.write_text(json.dumps(work), encoding="utf-8")
+    path.write_text(json.dumps(tasks), encoding="utf-8")
     with (root / "log.txt").open("w") as log:
         subprocess.run(
             [environment.python, DRIVER, path], env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT
         )
 
 
-def _variables(benchmark: Benchmark, dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict[str, str]:
-    variables = {**OFFLINE, benchmark.cache_variable: str(cache.absolute())}
+def _variables(dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict[str, str]:
+    variables = {**OFFLINE, CACHE_VARIABLE: str(cache.absolute())}
     if any(DINO in dimension.weights for dimension in dimensions):
         # DINO's own code looks for its weights nowhere but there, whatever path VBench gives it.
         place = root / "torch" / "hub" / "checkpoints" / Path(DINO.path).name

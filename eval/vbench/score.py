@@ -7,7 +7,7 @@ import numpy as np
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.bootstrap import interval
-from galaxydit.eval.vbench.benchmark import Benchmark, Dimension
+from galaxydit.eval.vbench.benchmark import DIMENSIONS, GROUP_WEIGHTS, Dimension, group_of
 
 POINTS = 100.0  # scores are published in points, of which 100 are the best
 
@@ -40,16 +40,16 @@ def normalise(dimension: Dimension, score: float) -> float:
     return POINTS * (score - dimension.low) / (dimension.high - dimension.low)
 
 
-def group_score(benchmark: Benchmark, group: str, scores: Mapping[str, float]) -> float:
+def group_score(group: str, scores: Mapping[str, float]) -> float:
     """The weighted mean, in points, of the normalised raw scores of a group's dimensions.
 
     Raises GalaxyDiTError naming the dimensions that have no score. Upstream counts them as 0.
     """
-    dimensions = benchmark.group(group)
+    dimensions = group_of(group)
     missing = [dimension.name for dimension in dimensions if dimension.name not in scores]
     if missing:
         raise GalaxyDiTError(
-            f"{group} of {benchmark.title} needs all of its dimensions, and there is no score for {', '.join(missing)}"
+            f"{group} of VBench needs all of its dimensions, and there is no score for {', '.join(missing)}"
         )
     weights = [dimension.weight for dimension in dimensions]
     return float(
@@ -57,28 +57,28 @@ def group_score(benchmark: Benchmark, group: str, scores: Mapping[str, float]) -
     )
 
 
-def total_score(benchmark: Benchmark, scores: Mapping[str, float]) -> float:
+def total_score(scores: Mapping[str, float]) -> float:
     """The weighted mean of the groups, in points. Raises GalaxyDiTError naming every dimension that has no score."""
-    missing = [name for name in benchmark.dimensions if name not in scores]
+    missing = [name for name in DIMENSIONS if name not in scores]
     if missing:
         raise GalaxyDiTError(
-            f"the total of {benchmark.title} needs all {len(benchmark.dimensions)} dimensions, and there is no score "
+            f"the total of VBench needs all {len(DIMENSIONS)} dimensions, and there is no score "
             f"for {', '.join(missing)}"
         )
-    groups = [group_score(benchmark, group, scores) for group in benchmark.group_weights]
-    return float(np.average(groups, weights=list(benchmark.group_weights.values())))
+    groups = [group_score(group, scores) for group in GROUP_WEIGHTS]
+    return float(np.average(groups, weights=list(GROUP_WEIGHTS.values())))
 
 
-def totals(benchmark: Benchmark, scores: Mapping[str, float], complete: Collection[str]) -> Totals:
+def totals(scores: Mapping[str, float], complete: Collection[str]) -> Totals:
     """What can be totalled of raw scores; only dimensions whose prompts and videos are `complete` count."""
     counted = {name: score for name, score in scores.items() if name in complete}
-    missing = tuple(name for name in benchmark.dimensions if name not in counted)
+    missing = tuple(name for name in DIMENSIONS if name not in counted)
     groups = {
-        group: group_score(benchmark, group, counted)
-        for group in benchmark.group_weights
-        if not {dimension.name for dimension in benchmark.group(group)} & set(missing)
+        group: group_score(group, counted)
+        for group in GROUP_WEIGHTS
+        if not {dimension.name for dimension in group_of(group)} & set(missing)
     }
-    return Totals(groups, None if missing else total_score(benchmark, counted), missing)
+    return Totals(groups, None if missing else total_score(counted), missing)
 
 
 def measure_drop(

@@ -1,6 +1,7 @@
 """`galaxydit calibrate`: measure the profile of a model."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.calibration.samples import read_prompts, split_prompts
 from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_text_file
-from galaxydit.commands.console import messages, working
+from galaxydit.commands.console import messages, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
+    AsJson,
     Frames,
     Guidance,
     Height,
@@ -50,6 +53,7 @@ def calibrate(
     resume_dir: Annotated[
         Path | None, typer.Option(help="Folder of the finished parts; by default beside --out.")
     ] = None,
+    as_json: AsJson = False,
     revision: Revision = None,
     ray: Ray = None,
     workers: Workers = None,
@@ -63,15 +67,15 @@ def calibrate(
     check_ray_options(ray, workers, gpus_per_worker)
     if report is not None:
         check_output_folder(report, "--report")
+    texts = read_prompts(prompts)
+    split_prompts(texts, samples, verify, steps)
     with working(f"loading {model}"):
         from galaxydit.calibration import calibrate as run_calibration
-        from galaxydit.calibration import read_prompts
         from galaxydit.calibration.calibration import KIND
         from galaxydit.calibration.tables import stability_table, target_table
         from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
-        texts = read_prompts(prompts)
         folder = resume_dir or out.with_suffix(".parts")
         Store(folder).create(KIND, {})
         # On Ray the workers have the GPUs: here the pipeline is only read.
@@ -103,16 +107,20 @@ def calibrate(
                 progress=lambda done, total: progress("analyzing", done, total),
             )
     calibration.profile.save(out)
-    console = Console()
-    console.print(calibration.profile.evidence.reason, highlight=False, markup=False)
-    console.print(_rich(target_table(calibration.profile)))
-    if stability:
-        console.print(_rich(stability_table(stability)))
-    console.print(str(out), highlight=False, markup=False, soft_wrap=True)
+    page = None
     if report is not None:
         from galaxydit.calibration.html_report import write_report
 
-        console.print(str(write_report(calibration, report)), highlight=False, markup=False, soft_wrap=True)
+        page = write_report(calibration, report, model)
+    if as_json:
+        stable = [asdict(row) for row in stability]
+        show_json({"profile": calibration.profile.to_dict()} | ({"stability": stable} if analyze else {}))
+        return
+    show(calibration.profile.evidence.reason)
+    Console().print(_rich(target_table(calibration.profile)))
+    if stability:
+        Console().print(_rich(stability_table(stability)))
+    show(*filter(None, (out, page)))
 
 
 def _rich(table: "TextTable") -> Table:

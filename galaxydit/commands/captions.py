@@ -1,9 +1,11 @@
 """Prompts of a command: a text file, or for the embedded model a number of captions that training never showed."""
 
+from importlib.resources import files
 from pathlib import Path
 
 import typer
 
+from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.checks import check_text_file
 
 WITH_CAPTIONS = "wan-tiny"
@@ -13,9 +15,7 @@ MOST_CAPTIONS = 10_000
 
 def reserved_captions() -> Path:
     """The file of captions that calibration and tuning may use, so that no result is scored on them."""
-    import galaxydit.calibration
-
-    return Path(galaxydit.calibration.__file__).parent / "prompts" / f"{WITH_CAPTIONS}.txt"
+    return Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
 
 
 def check_prompts(given: str, model: str) -> None:
@@ -37,8 +37,6 @@ def check_prompts(given: str, model: str) -> None:
 
 def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
     """The prompts of a text file, or `given` unseen captions that are not reserved; raises as `check_prompts` does."""
-    from galaxydit.calibration import read_prompts
-
     check_prompts(given, model)
     if not given.isdecimal():
         return tuple(read_prompts(Path(given)))

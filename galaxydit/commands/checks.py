@@ -16,7 +16,7 @@ def check_acceleration(
 ) -> None:
     """Raise GalaxyDiTError for settings of `galaxydit.accelerate` that suit no model."""
     check_request(speedup, max_error, threshold)
-    if profile is not None and not Path(profile).is_file():
+    if profile is not None and not os.path.isfile(profile):
         shipped = sorted(path.stem for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"))
         if profile not in shipped:
             expected = f"a file, or one that is shipped ({', '.join(shipped)})"
@@ -68,8 +68,12 @@ def check_output_folder(path: Path, option: str = OUT) -> None:
 
 def _write_nearby(folder: Path) -> None:
     """Write in the folder, or in the nearest of its parents that exists."""
-    while not os.path.lexists(folder):
-        folder = folder.parent
+    while True:
+        try:
+            folder.lstat()
+            break
+        except FileNotFoundError:
+            folder = folder.parent
     tempfile.TemporaryFile(dir=folder).close()
 
 

@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.checks import check_model, check_output_folder, check_text_file
-from galaxydit.commands.console import messages, working
+from galaxydit.commands.console import messages, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
+    AsJson,
     Frames,
     Guidance,
     Height,
@@ -27,12 +29,11 @@ from galaxydit.commands.options import (
     chosen_settings,
     load_quietly,
 )
-from galaxydit.errors import GalaxyDiTError, did_you_mean
+from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS, check_methods, is_installed
+from galaxydit.eval.compare.plan import ComparisonPlan
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.comparison import Comparison
-
-USUAL_STEPS = 50
 
 
 def compare(
@@ -52,66 +53,54 @@ def compare(
         Path | None, typer.Option(help="Prompts to calibrate and tune on; by default wan-tiny's own.", exists=True)
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
-    search_generations: Annotated[int, typer.Option(min=1, help="What the searched schedule may spend.")] = 800,
     steps: Steps = None,
     guidance: Guidance = None,
     height: Height = None,
     width: Width = None,
     frames: Frames = None,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
+    as_json: AsJson = False,
     revision: Revision = None,
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
+    if list_methods:
+        _list_methods(as_json)
+        return
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    check_methods(names)
     wanted = _numbers(speedups, "--speedups", float)
     noise = _numbers(seeds, "--seeds", int)
     for seed in noise:
         check_seed(seed, "--seeds")
-    if not list_methods:
-        check_model(model)
-        check_prompts(prompts, model)
-        check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-        check_ray_options(ray, workers, gpus_per_worker)
-        if calibration is not None:
-            check_text_file("--calibration", calibration)
-        elif model != WITH_CAPTIONS:
-            raise typer.BadParameter(
-                "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
-            )
-        check_output_folder(out)
+    check_model(model)
+    check_prompts(prompts, model)
+    check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+    check_ray_options(ray, workers, gpus_per_worker)
+    if calibration is not None:
+        check_text_file("--calibration", calibration)
+    elif model != WITH_CAPTIONS:
+        raise typer.BadParameter(
+            "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
+        )
+    check_output_folder(out)
+    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     with working("loading the methods"):
         import diffusers
 
-        from galaxydit.calibration import read_prompts
         from galaxydit.eval.compare.bench import KIND, Bench
-        from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+        from galaxydit.eval.compare.comparison import run_comparison
         from galaxydit.eval.compare.markdown import markdown
         from galaxydit.eval.compare.pareto_plot import plot_pareto
-        from galaxydit.eval.compare.registry import choose_methods, every_method
+        from galaxydit.eval.compare.registry import choose_methods
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
-    console = Console()
-    known = every_method(wanted, search_generations, out.absolute() / "search")
-    if list_methods:
-        for method in known:
-            count = len(method.settings(steps or USUAL_STEPS))
-            missing = "" if method.is_available else f"; needs {method.needs}"
-            text = f"{method.name}: {method.source}; {count} candidate settings{missing}"
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
-        return
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    try:
-        chosen = choose_methods(names, known)
-    except ValueError as error:
-        spelt = [method.name for method in known]
-        near = [did_you_mean(name, spelt) for name in names if name not in spelt]
-        raise GalaxyDiTError(f"{error}{next(filter(None, near), '')}") from error
-    reserved = tuple(read_prompts(calibration or reserved_captions()))
-    plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    chosen = choose_methods(names)
     Store(out).create(KIND, {})
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     with working(f"loading {model}"):
@@ -123,13 +112,25 @@ def compare(
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
-    videos = save_videos(comparison, Bench(pipe, settings, out), out)
+    videos = save_videos(comparison, Bench(pipe, settings, out, chosen), out)
+    if as_json:
+        show_json(out / "results.json")
+        return
     for speedup in plan.speedups:
-        console.print(build_table(comparison, speedup))
+        Console().print(build_table(comparison, speedup))
     for name, reason in comparison.failed.items():
-        console.print(f"left out: {name}: {reason}", style="yellow", highlight=False, markup=False)
-    for path in (out / "results.json", out / "table.md", out / "pareto.png", *videos):
-        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+        say(f"left out: {name}: {reason}", "yellow")
+    show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
+
+
+def _list_methods(as_json: bool) -> None:
+    missing = {name: module for name, module in NEEDS.items() if not is_installed(module)}
+    if as_json:
+        rows = [{"name": name, "source": source, "missing": missing.get(name)} for name, source in CATALOGUE.items()]
+        show_json(rows)
+        return
+    for name, source in CATALOGUE.items():
+        show(f"{name}: {source}" + (f"; needs {missing[name]}" if name in missing else ""))
 
 
 def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:

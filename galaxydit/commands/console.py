@@ -1,10 +1,13 @@
 """What commands say while they work: on stderr, so that stdout holds results alone."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,6 +22,17 @@ def messages() -> Console:
 def say(text: str, style: str | None = None) -> None:
     """Print one line to stderr."""
     messages().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show(*lines: object) -> None:
+    """Print each argument to stdout in lines of its own, as it is."""
+    for line in lines:
+        Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def show_json(data: Any) -> None:
+    """Print plain data to stdout, or the JSON file of this path."""
+    Console().print_json(data.read_text(encoding="utf-8") if isinstance(data, Path) else json.dumps(data))
 
 
 @contextmanager

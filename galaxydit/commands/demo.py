@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.checks import check_acceleration, check_output_folder
-from galaxydit.commands.console import working
-from galaxydit.commands.options import MaxError, ProfileName, Seed, Speedup, Threshold, load_quietly
+from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.options import AsJson, MaxError, ProfileName, Seed, Speedup, Threshold, load_quietly
 
 if TYPE_CHECKING:
     from galaxydit.eval.demo import DemoResult
@@ -27,6 +27,7 @@ def demo(
     max_error: MaxError = None,
     profile: ProfileName = None,
     threshold: Threshold = None,
+    as_json: AsJson = False,
 ) -> None:
     """Generate a video three ways on the embedded model: plain, accelerated, and with half the steps."""
     if prompt is not None and prompts != 1:
@@ -34,7 +35,6 @@ def demo(
     acceleration = {"speedup": speedup, "max_error": max_error, "profile": profile, "threshold": threshold}
     check_acceleration(speedup, max_error, profile, threshold)
     check_output_folder(out)
-    console = Console()
     with working(f"loading {MODEL}") as tell:
         from galaxydit.eval.demo import run_demo
         from galaxydit.pipelines.settings import recommended_settings
@@ -50,20 +50,19 @@ def demo(
             acceleration=acceleration,
             on_progress=tell,
         )
+    if as_json:
+        show_json(out / "report.json")
+        return
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
-    console.print(f"{MODEL} on {pipe.device}: {shown}", highlight=False, markup=False)
-    console.print(build_table(result))
-    if len(samples) > 1:
-        console.print("the first prompt:")
-    console.print(str(result.reports[0]), highlight=False, markup=False, soft_wrap=True)
-    for path in result.files:
-        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+    show(f"{MODEL} on {pipe.device}: {shown}")
+    Console().print(build_table(result))
+    show(*(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
 
 
 def build_table(result: "DemoResult") -> Table:
     """One row for each variant, with means over the prompts."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
     table.add_column("", no_wrap=True)
     for heading in (
         "denoise\nseconds",

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from galaxydit.commands.console import show
 
 if TYPE_CHECKING:
     from galaxydit.eval.report.run import Run
@@ -25,7 +26,7 @@ def report(
     from galaxydit.eval.report.run import read_run
 
     found = read_run(run)
-    _show(write_page(found, out or _folder_of(found) / "report.html", embed))
+    show(write_page(found, out or _folder_of(found) / "report.html", embed))
 
 
 def export(
@@ -41,9 +42,9 @@ def export(
     found = read_run(run)
     folder = out or _folder_of(found)
     if csv:
-        _show(write_csv(found, folder / "results.csv"))
+        show(write_csv(found, folder / "results.csv"))
     if parquet:
-        _show(write_parquet(found, folder / "results.parquet"))
+        show(write_parquet(found, folder / "results.parquet"))
 
 
 def _folder_of(run: "Run") -> Path:
@@ -52,7 +53,3 @@ def _folder_of(run: "Run") -> Path:
             f"is missing, and {run.store.root} is not on this machine: name a place here", param_hint="--out"
         )
     return run.root
-
-
-def _show(path: Path) -> None:
-    Console().print(str(path), highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`galaxydit eval vbench`: a run's videos, judged by VBench or VBench-2.0."""
+"""`galaxydit eval vbench`: a run's videos, judged by VBench."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.console import say, working
+from galaxydit.commands.console import say, show, show_json, working
+from galaxydit.commands.options import AsJson
 
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import DimensionScore, Results
@@ -19,47 +20,30 @@ def vbench(
     dimensions: Annotated[
         list[str], typer.Option(help="Such as temporal_flickering; several with commas, or the option again.")
     ],
-    benchmark: Annotated[str, typer.Option(help="vbench, or vbench2 for VBench-2.0.")] = "vbench",
-    environment: Annotated[
-        Path | None, typer.Option(help="The Python environment of the benchmark; by default one kept for all runs.")
-    ] = None,
-    create_environment: Annotated[
-        bool, typer.Option("--create-environment", help="Make that environment first if it is not there (1.2 GB).")
-    ] = False,
+    environment: Annotated[Path, typer.Option(help="Folder of a virtual environment that has the package vbench.")],
     weights: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the benchmark's weights; by default its own, such as ~/.cache/vbench."),
+        Path | None, typer.Option(help="Folder of VBench's weights; by default its own, such as ~/.cache/vbench.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
-    from galaxydit.eval.vbench.benchmark import BENCHMARKS, VBENCH
+    from galaxydit.eval.vbench.benchmark import select
 
-    if benchmark not in BENCHMARKS:
-        raise typer.BadParameter(f"is {benchmark}, allowed are {', '.join(BENCHMARKS)}", param_hint="--benchmark")
-    chosen = BENCHMARKS[benchmark]
-    if chosen is not VBENCH and (environment is None or create_environment):
-        raise typer.BadParameter(
-            f"is needed for {chosen.title}, which pins CUDA 11.8 and cannot be installed for you: name an environment "
-            f"that has the package {chosen.package}, and leave --create-environment out",
-            param_hint="--environment",
-        )
     names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
-    chosen.select(names)
-    from galaxydit.eval.vbench.environment import create_environment as create
-    from galaxydit.eval.vbench.environment import default_folder, open_environment
+    select(names)
+    from galaxydit.eval.vbench.environment import open_environment
     from galaxydit.eval.vbench.results import results_path
     from galaxydit.eval.vbench.run import evaluate
 
-    console = Console()
     with working("opening the environment") as tell:
-        folder = environment or default_folder()
-        opened = create(folder, on_step=tell) if create_environment else open_environment(folder)
-        tell(f"{chosen.title}: {', '.join(names)}")
-        results = evaluate(run, chosen, names, opened, weights)
-    console.print(build_table(results))
-    for line in describe(results):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(str(results_path(run, chosen.package)), highlight=False, markup=False, soft_wrap=True)
+        opened = open_environment(environment)
+        tell(f"VBench: {', '.join(names)}")
+        results = evaluate(run, names, opened, weights)
+    if as_json:
+        show_json(results_path(run))
+    else:
+        Console().print(build_table(results))
+        show(*describe(results), results_path(run))
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:

@@ -2,7 +2,6 @@
 one and a line at the end.
 """
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from galaxydit.commands.console import say
+from galaxydit.commands.console import say, show, show_json
 from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
 from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
+from galaxydit.commands.options import AsJson
 
 if TYPE_CHECKING:
     from galaxydit.pipelines.runs import Record
@@ -30,7 +30,7 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of e
 def _show_example(wanted: bool) -> None:
     if wanted:
         text = files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8")
-        Console().print(text, highlight=False, markup=False, soft_wrap=True, end="")
+        show(text.rstrip())
         raise typer.Exit
 
 
@@ -48,14 +48,13 @@ def run(
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
     check_ray_options(ray, workers, gpus_per_worker)
-    from galaxydit.eval.jobs.folder import open_run
     from galaxydit.eval.jobs.jobfile import read_job
-    from galaxydit.eval.jobs.run_job import run_job
+    from galaxydit.eval.jobs.run_job import open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
 
-    read = read_job(job)
     say(f"{job}: starting")
-    store = open_run(out, read, job.read_text(encoding="utf-8-sig"))
+    read = read_job(job)
+    store = open_run(out, read)
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
     try:
@@ -65,9 +64,9 @@ def run(
     except KeyboardInterrupt:
         units = {unit.id for unit in read.units()}
         done = len(units & store.unit_ids())
-        console.print(f"stopped, {done} of {len(units)} done; the same command goes on", highlight=False, markup=False)
+        show(f"stopped, {done} of {len(units)} done; the same command goes on")
         raise typer.Exit(128 + signal.SIGINT) from None
-    console.print(f"{out}: {outcome.done} done, {outcome.failed} failed", highlight=False, markup=False)
+    show(f"{out}: {outcome.done} done, {outcome.failed} failed")
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -75,10 +74,10 @@ def run(
 def status(
     run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")],
     verify: Verify = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
-    from galaxydit.eval.jobs.folder import load_run
+    from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs.progress import render, tally
 
     store, job = load_run(run)
@@ -98,7 +97,7 @@ def status(
     counted = tally(sound(), len(units))
     if as_json:
         numbers = {"total": counted.total, "done": counted.done, "failed": counted.failed}
-        console.print_json(json.dumps(numbers | {"remaining": counted.remaining, "reasons": reasons}))
+        show_json(numbers | {"remaining": counted.remaining, "reasons": reasons})
         return
     console.print(render(counted))
     for unit_id, reason in list(reasons.items())[:SHOWN_FAILURES]:

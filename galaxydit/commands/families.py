@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from galaxydit.commands.console import show, working
 from galaxydit.unsupported import UNSUPPORTED
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ NO_VIDEO = ("frame_size",)
 
 def families() -> None:
     """Show the families as a Markdown table: pipelines, reuse, shipped profiles, and what they combine with."""
-    typer.echo(family_table())
-    typer.echo()
-    typer.echo(unsupported_table())
+    with working("reading diffusers"):
+        table = family_table()
+    show(table, "", unsupported_table())
 
 
 @cache

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from galaxydit.commands.checks import check_acceleration, check_model, check_output_file
-from galaxydit.commands.console import step_bar, working
+from galaxydit.commands.console import show, step_bar, working
 from galaxydit.commands.options import (
     Frames,
     Guidance,
@@ -76,6 +75,4 @@ def generate(
         seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"
         summary = seconds if handle is None else str(handle.report)
     save_video(generation.frames, out, settings.fps, lossless=lossless)
-    console = Console()
-    for text in (summary, str(out)):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    show(summary, out)

@@ -1,15 +1,13 @@
 """`galaxydit inspect`: what the plugin would do to a pipeline."""
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.checks import check_model
-from galaxydit.commands.console import working
-from galaxydit.commands.options import Model, Revision, load_quietly
+from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.options import AsJson, Model, Revision, load_quietly
 
 if TYPE_CHECKING:
     from galaxydit.profiles.schema import Profile
@@ -22,7 +20,7 @@ RANKING_UNKNOWN = "the ranking of the proxies on this model"
 def inspect(
     model: Model,
     revision: Revision = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Load a pipeline and show its transformers, where hooks go, which profile is used and what it promises."""
     check_model(model)
@@ -35,7 +33,6 @@ def inspect(
         from galaxydit.profiles.resolve import find_settings
 
         pipe = load_quietly(model, revision)
-    console = Console()
     parts = galaxydit.describe(pipe)
     transformer = next(iter(transformers_of(pipe).values()))
     _, profile, notes = find_settings(pipe, transformer, galaxydit.GalaxyDiTConfig())
@@ -43,7 +40,7 @@ def inspect(
     settings = {name: value for name, value in asdict(recommended_settings(pipe)).items() if value is not None}
     if as_json:
         data: dict[str, Any] = {"pipeline": type(pipe).__name__, "transformers": [asdict(part) for part in parts]}
-        console.print_json(json.dumps(data | {"profile": facts, "recommended_settings": settings}))
+        show_json(data | {"profile": facts, "recommended_settings": settings})
         return
     for part in parts:
         table = Table(show_header=False, title=f"{type(pipe).__name__}.{part.component}", title_justify="left")
@@ -53,11 +50,11 @@ def inspect(
         table.add_row("branches", part.branches)
         table.add_row("proxies", ", ".join(part.proxies))
         table.add_row("hooked modules", "\n".join(part.hooked))
-        console.print(table)
+        Console().print(table)
     for name, texts in facts.items():
-        console.print(f"{name}:", *[f"\n  - {text}" for text in texts], sep="", highlight=False, markup=False)
+        show(f"{name}:", *(f"  - {text}" for text in texts))
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
-    console.print(f"recommended settings: {shown}", highlight=False, markup=False)
+    show(f"recommended settings: {shown}")
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:

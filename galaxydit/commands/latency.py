@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from galaxydit.commands.checks import check_output_file
-from galaxydit.commands.console import messages, working
+from galaxydit.commands.console import messages, show, show_json, working
+from galaxydit.commands.options import AsJson
 from galaxydit.errors import check_choice, check_number, refusal
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def latency(
     steps: Annotated[int, typer.Option(min=1, help="Denoising steps.")] = 50,
     sampled_steps: Annotated[int, typer.Option(min=1, help="Steps run to time single ones.")] = 12,
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5,
-    replay: Annotated[Path | None, typer.Option(exists=True, help="A report whose decisions are taken.")] = None,
+    replay: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="A report to repeat.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3,
     whole: Annotated[bool, typer.Option("--whole/--no-whole", help="Also run whole trajectories.")] = True,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing that would end later.")] = None,
@@ -53,15 +54,19 @@ def latency(
     vae: Annotated[bool, typer.Option("--vae", help="Also time the video decoder.")] = False,
     host: Annotated[bool, typer.Option("--host/--no-host", help="Also time the hooks alone, on the CPU.")] = True,
     out: Annotated[Path | None, typer.Option(help="The JSON to write, after every turn.")] = None,
-    table: Annotated[Path | None, typer.Option(exists=True, help="Only show such a JSON as markdown.")] = None,
+    table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
-    console = Console()
     if table is not None:
         from galaxydit.eval.latency.latency_rows import load
         from galaxydit.eval.latency.latency_table import markdown
 
-        console.print(markdown(load(table)), highlight=False, markup=False, soft_wrap=True)
+        data = load(table)
+        if as_json:
+            show_json(table)
+        else:
+            show(markdown(data))
         return
     check_choice("--model", model, MODELS)
     check_options(size, fraction, minutes, device, dtype)
@@ -100,17 +105,25 @@ def latency(
     )
     out = out or Path(f"runs/latency/{model}-{size}-{device.replace(':', '')}.json")
     data = _run(LatencyRun, settings, out)
-    console.print(caption(data), highlight=False, markup=False)
-    console.print(build_table([row_from(row) for row in data["rows"]]))
+    if as_json:
+        show_json(out)
+        return
+    show(caption(data))
+    Console().print(build_table([row_from(row) for row in data["rows"]]))
     for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
-        console.print(f"host, {name}: {microseconds:+.0f} us a call", highlight=False, markup=False)
-    console.print(str(out), highlight=False, markup=False, soft_wrap=True)
+        show(f"host, {name}: {microseconds:+.0f} us a call")
+    show(out)
 
 
 def check_options(size: str, fraction: float, minutes: float | None, device: str | None, dtype: str | None) -> None:
     """Raise GalaxyDiTError for options that no machine allows."""
     if not re.fullmatch(r"480p|720p|tiny|\d+x\d+x\d+", size):
         raise refusal("--size", size, "480p, 720p, tiny or WIDTHxHEIGHTxFRAMES", "pass for example 832x480x81")
+    if (numbers := [int(part) for part in re.findall(r"\d+", size)]) and len(numbers) == 3:
+        *sides, frames = numbers
+        if any(side % 16 or not side for side in sides) or frames % 4 != 1:
+            expected = "sides divisible by 16 and 4 n + 1 frames"
+            raise refusal("--size", size, expected, "pass for example 832x480x81")
     check_number("--fraction", fraction, 0.0, 1.0)
     if minutes is not None:
         check_number("--minutes", minutes, 0.0)

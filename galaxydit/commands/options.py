@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from galaxydit.pipelines.settings import GenerationSettings
 
 Model = Annotated[
-    str, typer.Option(help="wan-tiny, a local folder, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers.")
+    str, typer.Option(help="wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
@@ -32,6 +32,7 @@ ProfileName = Annotated[
 Threshold = Annotated[
     float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def check_seed(seed: int, option: str) -> None:

@@ -4,13 +4,28 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.checks import check_model, check_output_folder
-from galaxydit.commands.console import working
-from galaxydit.commands.options import Frames, Height, Model, Revision, Steps, Width, chosen_settings, load_quietly
+from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.options import (
+    AsJson,
+    Frames,
+    Height,
+    Model,
+    Revision,
+    Steps,
+    Width,
+    check_sizes,
+    chosen_settings,
+    load_quietly,
+)
+from galaxydit.errors import check_choice
+from galaxydit.eval.realism import PARTS, SHIFT_FACTOR
 
 
 def realism(
@@ -29,6 +44,7 @@ def realism(
     height: Height = None,
     width: Width = None,
     frames: Frames = None,
+    as_json: AsJson = False,
     revision: Revision = None,
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
@@ -38,22 +54,19 @@ def realism(
     check_model(model)
     check_prompts(prompts, model)
     check_output_folder(out)
-    console = Console()
+    check_sizes(steps=steps, height=height, width=width, frames=frames)
+    wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
+    for name in wanted:
+        check_choice("--parts", name, PARTS)
+    reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
+    texts = read_or_draw_prompts(prompts, model, reserved)
+    tuning = reserved or texts[:1]
     with working(f"loading {model}"):
-        from galaxydit.calibration import read_prompts
-        from galaxydit.eval.realism import SHIFT_FACTOR
         from galaxydit.eval.realism.plot import draw
         from galaxydit.eval.realism.published import load_published
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
-        wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(Realism.parts)
-        unknown = [name for name in wanted if name not in Realism.parts]
-        if unknown:
-            raise typer.BadParameter(f"is {unknown[0]!r}, allowed are {', '.join(Realism.parts)}", param_hint="--parts")
-        reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
-        texts = read_or_draw_prompts(prompts, model, reserved)
-        tuning = reserved or texts[:1]
         pipe = load_quietly(model, revision)
     settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
@@ -69,17 +82,23 @@ def realism(
             tell,
         ).run(out / "realism.json", wanted)
     draw(measured, published, out / "realism.png")
+    if as_json:
+        show_json(out / "realism.json")
+        return
+    console = Console()
     for part in ("step lists", "methods"):
         if part in measured:
-            table = Table(part, "published, dB", "here, dB", "difference", title=f"{len(texts)} prompts")
+            table = Table(
+                part, "published, dB", "here, dB", "difference", box=SIMPLE_HEAD, title=f"{len(texts)} prompts"
+            )
             for row in measured[part]["rows"]:
                 cells = (row["published"], row["mean"], row["mean"] - row["published"])
                 table.add_row(row["name"], *(f"{cell:.2f}" for cell in cells))
             console.print(table)
-    table = Table("figure", "value", "allowed", "holds")
+    table = Table("figure", "value", "allowed", "holds", box=SIMPLE_HEAD)
     for goal in measured["goals"]:
         limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
         limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
         table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
     console.print(table)
-    console.print(str(out / "realism.json"), highlight=False, markup=False, soft_wrap=True)
+    show(out / "realism.json")

@@ -69,11 +69,14 @@ class Controller:
     """The decisions of one scope (one branch, or all branches jointly) in one generation.
 
     It adds the limits of the configuration to each observation and carries the policy's state from step to step.
+    Where a second transformer takes over, a policy with a budget (it has a method `begin`) is told the step, and how
+    many steps the first one computed.
     """
 
-    def __init__(self, config: GalaxyDiTConfig) -> None:
+    def __init__(self, config: GalaxyDiTConfig, step: int = 0, computed: int | None = None) -> None:
         self._config = config
-        self._state: Any = None
+        begin = getattr(config.policy, "begin", None)
+        self._state: Any = None if computed is None or begin is None else begin(step, computed)
         self._consecutive = 0
 
     def decide(

@@ -69,6 +69,10 @@ class Online:
     def learns_errors(self) -> bool:
         return self.error_map is None
 
+    def begin(self, step: int, computed: int) -> OnlineState:
+        """The state of a second transformer that takes over at `step`, after `computed` steps were computed."""
+        return OnlineState(started=True, full=computed, last_full=step)
+
     def full_steps(self, steps: int, reused_cost: float | None = None) -> int:
         """Number of steps to compute to meet the speedup."""
         return full_step_count(steps, self.speedup, self.reused_cost if reused_cost is None else reused_cost)
@@ -111,7 +115,7 @@ class Online:
         """Take in this step's distance, and the true error of the prediction that the last full step tested."""
         step, distance = observation.step, observation.known_distance
         if not state.started:
-            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            # A generation may begin in the middle: it counts as if its share of the budget had been spent.
             done = self.full_steps(observation.steps) * step / observation.steps
             state = replace(state, started=True, full=round(done), last_full=step)
         if observation.error is not None and state.tested_distance > 0 and math.isfinite(observation.error):

@@ -10,6 +10,7 @@ IS_SHORT = "few steps"
 IS_WARMUP = "warm-up"
 IS_LAST = "last steps"
 NO_HISTORY = "nothing to reuse yet"
+UNSERVED = "fewer steps than the profile serves"
 CAP = "cap on consecutive reuse"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from galaxydit.errors import check_ascending, check_count, refusal
 from galaxydit.policies.budget import check_budget, distinct_steps, full_step_count, is_finite_pair
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
-from galaxydit.policies.policy import CAP, FEW_STEPS, IS_SHORT, NO_HISTORY, Decision, Observation
+from galaxydit.policies.policy import CAP, FEW_STEPS, IS_SHORT, NO_HISTORY, UNSERVED, Decision, Observation
 
 PLANNED = "schedule"
 
@@ -71,6 +71,7 @@ class Schedule:
         cumulative_distance: mean proxy distance of the calibration, which gives the expected error where the proxy is
             not read.
         reused_cost: block evaluations of a reused step whose proxy is read / those of a full one, in [0, 1).
+        fewest_steps: generations of fewer steps are computed in full.
     """
 
     speedup: float
@@ -80,9 +81,11 @@ class Schedule:
     error_map: ErrorMap | None = None
     cumulative_distance: CumulativeDistance | None = None
     reused_cost: float = 0.0
+    fewest_steps: int = 0
     learns_errors = False
 
     def __post_init__(self) -> None:
+        check_count("fewest_steps", self.fewest_steps, minimum=0)
         check_budget(self.speedup, self.max_error, self.reused_cost if self.reads_proxy else 0.0)
         if not isinstance(self.sigmas, tuple) or not self.sigmas:
             raise refusal("sigmas", self.sigmas, "a tuple of noise levels", "calibrate, or use Online")
@@ -99,6 +102,10 @@ class Schedule:
     def history_length(self) -> int:
         return 3 if self.coefficients and not self.reads_proxy else 1
 
+    def begin(self, step: int, computed: int) -> ScheduleState:
+        """The state of a second transformer that takes over at `step`, after `computed` steps were computed."""
+        return ScheduleState(computed, step)
+
     def full_steps(self, steps: int) -> int:
         """Number of steps to compute to meet the speedup."""
         return full_step_count(steps, self.speedup, self.reused_cost if self.reads_proxy else 0.0)
@@ -107,16 +114,16 @@ class Schedule:
         """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones."""
         step, steps, sigmas = observation.step, observation.steps, observation.noise_levels
         if state is None:
-            # A second transformer takes over in the middle: it counts as if its share of the budget had been spent.
+            # A generation may begin in the middle: it counts as if its share of the budget had been spent.
             state = ScheduleState(round(self.full_steps(steps) * step / steps), step)
         amount = self._amount(observation, state)
-        forced = observation.forced
+        forced = UNSERVED if steps < self.fewest_steps else observation.forced
         if amount is None:
             return _compute(state, step, forced or "no distance", math.inf, None)
         expected = self._expected_error(amount, sigmas[step])
         planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas)
         schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps)
-        if step in schedule:
+        if step in schedule and forced != UNSERVED:
             return _compute(state, step, PLANNED, amount, expected)
         if forced is not None and forced != CAP:
             return _compute(state, step, forced, amount, expected)

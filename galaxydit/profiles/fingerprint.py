@@ -30,7 +30,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     # By name: other plugins that were attached before may have left the modules in another order.
     named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
     matrices = [parameter for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
-    if not matrices or any(p.is_meta or not p.is_floating_point() or p.element_size() < 2 for p in matrices):
+    if not matrices or not all(map(_is_readable, matrices)):
         return ()
     chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
     values = []
@@ -41,6 +41,12 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
         value = float(weights @ pattern) / norm if norm > 0 else 0.0
         values.append(round(value, 9) if math.isfinite(value) else 0.0)
     return tuple(values)
+
+
+def _is_readable(weights: nn.Parameter) -> bool:
+    """Whether these are plain numbers, neither quantised, spread over processes, nor absent."""
+    plain = type(weights) is nn.Parameter and weights.is_floating_point()
+    return plain and weights.element_size() >= 2 and not weights.is_meta
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:

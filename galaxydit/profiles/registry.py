@@ -1,5 +1,6 @@
 """The profiles that come with the plugin, and which of them belongs to a model."""
 
+import os
 import warnings
 from functools import cache
 from importlib.resources import files
@@ -25,7 +26,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
     shipped = {profile.name: profile for profile in shipped_profiles()}
     if str(name_or_path) in shipped:
         return shipped[str(name_or_path)]
-    if not isinstance(name_or_path, str | Path) or not Path(name_or_path).is_file():
+    if not isinstance(name_or_path, str | Path) or not os.path.isfile(name_or_path):
         shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
         raise refusal(
             "profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", "run `galaxydit calibrate`"

@@ -6,7 +6,6 @@
 import hashlib
 import json
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
+from galaxydit.files import replacing
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.schedule import check_coefficients
 from galaxydit.proxies import PROXIES
@@ -271,12 +271,10 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON file, at once or not at all. Raises GalaxyDiTError for values that could not be read back."""
-        path, data = Path(path), self.to_dict()
+        data = self.to_dict()
         parse_profile(data)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        with replacing(Path(path)) as partial:
+            partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_profile(path: str | Path) -> Profile:

@@ -148,6 +148,12 @@ class Engine:
         if not isinstance(latent, Tensor):
             self.session.note("the transformer was called without hidden_states, so it is computed in full")
             return None
+        if self._records_gradients(inputs):
+            self.session.note(
+                "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
+                "inside torch.no_grad() to reuse steps"
+            )
+            return None
         info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
         if info is None:
             self.session.note(
@@ -172,6 +178,13 @@ class Engine:
             call.conditional_half = torch.equal(*latent.chunk(2))
         call.decision = state.decisions.get(self._scope(branch))
         return call
+
+    def _records_gradients(self, inputs: dict[str, Any]) -> bool:
+        """Whether the output of this call is part of a graph for backward."""
+        if not torch.is_grad_enabled():
+            return False
+        tensors = (value for value in inputs.values() if isinstance(value, Tensor))
+        return any(one.requires_grad for one in (*tensors, *self.transformer.parameters()))
 
     def _scope(self, branch: str) -> str:
         return "all branches" if self.config.guidance_alignment else branch
@@ -296,7 +309,7 @@ class Engine:
     def _decide(self, call: Call, distance: float | None) -> None:
         state, scope = call.state, self._scope(call.branch)
         branches = [call.branch] if scope == call.branch else list(state.history) or [call.branch]
-        controller = state.controllers.setdefault(scope, Controller(self.config))
+        controller = self._controller(call, scope)
         call.decision = state.decisions[scope] = controller.decide(
             call.info.step,
             call.info.steps,
@@ -307,6 +320,14 @@ class Engine:
             self._reused_cost(state.calls),
         )
         state.errors.clear()
+
+    def _controller(self, call: Call, scope: str) -> Controller:
+        controllers = call.state.controllers
+        if scope not in controllers:
+            of_others = [record for record in call.generation.calls if record.transformer != self.component]
+            computed = len({record.step for record in of_others if not record.reused}) if of_others else None
+            controllers[scope] = Controller(self.config, call.info.step, computed)
+        return controllers[scope]
 
     def _reused_cost(self, calls: int) -> float | None:
         """Block evaluations of a reused step / those of a full one, which has this many calls; None for 0 calls."""

@@ -1,6 +1,7 @@
 """The diffusers hooks through which the engine acts on one transformer."""
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from diffusers.hooks import HookRegistry, ModelHook
 from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import Tensor, nn
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import FullComputeWarning, GalaxyDiTError
 from galaxydit.proxies import Place
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import Session, synchronize
@@ -107,16 +108,25 @@ class PartHook(PluginHook):
 
 
 class TimerHook(PluginHook):
-    """On a text encoder or the VAE's decoder: measures the seconds of the text, and the time of the decoding."""
+    """On a text encoder or the VAE's decoder: measures the seconds of the text, and the time of the decoding.
 
-    def __init__(self, session: Session, *, encodes_text: bool) -> None:
+    `replaced` says what is wrong if the pipeline has got another transformer. Before the steps that is an error; where
+    the VAE decodes it is a warning, because the video is finished.
+    """
+
+    def __init__(self, session: Session, replaced: Callable[[], str], *, encodes_text: bool) -> None:
         super().__init__()
         self.session = session
+        self.replaced = replaced
         self.encodes_text = encodes_text
         self.name = f"{HOOK_NAME} timer {id(session):x}"  # pipelines share text encoders and VAEs
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if text := self.replaced():
+            if self.encodes_text:
+                raise GalaxyDiTError(text)
+            warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
         first = (
@@ -182,6 +192,11 @@ class HookSet:
             self._roots.append(root)
         if hasattr(root, "_diffusers_hook"):
             HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
+
+    @property
+    def are_attached(self) -> bool:
+        """Whether there is anything to remove."""
+        return bool(self._undo)
 
     def remove(self) -> None:
         """Undo everything, newest first."""

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import NoProgress
+from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Unit
 
 RATE_OVER = 40  # units
@@ -105,7 +105,7 @@ def render(counted: Tally, heading: str = "host") -> Group:
     return Group(*parts)
 
 
-class Stage(NoProgress):
+class Stage(Progress):
     """Hands the progress of one run on to a function of stage, finished and total units."""
 
     def __init__(self, tell: Callable[[str, int, int], None], name: str) -> None:
@@ -124,7 +124,7 @@ class Stage(NoProgress):
         self._tell(self._name, self._done, self._total)
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
     Where several runs follow each other, each is a stage. A stage without units of its own is told by calling this
@@ -198,7 +198,7 @@ class LiveProgress:
         )
 
 
-def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> "LiveProgress | Stage":
+def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
     """The progress of the run that is one stage of a longer work: a `LiveProgress` itself, which shows workers, or what
     tells any other function.
     """

@@ -69,14 +69,11 @@ def decode(text: bytes, unit: str) -> Record:
     try:
         record = _ADAPTER.validate_json(text)
     except ValidationError as error:
-        raise GalaxyDiTError(f"the record of {unit} is damaged: {first_error(error)}; run again to make it") from error
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise GalaxyDiTError(
+            f"the record of {unit} is damaged: {place}: {first['msg']}; run again to make it"
+        ) from error
     if record.unit != unit:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
     return record
-
-
-def first_error(error: ValidationError, root: str = "") -> str:
-    """The first wrong place below `root`, "the file" where there is none, and what is wrong there."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in (*filter(None, [root]), *first["loc"]))
-    return f"{place or 'the file'}: {first['msg']}"

@@ -41,17 +41,8 @@ class Maker:
         raise NotImplementedError
 
 
-class Progress(Protocol):
-    """What hears of a run's progress, in the process that called `run`. Workers are counted from 0."""
-
-    def start(self, total: int, done: int, failed: int) -> None: ...
-    def begin(self, worker: int, unit: Unit) -> None: ...
-    def finish(self, worker: int, record: Record) -> None: ...
-    def stop(self) -> None: ...
-
-
-class NoProgress:
-    """Shows nothing."""
+class Progress:
+    """Told of a run's progress, in the process that called `run`; this one shows nothing. Workers count from 0."""
 
     def start(self, total: int, done: int, failed: int) -> None: ...
     def begin(self, worker: int, unit: Unit) -> None: ...
@@ -115,7 +106,7 @@ def run(
         OSError: no space is left for the store.
         Whatever the maker's `prepare` or writing to the store raises.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     counts = _keep_sound(units, store, retry_failed, verify)
     left = [unit for unit in units if unit.id not in counts]
     counting, before = _Counting(progress, counts), _outcome(counts)
@@ -200,17 +191,19 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-class _Counting:
+@dataclass
+class _Counting(Progress):
     """Counts what it hands on."""
 
-    def __init__(self, progress: Progress, counts: dict[str, bool]) -> None:
-        self._counts = counts
-        self.begin, self.start, self.stop = progress.begin, progress.start, progress.stop
-        self._finish = progress.finish
+    progress: Progress
+    counts: dict[str, bool]
+
+    def begin(self, worker: int, unit: Unit) -> None:
+        self.progress.begin(worker, unit)
 
     def finish(self, worker: int, record: Record) -> None:
-        self._counts[record.unit] = record.is_done
-        self._finish(worker, record)
+        self.counts[record.unit] = record.is_done
+        self.progress.finish(worker, record)
 
 
 def _keep_sound(units: Sequence[Unit], store: Store, retry_failed: bool, verify: bool) -> dict[str, bool]:

@@ -24,12 +24,13 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.files import replacing
 from galaxydit.pipelines.runs.differences import differences
 from galaxydit.pipelines.runs.record import FORMAT, Record, StoredFile, decode, encode
 from galaxydit.pipelines.runs.unit import Unit
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
-PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}")
+PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
 ATTEMPT = re.compile(r"(?P<unit>.+)\.[0-9a-f]{8}\.[a-z0-9_.]+")
 CHUNK = 512  # records that are asked for at once
 
@@ -68,17 +69,11 @@ class Store:
         if self._read(HEADER) is None:
             self._check_empty()
             self._write(HEADER, _json(wanted))
-            if self.is_local:
-                for folder in (UNITS, FILES):
-                    Path(self.root, folder).mkdir(exist_ok=True)
-            return
-        found = self.header(kind)
-        lines = differences(found["conditions"], wanted["conditions"])
-        if lines:
-            raise GalaxyDiTError(
-                f"{self.root} belongs to another {kind}. Changed: {'; '.join(lines)}. Take a new --out, or undo "
-                "the change"
-            )
+        else:
+            self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
+        if self.is_local:
+            for folder in (UNITS, FILES):
+                Path(self.root, folder).mkdir(exist_ok=True)
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -102,21 +97,26 @@ class Store:
             )
         return header
 
-    def bind(self, name: str, data: Any) -> Any | None:
-        """Write `data` as JSON under a name beside run.json, unless it is there; then return what is there."""
-        found = self._read(name)
+    def bind(self, what: str, data: Any, tolerance: float = 0.0) -> None:
+        """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
+        already; floats may differ by `tolerance`.
+        """
+        name, found = f"{what}.json", self._read(f"{what}.json")
         if found is None:
             self._write(name, _json(data))
-            return None
+            return
         try:
-            return json.loads(found)
+            before = json.loads(found)
         except ValueError as error:
             raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
+        self._check_same(what, before, json.loads(_json(data)), tolerance)
 
-    def add_text(self, name: str, text: str) -> None:
-        """Write a text beside run.json, unless the name is taken."""
-        if self._read(name) is None:
-            self._write(name, text.encode("utf-8", "surrogatepass"))
+    def _check_same(self, what: str, before: Any, now: Any, tolerance: float = 0.0) -> None:
+        if lines := differences(before, now, tolerance):
+            raise GalaxyDiTError(
+                f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. Take a new --out, or undo the "
+                "change"
+            )
 
     # Records
 
@@ -166,7 +166,7 @@ class Store:
             for name, content in contents.items():
                 path = f"{FILES}/{record.unit}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
-                self._write_file(path, content)
+                self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
             first = self._standing(record)
             if first is None:
                 first = record = replace(record, files=files)
@@ -188,7 +188,7 @@ class Store:
         ids = {unit.id for unit in units} & self.unit_ids()
         for name, _ in list(self._list(UNITS)):
             match = PARTIAL.fullmatch(name)
-            if match and match["name"].removesuffix(".json") in ids:
+            if match and match["name"] in ids:
                 self._remove([f"{UNITS}/{name}"])
         for name, _ in list(self._list(FILES)):
             match = ATTEMPT.fullmatch(name)
@@ -252,23 +252,8 @@ class Store:
         if not self.is_local:
             self._fs.pipe_file(f"{self._path}/{name}", content)
             return
-        path = Path(self.root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
+        with replacing(Path(self.root, name)) as partial:
             partial.write_bytes(content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-    def _write_file(self, name: str, content: bytes) -> None:
-        """A file of an attempt, which counts only once a record names it."""
-        if not self.is_local:
-            self._fs.pipe_file(f"{self._path}/{name}", content)
-            return
-        path = Path(self.root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
     def _list(self, folder: str) -> Iterator[tuple[str, int]]:
         """Names and sizes (bytes) of what a folder holds."""

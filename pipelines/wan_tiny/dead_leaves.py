@@ -2,8 +2,11 @@
 
 Opaque leaves with radii distributed as r^-3 cover each other in random order, which gives images the scale invariance
 and the sharp occlusions of photographs (Lee, Mumford and Huang, 2001; Baradad et al., arXiv 2106.05963). Two layers of
-leaves, at two depths, move as a camera that pans and zooms would show them. Leaves are nearly grey: saturated colour
-belongs to the captioned objects alone.
+leaves, at two depths, move as a camera that pans and zooms would show them. Leaves are grey: saturated colour belongs
+to the captioned objects alone.
+
+A leaf has one of four separated tones. A small error before such a choice is made can turn it, as in a natural video.
+Errors of a continuum of tones stay in proportion to their cause, unlike those of Wan2.1 (eval/realism/README.md).
 """
 
 from dataclasses import dataclass
@@ -15,28 +18,28 @@ Array = NDArray[np.float32]
 
 MARGIN = 22  # pixels of canvas around the frame, for the camera to move in
 SUPERSAMPLING = 2
-MAX_TINT = 0.04  # a leaf's deviation from grey, per channel
-CAMERA_PAN = 0.22  # largest pan of the far layer over a clip, as a share of the frame's side
-CAMERA_ZOOM = 0.2  # largest change of scale over a clip, as a logarithm
+TONES = (0.08, 0.36, 0.64, 0.92)
+CAMERA_PAN = 0.06  # largest pan of the far layer over a clip, as a share of the frame's side
+CAMERA_ZOOM = 0.06  # largest change of scale over a clip, as a logarithm
 PARALLAX = 1.6  # speed of the near layer by that of the far one
 
 
 @dataclass(frozen=True)
 class LeafStyle:
-    """Leaves of one background: radii in pixels, and how strong stripes and gradients on each leaf are."""
+    """Leaves of one background: radii in pixels, share with stripes, strength of shading, share of discs."""
 
     smallest: float
     largest: float
-    stripes: float
+    striped: float
     gradient: float
     share_round: float
 
 
 STYLES = {
-    "plain": LeafStyle(6.0, 40.0, stripes=0.0, gradient=0.08, share_round=0.5),
-    "striped": LeafStyle(5.0, 36.0, stripes=0.2, gradient=0.1, share_round=0.5),
-    "dotted": LeafStyle(2.0, 24.0, stripes=0.0, gradient=0.1, share_round=1.0),
-    "cloudy": LeafStyle(4.0, 32.0, stripes=0.0, gradient=0.35, share_round=0.7),
+    "plain": LeafStyle(11.0, 44.0, striped=0.0, gradient=0.0, share_round=0.5),
+    "striped": LeafStyle(12.0, 44.0, striped=0.6, gradient=0.0, share_round=0.5),
+    "dotted": LeafStyle(5.0, 30.0, striped=0.0, gradient=0.0, share_round=1.0),
+    "cloudy": LeafStyle(9.0, 40.0, striped=0.0, gradient=0.12, share_round=0.7),
 }
 NEAR_COVERAGE = 0.3  # leaf area of the near layer by the area of its canvas; the far layer is covered wholly
 FAR_COVERAGE = 3.0
@@ -45,15 +48,14 @@ FAR_COVERAGE = 3.0
 def draw_background(kind: str, frames: int, height: int, width: int, rng: np.random.Generator) -> Array:
     """A clip `(frames, height, width, 3)` in [0, 1] of leaves in the style of a caption's background word."""
     style = STYLES[kind]
-    palette = rng.uniform(0.08, 0.92, int(rng.integers(3, 7)))
     time = np.linspace(-0.5, 0.5, frames)
     angle = rng.uniform(0, 2 * np.pi)
     pan = rng.uniform(0, CAMERA_PAN) * np.array([np.cos(angle), np.sin(angle)])
     zoom = rng.uniform(-CAMERA_ZOOM, CAMERA_ZOOM)
     video: Array = np.zeros((frames, height, width, 3), np.float32)
     for coverage, speed in ((FAR_COVERAGE, 1.0), (NEAR_COVERAGE, PARALLAX)):
-        smallest = style.smallest if coverage == FAR_COVERAGE else max(style.smallest, 3.0)
-        canvas = draw_leaves(style, smallest, coverage, palette, height + 2 * MARGIN, width + 2 * MARGIN, rng)
+        smallest = style.smallest if coverage == FAR_COVERAGE else max(style.smallest, 5.0)
+        canvas = draw_leaves(style, smallest, coverage, height + 2 * MARGIN, width + 2 * MARGIN, rng)
         for frame, moment in zip(video, time, strict=True):
             rows = _sample_weights(height, canvas.shape[0], speed * pan[1] * moment * height, speed * zoom * moment)
             columns = _sample_weights(width, canvas.shape[1], speed * pan[0] * moment * width, speed * zoom * moment)
@@ -69,7 +71,6 @@ def draw_leaves(
     style: LeafStyle,
     smallest: float,
     coverage: float,
-    palette: NDArray[np.float64],
     height: int,
     width: int,
     rng: np.random.Generator,
@@ -82,20 +83,19 @@ def draw_leaves(
     top = _topmost(radius, centre, order, rng.random(len(radius)) < style.share_round, height, width)
     covered = top >= 0
     leaf = np.maximum(top, 0)
-    tone = rng.choice(palette, len(radius)) + rng.normal(0, 0.04, len(radius))
-    colour = (tone[:, None] + rng.uniform(-MAX_TINT, MAX_TINT, (len(radius), 3))).astype(np.float32)
+    tones = rng.choice(TONES, (2, len(radius))).astype(np.float32)
     angle = rng.uniform(0, 2 * np.pi, len(radius))
     slope = rng.uniform(0, style.gradient, len(radius)) / radius
-    pitch = 2 * np.pi / rng.uniform(3.0, 9.0, len(radius))
-    stripe = rng.uniform(0, style.stripes, len(radius)) * (rng.random(len(radius)) < 0.8)
-    phase = rng.uniform(0, 2 * np.pi, len(radius))
+    pitch = rng.uniform(12.0, 20.0, len(radius))
+    is_striped = rng.random(len(radius)) < style.striped
     ys, xs = (np.indices(top.shape, np.float32) + 0.5) / SUPERSAMPLING
     along = np.cos(angle)[leaf] * (xs - centre[leaf, 1]) + np.sin(angle)[leaf] * (ys - centre[leaf, 0])
-    shade = slope[leaf] * along + stripe[leaf] * np.sin(pitch[leaf] * along + phase[leaf])
-    layer = np.concatenate([np.clip(colour[leaf] + shade[..., None], 0, 1), np.ones((*top.shape, 1))], axis=2)
+    second = (np.floor(2 * along / pitch[leaf]) % 2 == 1) & is_striped[leaf]
+    colour = np.where(second, tones[1, leaf], tones[0, leaf]) + slope[leaf] * along
+    layer = np.stack([*[np.clip(colour, 0, 1)] * 3, np.ones(top.shape)], axis=2)
     layer *= covered[..., None]
     if coverage >= FAR_COVERAGE:
-        layer += ~covered[..., None] * np.array([palette[0]] * 3 + [1.0])
+        layer += ~covered[..., None] * np.array([TONES[0]] * 3 + [1.0])
     blocks = layer.reshape(height, SUPERSAMPLING, width, SUPERSAMPLING, 4)
     return blocks.mean(axis=(1, 3)).astype(np.float32)
 

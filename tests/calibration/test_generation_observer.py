@@ -1,7 +1,11 @@
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from diffusers import WanPipeline
+from diffusers import WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel
+from PIL import Image
 
 import galaxydit
 from galaxydit.calibration.generation_observer import record_sample
@@ -50,3 +54,20 @@ def test_distances_are_those_that_acceleration_sees(
         generate(tiny_wan_pipeline, PROMPT, settings, 0)
     seen = [call.distance for call in acceleration.report.calls if call.branch == "cond"]
     assert recording.distances[proxy][1:] == pytest.approx(seen[1:], rel=1e-6)
+
+
+def test_image_to_video_is_recorded_from_a_prompt_that_names_its_image(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
+) -> None:
+    Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "red.png")
+    config = dict(tiny_wan_pipeline.transformer.config) | {"in_channels": 36}
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "vae", "scheduler")}
+    pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
+    pipe.set_progress_bar_config(disable=True)
+    line = json.dumps({"prompt": PROMPT, "image": str(tmp_path / "red.png")})
+    recording, generation = record_sample(pipe, line, settings, 0)
+    assert recording.steps == 12
+    assert recording.prompt == line
+    assert recording.latent_shape[0] == 36
+    assert generation.latents.shape[1] == 16
+    assert all(len(row) == 11 for row in recording.guided_products)

@@ -22,8 +22,9 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for v in asked)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=means))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
-    page = write_report(Calibration(profile, nasty, verified), tmp_path / "report")
+    page = write_report(Calibration(profile, nasty, verified), tmp_path / "report", "wan-tiny <b>")
     text = page.read_text()
+    assert "<title>Calibration of wan-tiny &lt;b&gt;</title>" in text
     assert NASTY not in text
     assert "&lt;script&gt;" in text
     assert text.count("data:image/png;base64,") == 5

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from galaxydit.eval.compare.bench import Bench, Case, Sample
+from galaxydit.eval.compare.bench import Bench, Sample
+from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import measure
 
 README = Path(__file__).parents[2] / "eval" / "README.md"
@@ -31,9 +32,8 @@ def test_the_metric_is_measured():
 
 def test_the_method_is_compared(tiny_wan_pipeline, tiny_settings, tmp_path):
     method = example("Adding a method")["METHOD"]
-    bench = Bench(tiny_wan_pipeline, replace(tiny_settings, steps=10), tmp_path)
-    bench.know([method], [None])
-    (record,) = bench.measure([bench.sample_unit(method, {"first": 2}, None, Case("a red ball", 0))])
+    bench = Bench(tiny_wan_pipeline, replace(tiny_settings, steps=10), tmp_path, [method])
+    (record,) = bench.measure([bench.sample_unit(method, None, {"first": 2}, Case("a red ball", 0), keep=False)])
     sample = Sample(**record.result)
     assert sample.compute_fraction == pytest.approx(0.6)  # 0, 1, 3, 5, 7, 9
     assert 0 < sample.psnr < 120

@@ -33,7 +33,7 @@ class TinyPipeline:
         """Latents of 12 steps; the seed is always the same."""
         settings = self.arguments | {"num_inference_steps": 12, "output_type": "latent"} | changes
         torch.manual_seed(0)  # the stochastic samplers draw from the global generator
-        return self.pipe(**settings, generator=torch.Generator().manual_seed(0)).frames
+        return self.pipe(**({"generator": torch.Generator().manual_seed(0)} | settings)).frames
 
 
 def embeddings() -> Callable[..., Tensor]:

@@ -9,7 +9,7 @@ import torch
 from diffusers import WanPipeline, WanTransformer3DModel
 
 import galaxydit
-from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Threshold
+from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, GalaxyDiTError, Threshold
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 
@@ -79,3 +79,47 @@ def test_a_prompt_changed_in_the_middle_is_computed_anew_and_said_so(tiny_wan: A
     assert [call.step for call in first.calls if call.reused][::2] == [4, 5, 6]
     assert [call.step for call in second.calls if not call.reused] == [7, 7]
     assert "step 7" in str(second)
+
+
+def test_a_replaced_transformer_is_not_silently_plain(
+    tiny_wan: Any, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    pipe, first = tiny_wan.pipe, tiny_wan.pipe.transformer
+    acceleration = galaxydit.accelerate(pipe, config=OFTEN)
+    tiny_wan.run()
+    pipe.transformer = tiny_transformer(2)
+    with pytest.raises(GalaxyDiTError, match=r"transformer was replaced .* accelerate\(pipe\) again"):
+        tiny_wan.run()
+    with pytest.raises(GalaxyDiTError, match="was replaced"):
+        _ = acceleration.report
+    pipe.transformer = first
+    tiny_wan.run()
+    acceleration.remove()
+    pipe.transformer = tiny_transformer(2)
+    tiny_wan.run()
+    assert acceleration.report.reused_steps == 6
+
+
+def test_a_replaced_transformer_is_warned_of_where_the_text_is_encoded_beforehand(
+    tiny_wan: Any, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    texts = torch.randn(2, 1, 16, tiny_wan.pipe.transformer.config.text_dim)
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN):
+        tiny_wan.pipe.transformer = tiny_transformer(2)
+        given = {"prompt": None, "prompt_embeds": texts[0], "negative_prompt_embeds": texts[1], "output_type": "np"}
+        with pytest.warns(FullComputeWarning, match="was replaced"):
+            tiny_wan.run(**given)
+
+
+def test_a_wrapper_around_the_transformer_does_not_replace_it(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        tiny_wan.pipe.transformer = torch.compile(tiny_wan.pipe.transformer, backend="eager")
+        tiny_wan.run()
+    assert acceleration.report.reused_steps == 6
+
+
+def test_a_removed_handle_cannot_be_entered_again(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        pass
+    with pytest.raises(GalaxyDiTError, match=r"call accelerate\(\) again"), acceleration:
+        pass

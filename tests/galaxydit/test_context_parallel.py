@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import ContextParallelConfig, FlowMatchEulerDiscreteScheduler, WanTransformer3DModel
+from diffusers.models import attention_dispatch
 from torch import Tensor, distributed, nn
 
 import galaxydit
@@ -47,35 +49,47 @@ def denoise(transformer: WanTransformer3DModel, settings: dict[str, Any], attach
     return [call.reused for call in calls], [call.distance for call in calls], latents
 
 
-def work(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel]) -> None:
+def attend(ctx: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    """Attention `(batch, tokens, heads, dim)` with its log-sum-exp, which diffusers' ring has on GPUs alone."""
+    scores = torch.einsum("bqhd,bkhd->bqhk", query, key) / query.shape[-1] ** 0.5
+    return torch.einsum("bqhk,bkhd->bqhd", scores.softmax(-1), value), scores.logsumexp(-1)
+
+
+def split(transformer: WanTransformer3DModel, exchange: str) -> None:
+    """Share the tokens among the ranks."""
+    transformer.set_attention_backend("native")
+    degree = {"Ulysses": "ulysses_degree", "ring": "ring_degree"}[exchange]
+    transformer.enable_parallelism(config=ContextParallelConfig(**{degree: RANKS}))
+
+
+def work(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel], exchange: str) -> None:
     """One rank: every setting, with the tokens split before and after the plugin is attached."""
     torch.set_num_threads(1)
     torch.accelerator.device_count = lambda: RANKS  # type: ignore[method-assign,assignment]
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank, world_size=RANKS)
+    if exchange == "ring":
+        attention_dispatch._native_attention_forward_op = attend
     results: dict[tuple[str, str], Result] = {}
     for name, settings in SETTINGS.items():
         for order in ("split first", "attach first"):
             torch.manual_seed(0)
             transformer = build(3)
-
-            def split(transformer: WanTransformer3DModel = transformer) -> None:
-                transformer.set_attention_backend("native")
-                transformer.enable_parallelism(config=ContextParallelConfig(ulysses_degree=RANKS))
-
+            share = partial(split, transformer, exchange)
             if order == "split first":
-                split()
-            results[name, order] = denoise(transformer, settings, split if order == "attach first" else lambda: None)
+                share()
+            results[name, order] = denoise(transformer, settings, share if order == "attach first" else lambda: None)
     torch.save(results, folder / f"rank-{rank}.pt")
     distributed.destroy_process_group()
 
 
 @pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("exchange", ["Ulysses", "ring"])
 def test_two_ranks_decide_as_one_process_does(
-    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel]
+    tmp_path: Path, tiny_transformer: Callable[[int], WanTransformer3DModel], exchange: str
 ) -> None:
     context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=work, args=(rank, tmp_path, tiny_transformer)) for rank in range(RANKS)]
+    ranks = [context.Process(target=work, args=(rank, tmp_path, tiny_transformer, exchange)) for rank in range(RANKS)]
     for process in ranks:
         process.start()
     for process in ranks:

@@ -9,15 +9,17 @@ import pytest
 from galaxydit.cli import main
 
 GENERATE = ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "a.mp4"]
+JOB = 'model = "wan-tiny"\n[prompts]\ntexts = ["x"]\n'
 SCRIPT = """
 import sys
-from galaxydit.cli import main
 
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
         assert name != "torch", "torch is loaded"
 
 sys.meta_path.insert(0, NoTorch())
+from galaxydit.cli import main
+
 for arguments in eval(sys.argv[1]):
     try:
         main(arguments)
@@ -38,6 +40,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "dir.mp4").mkdir()
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
+    (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
+    (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
     return tmp_path
 
 
@@ -67,6 +72,13 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["compare", "--prompts", "1000000000"],
         ["compare", "--seeds", str(2**64)],
         ["compare", "--out", "file"],
+        ["compare", "--methods", "TeeCache"],
+        ["compare", "--speedups", "0.5"],
+        ["compare", "--tune-prompts", "10000"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "file", "--out", "p.json"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "blank.txt", "--out", "p.json"],
+        ["realism", "--parts", "stepp lists"],
+        ["eval", "run", "bad.toml", "--out", "new"],
         ["realism", "--prompts", "missing.txt"],
         ["realism", "--out", "file"],
         ["eval", "vbench", "file", "--dimensions", "x", "--benchmark", "vbench3"],
@@ -89,15 +101,19 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "did you mean 'wan-tiny'?",
         "error: --out='dir.mp4' is not allowed: expected a place that can be written (Is a directory); choose another",
         "error: --prompts='missing.txt' is not allowed: expected a text file that can be read",
-        "cannot be used: File name too long; check the path, its rights and the disk",
+        f"error: profile={'a' * 79!r}"[:-1],
         "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
+        "did you mean 'TeaCache'?",
+        "did you mean 'teacache'?",
+        "did you mean 'step lists'?",
     ):
         assert message in finished.stderr
 
 
-def test_help_needs_no_torch(folder: Path) -> None:
-    commands = ["calibrate", "compare", "demo", "generate", "inspect", "latency", "realism", "eval"]
-    finished = run_without_torch([["-h"], *([name, "--help"] for name in commands)], folder, code=0)
+def test_help_and_lists_need_no_torch(folder: Path) -> None:
+    names = ["calibrate", "compare", "demo", "families", "generate", "inspect", "latency", "realism", "eval"]
+    lists = [["compare", "--list"], ["compare", "--list", "--json"], ["eval", "run", "--example"], ["--version"]]
+    finished = run_without_torch([["-h"], *([name, "--help"] for name in names), *lists], folder, code=0)
     assert finished.returncode == 0, finished.stderr
     assert "--install-completion" in finished.stdout
 
@@ -108,3 +124,26 @@ def test_an_output_that_exists_is_not_touched_by_a_refusal(folder: Path, capsys:
         main(["generate", "--model", "nowhere", "--prompt", "x", "--out", str(folder / "old.mp4")])
     assert (folder / "old.mp4").read_text(encoding="utf-8") == "mine"
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_every_command_says_what_it_does_before_torch_is_loaded(folder: Path) -> None:
+    (folder / "prompts.txt").write_text("\n".join("abcdefgh"), encoding="utf-8")
+    commands = [
+        GENERATE,
+        ["inspect", "--model", "wan-tiny"],
+        ["demo"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "prompts.txt", "--out", "p.json"],
+        ["compare"],
+        ["realism"],
+        ["latency"],
+        ["families"],
+        ["eval", "run", "job.toml", "--out", "run"],
+    ]
+    script = SCRIPT.replace('assert name != "torch", "torch is loaded"', 'if name == "torch": raise KeyboardInterrupt')
+    finished = subprocess.run(
+        [sys.executable, "-c", script, repr(commands), "130"], capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert finished.returncode == 0, finished.stderr
+    said = ["loading wan-tiny"] * 4 + ["loading the methods", "loading wan-tiny", "loading torch"]
+    said += ["reading diffusers", "job.toml: starting"]
+    assert [line for line in finished.stderr.splitlines() if line in said] == said

@@ -1,10 +1,12 @@
 """Whatever happened before, a complete generation equals a fresh one, bit for bit."""
 
+import gc
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from diffusers.models.cache_utils import CacheMixin
@@ -157,3 +159,29 @@ def test_a_complete_generation_equals_a_fresh_one(
     assert len(acceleration.reports) == len(events) + 1
     if name == "output" and last.steps > 9:
         assert acceleration.report.reused_steps > 0
+
+
+def test_a_thousand_generations_leave_no_more_behind_than_a_hundred() -> None:
+    """Every seventh ends early, every eleventh has another number of steps, and prompts alternate."""
+    transformer, scheduler = WanTransformer3DModel(), Counting()
+
+    def run(first: int, last: int) -> tuple[int, int, int]:
+        """Objects, tensors and bytes of this process afterwards."""
+        for seed in range(first, last):
+            event = Event(steps=10 if seed % 11 else 9, text=seed % 2, ends_after=9 if seed % 7 == 0 else None)
+            with torch.no_grad(), suppress(MemoryError, KeyboardInterrupt):
+                generate(transformer, scheduler, event, seed)
+        gc.collect()
+        objects = gc.get_objects()
+        return len(objects), sum(type(one) is Tensor for one in objects), psutil.Process().memory_info().rss
+
+    with galaxydit.accelerate(transformer, scheduler=scheduler, speedup=2.0) as acceleration:
+        before = run(0, 100)
+        after = run(100, 1000)
+        assert len(acceleration.reports) == 17, "the last 16, and the one that ended just now"
+        assert acceleration._session.current is not None
+        assert not acceleration._session.current.states
+    objects, tensors, memory = (late - early for early, late in zip(before, after, strict=True))
+    assert tensors == 0
+    assert objects < 100
+    assert memory < 8 * 2**20

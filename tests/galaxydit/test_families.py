@@ -195,26 +195,3 @@ def test_a_loop_by_hand_may_pass_everything_by_position(tiny_pipeline: Build, te
     assert len(acceleration.reports) == 2
     assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
     assert not acceleration.report.notes
-
-
-def test_nothing_that_is_remembered_holds_on_to_a_graph_for_backward(tiny_pipeline: Build) -> None:
-    """A loop by hand may forget torch.no_grad()."""
-    tiny = tiny_pipeline("LTX")
-    arguments = {
-        "encoder_hidden_states": tiny.arguments["prompt_embeds"],
-        "encoder_attention_mask": torch.ones(1, 8),
-        "num_frames": 2,
-        "height": 2,
-        "width": 2,
-    }
-    for reuse in ("output", "residual"):
-        config = GalaxyDiTConfig(Threshold(50.0), proxy="block_output", reuse=reuse)
-        with galaxydit.accelerate(tiny.pipe.transformer, config=config) as acceleration:
-            for step in range(4):
-                where = {"step_index": step, "num_inference_steps": 12, "sigma": 1 - step / 12}
-                with tiny.pipe.transformer.cache_context("cond", **where):
-                    tiny.pipe.transformer(torch.ones(1, 8, 8), timestep=torch.ones(1), **arguments)
-            (state,) = acceleration._session.current.states.values()
-            kept = [*state.proxies.values(), *(tensor for _, tensor in state.history["cond"])]
-        assert len(kept) == 3
-        assert not any(tensor.requires_grad for tensor in kept)

@@ -73,6 +73,22 @@ def test_a_sample_of_a_batch_knows_nothing_of_the_others(tiny_wan: Any) -> None:
     assert torch.allclose(repeated[:1], alone[0], atol=1e-4)
 
 
+def test_a_list_of_generators_gives_each_sample_its_noise(tiny_wan: Any) -> None:
+    prompts = ["a red ball moves left over a plain background", "a blue square grows over a dotted background"]
+
+    def generators(*seeds: int) -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    with galaxydit.accelerate(tiny_wan.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, 5, 8, 11)))) as acceleration:
+        together = tiny_wan.run(prompt=prompts, generator=generators(3, 4))
+        assert torch.equal(tiny_wan.run(prompt=prompts, generator=generators(3, 4)), together)
+        alone = [
+            tiny_wan.run(prompt=text, generator=generators(seed)) for text, seed in zip(prompts, (3, 4), strict=True)
+        ]
+    assert torch.allclose(together, torch.cat(alone), atol=1e-4)
+    assert [report.reused_steps for report in acceleration.reports] == [6] * 4
+
+
 def noise(seed: int) -> Tensor:
     return torch.randn(1, 16, 2, 4, 4, generator=torch.Generator().manual_seed(seed))
 

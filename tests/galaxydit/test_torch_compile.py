@@ -10,7 +10,7 @@ from diffusers import WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
-from galaxydit import GalaxyDiTConfig, Threshold
+from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 
 STEPS = 12
 REUSING = {"policy": Threshold(1e-3), "warmup": 0.2, "max_consecutive": 1}
@@ -118,6 +118,48 @@ def test_a_wholly_compiled_transformer_keeps_its_decisions(
         assert torch.allclose(trajectory(transformer), expected, atol=1e-5)
     assert [call.reused for call in acceleration.report.calls] == decisions
     assert graphs.found
+
+
+def test_a_compiled_wrapper_around_the_transformer_is_accelerated(tiny_wan: Any) -> None:
+    """`pipe.transformer = torch.compile(pipe.transformer)`, before or after the plugin."""
+    pipe, config = tiny_wan.pipe, GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
+    transformer = pipe.transformer
+    with galaxydit.accelerate(pipe, config=config) as acceleration:
+        expected = tiny_wan.run()
+        decisions = [call.reused for call in acceleration.report.calls]
+    for first in ("compile", "accelerate"):
+        pipe.transformer = torch.compile(transformer, backend=Graphs()) if first == "compile" else transformer
+        with galaxydit.accelerate(pipe, config=config) as acceleration:
+            if first == "accelerate":
+                pipe.transformer = torch.compile(transformer, backend=Graphs())
+            assert torch.allclose(tiny_wan.run(), expected, atol=1e-5)
+        assert [call.reused for call in acceleration.report.calls] == decisions
+    pipe.transformer = transformer
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
+@pytest.mark.parametrize("reuse", ["output", "residual"])
+def test_other_decisions_compile_nothing_anew(
+    tiny_transformer: Callable[[int], WanTransformer3DModel], reuse: str
+) -> None:
+    """Later generations decide otherwise, some with other proxies and policies: the blocks keep their one graph."""
+    transformer = tiny_transformer(3)
+    graphs = Graphs()
+    transformer.compile_repeated_blocks(backend=graphs, fullgraph=True)
+    settings: list[dict[str, Any]] = [
+        {"config": GalaxyDiTConfig(reuse=reuse, **REUSING)},
+        {"config": GalaxyDiTConfig(FixedSteps((0, 1, 2, 9)), reuse=reuse)},
+        {"config": GalaxyDiTConfig(Threshold(0.3), proxy="noisy_latent", reuse=reuse)},
+        {"speedup": 2.0},
+    ]
+    decisions = set()
+    for setting in settings:
+        with galaxydit.accelerate(transformer, **setting) as acceleration:
+            for _ in range(2):
+                trajectory(transformer)
+                decisions.add(tuple(call.reused for call in acceleration.report.calls))
+    assert len(decisions) > 2
+    assert len(graphs.found) == 1
 
 
 def test_output_reuse_does_not_keep_the_stacks_input_alive(

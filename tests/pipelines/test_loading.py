@@ -3,7 +3,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 import torch
-from diffusers import WanPipeline
+from diffusers import UniPCMultistepScheduler, WanPipeline
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
 from galaxydit.pipelines import loading, model_names
@@ -35,8 +35,59 @@ def test_the_embedded_model_is_loaded_by_its_name(tiny_wan_folder: Path, monkeyp
     assert (type(pipe), pipe.transformer.dtype) == (WanPipeline, torch.bfloat16)
 
 
+def test_a_published_model_is_loaded_as_its_makers_run_it(
+    tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def from_pretrained(source: str, **given: object) -> WanPipeline:
+        asked.append((source, given))
+        return tiny_wan_pipeline
+
+    monkeypatch.setattr(loading, "_download_index", lambda name, revision: tiny_wan_folder / model_names.INDEX)
+    monkeypatch.setattr(loading.DiffusionPipeline, "from_pretrained", from_pretrained)
+    pipe = load_pipeline("wan2.1-t2v-1.3b", device="cpu")
+    dtypes = {"default": torch.bfloat16, "vae": torch.float32}
+    assert asked == [(HUB_ID, {"dtype": dtypes, "revision": None})]
+    assert (type(pipe.scheduler), pipe.scheduler.config.flow_shift) == (UniPCMultistepScheduler, 8.0)
+    load_pipeline("cogvideox-2b", device="cpu", dtype=torch.bfloat16, revision="main")
+    source, given = asked[-1]
+    assert (source, given["dtype"]["default"], given["revision"]) == ("THUDM/CogVideoX-2b", torch.bfloat16, "main")
+
+
+@pytest.mark.parametrize("offload", ["model", "group"])
+def test_an_offloaded_pipeline_makes_the_same_video(tiny_wan_folder: Path, offload: loading.Offload):
+    size = {"height": 32, "width": 32, "num_frames": 5, "num_inference_steps": 2, "max_sequence_length": 16}
+
+    def run(pipe: WanPipeline) -> torch.Tensor:
+        return pipe("a ball", **size, output_type="latent", generator=torch.Generator().manual_seed(0)).frames
+
+    expected = run(load_pipeline(tiny_wan_folder, device="cpu"))
+    pipe = load_pipeline(tiny_wan_folder, device="cpu", offload=offload)
+    assert torch.equal(run(pipe), expected)
+    hooked = [module for module in pipe.transformer.modules() if {"_hf_hook", "_diffusers_hook"} & vars(module).keys()]
+    assert hooked
+
+
+def test_each_layer_may_be_offloaded_for_itself(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Accelerate moves tied weights only between two devices, so this is checked as far as its call."""
+    devices = []
+    monkeypatch.setattr(WanPipeline, "enable_sequential_cpu_offload", lambda pipe, device: devices.append(device))
+    load_pipeline(tiny_wan_folder, device="cpu", offload="sequential")
+    assert devices == [torch.device("cpu")]
+
+
+def test_an_offload_of_another_kind_is_refused(tiny_wan_folder: Path):
+    with pytest.raises(
+        ValueError, match="offload='disk' is not allowed: expected one of 'model', 'sequential', 'group'"
+    ):
+        load_pipeline(tiny_wan_folder, offload="disk")
+
+
 def test_an_unknown_name_is_answered_with_what_is_allowed():
-    with pytest.raises(ValueError, match=r"'wan-tinny', allowed are wan-tiny, an existing folder .* or a hub id"):
+    with pytest.raises(
+        ValueError, match=r"'wan-tinny', allowed are wan-tiny, wan2.1-t2v-1.3b, .*, an existing folder .* or a hub id"
+    ):
         load_pipeline("wan-tinny")
 
 

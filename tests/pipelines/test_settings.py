@@ -1,6 +1,9 @@
 from collections.abc import Callable
+from dataclasses import asdict
 
+import diffusers
 import pytest
+import torch
 from diffusers import WanPipeline
 
 from galaxydit.errors import GalaxyDiTError
@@ -31,6 +34,19 @@ def wan_with(tiny_transformer: Callable) -> Callable[..., WanPipeline]:
 )
 def test_each_wan_model_gets_its_makers_settings(wan_with: Callable, blocks: int, options: dict, expected: object):
     assert recommended_settings(wan_with(blocks, **options)) == expected
+
+
+@pytest.mark.parametrize("name", settings.CHECKPOINTS)
+def test_a_published_model_is_known_by_its_hub_id(wan_with: Callable, name: str):
+    pipe, checkpoint = wan_with(3), settings.CHECKPOINTS[name]
+    pipe.register_to_config(_name_or_path=checkpoint.hub_id)
+    assert recommended_settings(pipe) == checkpoint.settings
+    assert issubclass(getattr(diffusers, checkpoint.scheduler), diffusers.SchedulerMixin)
+    assert all(isinstance(getattr(torch, dtype), torch.dtype) for dtype in checkpoint.dtypes.values())
+    assert {"height", "width", "num_frames", "steps", "guidance_scale", "fps"} <= {
+        field for field, value in asdict(checkpoint.settings).items() if value is not None
+    }
+    assert (checkpoint.settings.flow_shift is not None) == (checkpoint.scheduler == "UniPCMultistepScheduler")
 
 
 def test_an_unknown_model_gets_the_defaults_of_its_pipeline(wan_with: Callable):

@@ -1,35 +1,27 @@
 """Ablations: the shipped default with one component removed or one added.
 
 Two more are methods of their own: guidance alignment is `galaxydit paper` against `galaxydit paper branches alone`, and
-the placement of full steps is `planned schedule` against `uniform skip order 1`.
+the placement of full steps is `searched schedule` against `uniform skip order 1`.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit import GalaxyDiTConfig
-from galaxydit.calibration.build_profile import plan_target
-from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.scheduler_response import euler_response
-from galaxydit.calibration.search import PLANNER_VERSION, Planner
+from galaxydit.eval.compare.catalogue import ABLATION
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_observer import under_rule
-from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.schedule import Schedule, place_full_steps
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import config_for, policy_for
-from galaxydit.profiles.schema import ErrorPropagation, Profile, Target
-from galaxydit.validation import parse
-
-SOURCE = "ablation"
+from galaxydit.profiles.schema import Profile
 
 Change = Callable[[Profile, Setting], dict[str, Any]]
 """From the model's profile and a setting to the arguments of `galaxydit.accelerate`."""
@@ -38,10 +30,7 @@ Change = Callable[[Profile, Setting], dict[str, Any]]
 def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> GalaxyDiTConfig:
     """The configuration of `accelerate(pipe, speedup=...)`; without its fitted coefficients if not `weighed`."""
     target = profile.target_for(speedup)
-    return _planned(profile, target if weighed else replace(target, coefficients=()), speedup)
-
-
-def _planned(profile: Profile, target: Target, speedup: float) -> GalaxyDiTConfig:
+    target = target if weighed else replace(target, coefficients=())
     return replace(config_for(profile, target), policy=policy_for(profile, target, speedup))
 
 
@@ -88,7 +77,7 @@ def _ablation(name: str) -> Method:
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, **CHANGES[name](_profile_of(pipe), setting))
 
-    return Method(name, SOURCE, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
+    return Method(name, ABLATION, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
 
 
 def one_later(schedule: Sequence[int]) -> tuple[int, ...]:
@@ -106,54 +95,13 @@ def _branches_in_turns(pipe: DiffusionPipeline, setting: Setting, calibration: A
     return under_rule(pipe, lambda: rule, joint=False, predict=lambda latent, cached, *_: cached.output)
 
 
-def _unchanged(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
-    return profile, recording
-
-
-def without_propagation(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
-    """Plan as if every error had the same effect on the final latent."""
-    return replace(profile, evidence=replace(profile.evidence, propagation=ErrorPropagation())), recording
-
-
-def as_for_euler(profile: Profile, recording: Recording) -> tuple[Profile, Recording]:
-    """Plan with the linear response of Euler's scheduler."""
-    return profile, replace(recording, scheduler_response=euler_response(recording.sigmas))
-
-
-def _replanned(name: str, change: Callable[[Profile, Recording], tuple[Profile, Recording]] = _unchanged) -> Method:
-    """Plan on the tuning prompts, which are fewer than those of the shipped profile."""
-
-    def plan(pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int) -> Any:
-        profile = _profile_of(pipe)
-        changed = [
-            change(profile, record_sample(pipe, prompt, settings, seed + index)[0])
-            for index, prompt in enumerate(prompts)
-        ]
-        planner = Planner([recording for _, recording in changed], changed[0][0].evidence.propagation)
-        targets = {speedup: plan_target(planner, speedup) for speedup in SPEEDUPS}
-        return {str(speedup): asdict(target) for speedup, target in targets.items() if target is not None}
-
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        target: Target = parse(Target, calibration[str(setting["speedup"])])
-        config = _planned(_profile_of(pipe), target, setting["speedup"])
-        return accelerated(pipe, config=config)
-
-    def identity(pipe: DiffusionPipeline) -> str:
-        return f"{profile_identity(pipe)} planner {PLANNER_VERSION}"
-
-    return Method(name, SOURCE, lambda steps: AT_SPEEDUPS, attach, plan, identity=identity)
-
-
 METHODS = (
     *map(_ablation, CHANGES),
     Method(
         "last full step repeated by branches in turns",
-        SOURCE,
+        ABLATION,
         lambda steps: AT_SPEEDUPS,
         _branches_in_turns,
         identity=profile_identity,
     ),
-    _replanned("planned on few prompts"),
-    _replanned("planned on few prompts without propagation", without_propagation),
-    _replanned("planned on few prompts as for Euler", as_for_euler),
 )

@@ -1,6 +1,5 @@
 """Control: evenly spaced full steps, and the extrapolation of the plugin between them."""
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,12 +17,6 @@ SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
 def full_step_counts(steps: int) -> tuple[int, ...]:
     """Numbers of full steps for speedups from 1.2 to 3.6, in descending order."""
     return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
-
-
-def counts_around(steps: int, speedups: Sequence[float]) -> tuple[int, ...]:
-    """Numbers of full steps next above and below each speedup, in descending order."""
-    counts = {count for speedup in speedups for count in (math.floor(steps / speedup), math.ceil(steps / speedup))}
-    return tuple(sorted({min(steps, max(2, count)) for count in counts}, reverse=True))
 
 
 def even_schedule(steps: int, count: int) -> tuple[int, ...]:

@@ -12,8 +12,7 @@ from galaxydit import GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
-from galaxydit.eval.compare.rules.forward_hooks import wan_transformer
-from galaxydit.eval.compare.rules.rule_observer import EMBEDDER
+from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, wan_transformer
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.engine import Call
@@ -47,7 +46,7 @@ class Trajectory:
         return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
 
     def residual(self, step: int, branch: str) -> Tensor:
-        """Prediction - latent of one branch, which EasyCache and ERTACache reuse."""
+        """Prediction - latent of one branch, which EasyCache reuses."""
         return self.outputs[branch][step] - self.latents[step]
 
 

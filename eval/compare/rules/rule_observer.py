@@ -4,29 +4,30 @@ Written for WanPipeline, which calls its transformer once per guidance branch, i
 `cache_context("uncond")`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
-from torch import Tensor
+from torch import Tensor, nn
 
 from galaxydit import GalaxyDiTConfig, Observer
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
-from galaxydit.eval.compare.rules.forward_hooks import wan_transformer
+from galaxydit.families import SEPARATE, family_of
 from galaxydit.runtime.engine import Call
 from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.hooks import HOOK_NAME
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
 blocks, or the first block's output (a reused step then runs that block)."""
-Segment = tuple[int, int]
-"""Indices of the first and the last block of a group, both included."""
 ALL_BRANCHES = "all branches"
 EMBEDDER = "condition_embedder"
 
@@ -41,7 +42,7 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """What the blocks of a segment added to its input in a full step; `probe`: what the first block added, if read."""
+    """What the blocks added to their input in a full step; `probe`: what the first block added, if read."""
 
     residual: Tensor
     probe: Tensor | None
@@ -63,13 +64,13 @@ class RuleState:
     cached_signal: dict[str, Tensor] = field(default_factory=dict)
     slopes: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, CachedOutput] = field(default_factory=dict)
-    residuals: dict[str, dict[int, tuple[CachedResidual, ...]]] = field(default_factory=dict)
+    residuals: dict[str, tuple[CachedResidual, ...]] = field(default_factory=dict)
 
     def bytes_held(self) -> int:
         """Bytes of all cached tensors; shared storage counts once."""
         tensors = [*self.previous_signal.values(), *self.cached_signal.values()]
         tensors += [tensor for one in self.outputs.values() for tensor in (one.latent, one.output)]
-        cached = [one for segments in self.residuals.values() for several in segments.values() for one in several]
+        cached = [one for several in self.residuals.values() for one in several]
         tensors += [tensor for one in cached for tensor in (one.residual, one.probe) if tensor is not None]
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
@@ -87,11 +88,9 @@ class RuleObserver(Observer):
         signal: Signal | None,
         joint: bool,
         predict: Predict | None,
-        segments: Sequence[Segment] | None,
         aligned: bool,
     ) -> None:
         self.pipe, self.new_rule, self.signal, self.joint, self.aligned = pipe, new_rule, signal, joint, aligned
-        self.segments = None if segments is None else tuple(segments)
         self.proxies = frozenset({"block_output", "block_residual"} if signal == "first_block" else ())
         self.modules = (EMBEDDER,) if signal in ("time_embedding", "time_projection") else ()
         self.state: RuleState | None = None
@@ -171,17 +170,17 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
-        """Cache what a segment added to its input in a full step, with `aligned` those of the last two."""
-        residuals = self._state_of(call).residuals.setdefault(call.branch, {})
-        previous = residuals.get(segment, ()) if self.aligned else ()
-        residuals[segment] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
+        """Cache what the blocks added to their input in a full step, with `aligned` those of the last two."""
+        residuals = self._state_of(call).residuals
+        previous = residuals.get(call.branch, ()) if self.aligned else ()
+        residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
 
     def predict(self, call: Call, segment: int) -> Tensor:
-        """The output of a reused step, or the residual of one of its segments."""
+        """The output of a reused step, or the residual of its blocks."""
         state = self._state_of(call)
         if self._predict is not None:
             return self._predict(call.latent.detach(), state.outputs[call.branch], call.branch, call.info.step)
-        cached = state.residuals[call.branch][segment]
+        cached = state.residuals[call.branch]
         older, newest = cached[0], cached[-1]
         if self._probe is None or older.probe is None or newest.probe is None or len(cached) < 2:
             return newest.residual
@@ -197,7 +196,6 @@ def under_rule(
     signal: Signal | None = None,
     joint: bool = True,
     predict: Predict | None = None,
-    segments: Sequence[Segment] | None = None,
     aligned: bool = False,
 ) -> Iterator[Attached]:
     """Run a pipeline under a rule for any number of generations.
@@ -208,19 +206,40 @@ def under_rule(
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
         joint: one decision per step for all branches, made in the branch that is called first. False lets each branch
             decide for itself.
-        predict: returns the output of a reused step. None reuses, for each segment, what its blocks added to its input
-            at the last full step.
-        segments: groups of consecutive blocks that a reused step skips; None means all blocks.
+        predict: returns the output of a reused step. None reuses what the blocks added to their input at the last full
+            step.
         aligned: extrapolate through the residuals of the last two full steps in proportion to the first block's change;
             needs the signal "first_block".
 
     Raises GalaxyDiTError for other pipelines, and for a transformer that has a cache already.
     """
     wan_transformer(pipe)
-    observer = RuleObserver(pipe, new_rule, signal, joint, predict, segments, aligned)
+    observer = RuleObserver(pipe, new_rule, signal, joint, predict, aligned)
     config = GalaxyDiTConfig(reuse="residual" if predict is None else "output")
     with Acceleration(pipe, config, observer=observer):
         yield Attached(lambda: 0 if observer.state is None else observer.state.bytes_held())
+
+
+def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
+    """The transformer of a pipeline that the rules can work on.
+
+    Raises GalaxyDiTError if the pipeline has two transformers, if the guidance branches are not separate calls, or if
+    another cache is enabled.
+    """
+    transformer = only_transformer(pipe)
+    name = type(transformer).__name__
+    if family_of(transformer).branches != SEPARATE:
+        raise GalaxyDiTError(
+            f"transformer={name} is not allowed: expected one that is called once per guidance branch, such as Wan's; "
+            "leave this method out"
+        )
+    registry = getattr(transformer, "_diffusers_hook", None)
+    hooked = registry is not None and registry.get_hook(HOOK_NAME) is not None
+    if hooked or getattr(transformer, "is_cache_enabled", False):
+        raise GalaxyDiTError(
+            f"transformer={name} is accelerated already: expected one without a cache; remove the cache first"
+        )
+    return transformer
 
 
 def mean_size(tensor: Tensor) -> float:

@@ -1,4 +1,4 @@
-// VBench and VBench-2.0: points by dimension and variant, and how many of them a variant lost against the baseline.
+// VBench: points by dimension and variant, and how many of them a variant lost against the baseline.
 function buildBenchmarks() {
   for (const benchmark of data.benchmarks) byId("benchmarks").append(buildBenchmark(benchmark));
 }

@@ -1,10 +1,11 @@
-const PLOT = { width: 800, height: 400, left: 70, right: 110, top: 20, bottom: 50 };
+// As wide as the window allows, because a drawing that is shrunk has labels too small to read.
+const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clientWidth - 32)), height: 400, left: 70, right: 30, top: 20, bottom: 50 };
 
 // One metric over the denoise speedup: a point a variant with its intervals, and the front of those not beaten in both.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
   const choices = data.figures.filter(
-    (figure) => figure.unit !== "x" && data.variants.some((variant) => variant.estimates.denoise_speedup && variant.estimates[figure.key]),
+    (figure) => !["x", "s"].includes(figure.unit) && data.variants.some((variant) => variant.estimates.denoise_speedup && variant.estimates[figure.key]),
   );
   if (!choices.length) {
     byId("plot-section").hidden = true;
@@ -69,10 +70,15 @@ function drawPoint(point, x, y, taken, description) {
   if (point.x.low !== null) group.append(draw("line", { x1: x.at(point.x.low), x2: x.at(point.x.high), y1: cy, y2: cy }));
   if (point.y.low !== null) group.append(draw("line", { x1: cx, x2: cx, y1: y.at(point.y.low), y2: y.at(point.y.high) }));
   // Above, below, or wherever the name lies on no other name.
-  const free = (place) => taken.every((other) => Math.abs(other.x - cx) > 110 || Math.abs(other.y - place) > 15);
+  const width = 8 * point.variant.name.length;
+  const isRight = cx + width > PLOT.width - 10;
+  const left = isRight ? cx - 9 - width : cx + 9;
+  const free = (place) =>
+    taken.every((other) => left > other.left + other.width || other.left > left + width || Math.abs(other.y - place) > 15);
   const place = [cy - 11, cy + 21, cy - 27, cy + 37].find(free) ?? cy - 11;
-  taken.push({ x: cx, y: place });
-  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", x: cx + 9, y: place }, point.variant.name));
+  taken.push({ left, width, y: place });
+  const anchor = isRight ? { x: cx - 9, "text-anchor": "end" } : { x: cx + 9 };
+  group.append(draw("circle", { cx, cy, r: 7 }), draw("text", { class: "name", y: place, ...anchor }, point.variant.name));
   return group;
 }
 

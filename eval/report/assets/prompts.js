@@ -1,4 +1,6 @@
 const shown = new Set(data.variants.map((variant) => variant.index));
+// Columns: a row's seconds stand below its videos, because the worst of them says little.
+const ranked = data.figures.filter((figure) => figure.unit !== "s");
 let current = null; // the row that the space key plays
 
 function buildPrompts() {
@@ -7,7 +9,7 @@ function buildPrompts() {
   const columns = [
     { key: "prompt", title: "prompt", ascending: true, value: (row) => row.prompt },
     { key: "seed", title: "seed", ascending: true, value: (row) => row.seed },
-    ...data.figures.map((figure) => ({
+    ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
       note: figure.higherIsBetter ? "lowest" : "highest",
@@ -61,11 +63,11 @@ function buildRow(row, width) {
   const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape));
   const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
   const failed = make("span", { class: "bad" });
-  const cells = data.figures.map(() => make("td"));
+  const cells = ranked.map(() => make("td"));
   const element = make(
     "tbody",
     {},
-    make("tr", {}, make("th", { scope: "rowgroup" }, row.prompt, " ", failed), make("td", {}, String(row.seed)), ...cells),
+    make("tr", {}, make("th", { scope: "rowgroup" }, ...clamped(row.prompt), " ", failed), make("td", {}, String(row.seed)), ...cells),
     make("tr", {}, make("td", { colspan: width, class: "strip-cell" }, strip)),
   );
   const built = { ...row, element, strip, player, figures, cells, failed };
@@ -73,10 +75,23 @@ function buildRow(row, width) {
   return built;
 }
 
+// A prompt, and a button that shows all of it if it is long.
+function clamped(text) {
+  const prompt = make("div", { class: "prompt" }, text);
+  if (text.length <= 160) return [prompt];
+  const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, "more");
+  button.addEventListener("click", () => {
+    const open = prompt.classList.toggle("open");
+    button.setAttribute("aria-expanded", String(open));
+    button.textContent = open ? "less" : "more";
+  });
+  return [prompt, button];
+}
+
 function buildFigure(unit, video, shape) {
   const variant = data.variants[unit.variant];
   const values = data.figures.filter((figure) => unit.values[figure.key] !== undefined);
-  const picture = video ?? make("p", { class: "absent" }, unit.failed ? "failed" : unit.absent);
+  const picture = video ?? make("p", { class: "absent" }, unit.failed ? unit.reason : unit.absent);
   picture.style.aspectRatio = shape; // so that nothing moves when the video is loaded
   const figure = make("figure", { class: `tone${unit.variant % 8}` });
   figure.append(make("figcaption", {}, swatch(unit.variant), variant.name), picture);
@@ -111,7 +126,7 @@ function drawTimeline(steps) {
 
 function showRow(row) {
   row.failed.textContent = hasFailed(row) ? "failed" : "";
-  data.figures.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
+  ranked.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
   row.figures.forEach((figure, index) => (figure.hidden = !shown.has(row.units[index].variant)));
 }
 

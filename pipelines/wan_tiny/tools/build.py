@@ -14,7 +14,7 @@ CROSS_ATTENTION_GAIN = 2.0
 TEXT_NEIGHBOURS = ((3, -3, 1, -1), (2, -2, 3, -3))  # words from each word to the one that a head looks at, by layer
 TEXT_NEIGHBOUR_LOGIT = 6.0
 TEXT_MIX = 1.0  # of what all heads of a layer add to a word
-FLOW_SHIFT = 5.0
+FLOW_SHIFT = 1.5
 MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 

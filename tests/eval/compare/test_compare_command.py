@@ -54,12 +54,13 @@ def test_the_methods_can_be_listed(capsys):
     [
         (
             ("--methods", "TeeCache"),
-            "methods is 'TeeCache', allowed are all, published, ablations or some of: fewer steps; ",
+            "methods='TeeCache' is not allowed: expected all, published, ablations, or names of methods with commas; "
+            "`galaxydit compare --list` shows them; did you mean 'TeaCache'?",
         ),
         (("--speedups", "fast"), "is 'fast', allowed are numbers with commas"),
-        (("--speedups", "0.5"), "speedups holds 0.5, allowed are numbers from 1.05 to 10"),
+        (("--speedups", "0.5"), "speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
         (("--prompts", "nowhere.txt"), "is 'nowhere.txt', allowed are a number from 1 and an existing text file"),
-        (("--tune-prompts", "10000"), "tuned is 10000, allowed are 1 to"),
+        (("--tune-prompts", "10000"), "tuned=10000 is not allowed: expected 1 to"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_loaded(arguments, message, capsys):

@@ -10,18 +10,21 @@ import pytest
 import torch
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare import bench as bench_module
-from galaxydit.eval.compare.bench import Bench, Case
-from galaxydit.eval.compare.comparison import ComparisonPlan, run_comparison
+from galaxydit.eval.compare import workload
+from galaxydit.eval.compare.bench import Bench
+from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
+from galaxydit.eval.compare.comparison import run_comparison
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
-from galaxydit.eval.compare.registry import choose_methods, every_method
+from galaxydit.eval.compare.plan import Case, ComparisonPlan
+from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.side_by_side import save_videos
+from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay
-from galaxydit.pipelines.video import load_video
+from galaxydit.pipelines.runs import OnRay, finished
+from galaxydit.pipelines.video import load_video, to_uint8
 
 PLAN = ComparisonPlan(
     prompts=("a red ball", "a blue square"),
@@ -48,7 +51,7 @@ def settings(tiny_settings):
 def generations(monkeypatch):
     """The prompts generated so far; a number in `kill_after` ends the process there."""
     state = type("State", (), {"prompts": [], "kill_after": None})()
-    generate = bench_module.generate
+    generate = workload.generate
 
     def counted(pipe, prompt, *rest):
         if state.kill_after is not None and len(state.prompts) >= state.kill_after:
@@ -56,7 +59,7 @@ def generations(monkeypatch):
         state.prompts.append(prompt)
         return generate(pipe, prompt, *rest)
 
-    monkeypatch.setattr(bench_module, "generate", counted)
+    monkeypatch.setattr(workload, "generate", counted)
     return state
 
 
@@ -119,7 +122,7 @@ def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
     assert "full_steps=5 (2.00x)" in text
     plot_pareto(comparison, tmp_path / "pareto.png")
     assert (tmp_path / "pareto.png").stat().st_size > 10_000
-    (path,) = save_videos(comparison, Bench(tiny_wan_pipeline, settings, tmp_path), tmp_path)
+    (path,) = save_videos(comparison, Bench(tiny_wan_pipeline, settings, tmp_path, METHODS), tmp_path)
     frames, height, width, _ = load_video(path).shape
     assert frames == 5
     assert height > 256
@@ -144,7 +147,8 @@ def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp
 
 def test_a_prompt_both_tuned_and_scored_is_refused():
     with pytest.raises(
-        ValueError, match="1 of the prompts to score on are calibration prompts, the first 'a red ball'"
+        GalaxyDiTError,
+        match=r"prompts='a red ball' is not allowed: expected none of the calibration prompts.* 1;",
     ):
         replace(PLAN, calibration_prompts=("a", "a red ball"))
 
@@ -152,14 +156,14 @@ def test_a_prompt_both_tuned_and_scored_is_refused():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("speedups", (0.5,), r"speedups holds 0.5, allowed are numbers from 1.05 to 10"),
-        ("speedups", (), r"speedups is \[\], allowed are one or more"),
-        ("tuned", 3, r"tuned is 3, allowed are 1 to 2, all calibration prompts"),
-        ("seeds", (1, 1), r"seeds is \[1, 1\], allowed are one or more different ones"),
+        ("speedups", (0.5,), r"speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
+        ("speedups", (), r"speedups=\[\] is not allowed: expected one or more"),
+        ("tuned", 3, r"tuned=3 is not allowed: expected 1 to 2, the number of calibration prompts"),
+        ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different ones"),
     ],
 )
 def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(GalaxyDiTError, match=message):
         replace(PLAN, **{field: value})
 
 
@@ -167,29 +171,32 @@ def test_the_first_run_sees_the_calibration_as_a_resumed_one_does(tiny_wan_pipel
     method = replace(METHODS[0], calibrate=lambda pipe, prompts, settings, seed: {"places": (1, 2)})
 
     def calibrated():
-        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
-        bench.know([method])
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
         (record,) = bench.measure([bench.calibration_unit(method, ["a"], 0)])
         return record.result
 
     assert calibrated() == calibrated() == {"places": [1, 2]}
 
 
-def test_an_unknown_method_is_refused_with_the_names_there_are():
-    known = every_method((2.0,))
+def test_an_unknown_method_is_refused_with_a_proposal():
     with pytest.raises(
-        ValueError,
-        match=r"methods is 'SeeCache', allowed are all, published, ablations or some of: fewer steps; .*SeaCache",
+        GalaxyDiTError,
+        match=r"methods='EasiCache' is not allowed: expected all, published, ablations, .*; did you mean 'EasyCache'",
     ):
-        choose_methods(["SeeCache", "PAB"], known)
-    assert [method.name for method in choose_methods(["PAB", "fewer steps"], known)] == ["fewer steps", "PAB"]
+        choose_methods(["EasiCache", "PAB"])
+    assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
 
 
 def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name():
     absent = Method("absent", "nowhere", lambda steps: [], METHODS[0].attach, needs="no_such_package")
     assert choose_methods(["all"], [METHODS[0], absent]) == (METHODS[0],)
-    with pytest.raises(ValueError, match="'absent' needs no_such_package, which is not installed"):
+    with pytest.raises(GalaxyDiTError, match=r"methods='absent' .* are installed, and no_such_package is not; pip"):
         choose_methods(["absent"], [METHODS[0], absent])
+
+
+def test_the_catalogue_names_every_method_with_its_source():
+    assert {method.name: method.source for method in EVERY_METHOD} == CATALOGUE
+    assert {method.name: method.needs for method in EVERY_METHOD if method.needs} == NEEDS
 
 
 def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, tmp_path):
@@ -210,15 +217,16 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
 
     def is_measured_anew(method=FEWER, setting=setting, calibration=None):
         before = len(generations.prompts)
-        bench = Bench(tiny_wan_pipeline, settings, tmp_path)
-        bench.know([method], [calibration])
-        bench.measure([bench.sample_unit(method, setting, calibration, case)])
+        bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
+        unit = bench.calibration_unit(replace(method, calibrate=lambda *_: calibration), [calibration], 0)
+        calibrated = bench.store.commit(finished(unit, calibration), {}).unit if calibration else None
+        bench.measure([bench.sample_unit(method, calibrated, setting, case, keep=False)])
         return len(generations.prompts) > before
 
     assert is_measured_anew()
     assert not is_measured_anew()
     assert is_measured_anew(setting={"steps": 5})
-    assert is_measured_anew(calibration={"ratios": []})
+    assert is_measured_anew(calibration="a")
     assert is_measured_anew(method=replace(FEWER, identity=lambda pipe: "new"))
     assert not is_measured_anew()
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
@@ -233,11 +241,11 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(tiny_wan_pipel
     assert [path.name for path in tmp_path.rglob("*")] == ["frames", "my.png"]
 
 
-def test_a_plain_video_is_kept_as_floats(tiny_wan_pipeline, settings, tmp_path, generations):
-    benches = [Bench(tiny_wan_pipeline, settings, tmp_path) for _ in range(2)]
+def test_a_plain_video_is_kept(tiny_wan_pipeline, settings, tmp_path, generations):
+    benches = [Bench(tiny_wan_pipeline, settings, tmp_path, []) for _ in range(2)]
     first, again = (bench.frames(bench.plain_unit(Case("a", 0))) for bench in benches)
-    assert again.dtype == np.float32
     assert np.array_equal(first, again)
+    assert np.array_equal(first, to_uint8(generate(tiny_wan_pipeline, "a", settings, 0).frames))
     assert len(generations.prompts) == 1
 
 

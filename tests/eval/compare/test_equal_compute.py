@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from galaxydit.eval.compare.bench import Case, Sample
+from galaxydit.eval.compare.bench import Sample
 from galaxydit.eval.compare.equal_compute import Row, at_speedup, compare_at, summarize
+from galaxydit.eval.compare.plan import Case
 
 SAMPLE = Sample(
     compute_fraction=0.5,

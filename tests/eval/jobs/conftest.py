@@ -1,18 +1,17 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from galaxydit.eval.jobs import maker
-from galaxydit.eval.jobs.folder import open_run
+from galaxydit.eval.compare.workload import Workload
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.maker import VideoMaker
-from galaxydit.eval.jobs.methods import Generated
+from galaxydit.eval.jobs.maker import Generated, VideoMaker
+from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.generate import Generation
+from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.settings import GenerationSettings
 
 JOB = """
@@ -46,9 +45,10 @@ def job_file(tiny_wan_folder: Path) -> Path:
     return path
 
 
-def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed: int, **_: Any) -> Generated:
+def invented_video(maker: VideoMaker, unit: Unit) -> Generated:
     """Noise that depends on the unit alone: a generation without a model."""
-    digest = hashlib.sha256(f"{variant.name} {prompt} {seed}".encode()).digest()
+    prompt, seed, settings = unit.data["prompt"], unit.data["seed"], maker.workload.settings
+    digest = hashlib.sha256(f"{unit.data['variant']['name']} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
     return Generated(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
 
@@ -57,28 +57,20 @@ def invented_video(pipe: Any, variant: Variant, prompt: str, settings: Any, seed
 def invented_job() -> Job:
     return Job(
         model="invented",
-        revision=None,
-        dtype=None,
-        settings={},
         prompts=("a cat",),
-        suite={},
-        seeds=None,
-        samples=1,
-        seed=0,
         variants=(Variant("baseline", "baseline"), Variant("fast", "galaxydit")),
         metrics=("psnr",),
-        lossless=False,
     )
 
 
 @pytest.fixture
 def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]:
     """Opens a run and returns a maker whose videos are invented, so that a unit takes milliseconds."""
-    monkeypatch.setattr(maker, "generate_variant", invented_video)
+    monkeypatch.setattr(VideoMaker, "_generate", invented_video)
 
     def build(root: Path, job: Job) -> VideoMaker:
-        made = VideoMaker(job, open_run(root, job, ""))
-        made.pipe, made.settings, made.device = None, GenerationSettings(fps=8.0), "cpu"
+        made = VideoMaker(job, open_run(root, job))
+        made.workload, made.device = Workload(None, GenerationSettings(fps=8.0)), "cpu"
         monkeypatch.setattr(made, "prepare", lambda _: None)
         return made
 

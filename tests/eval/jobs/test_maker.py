@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from galaxydit.eval.jobs import maker as module
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.report.run import read_run
-from galaxydit.pipelines.runs import Outcome, run
+from galaxydit.pipelines.runs import Outcome, Unit, run
 
 
 def content(root: Path) -> dict[str, tuple[str, str | None, str]]:
@@ -24,19 +23,19 @@ def content(root: Path) -> dict[str, tuple[str, str | None, str]]:
 def test_variants_of_a_failed_baseline_fail_at_once_and_are_made_again_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invented_maker: Callable[..., VideoMaker], invented_job: Job
 ):
-    maker, invent = invented_maker(tmp_path / "run", invented_job), module.generate_variant
+    maker, invent = invented_maker(tmp_path / "run", invented_job), VideoMaker._generate
 
-    def raise_on_baseline(pipe: Any, variant: Variant, *args: Any, **kwargs: Any) -> Any:
-        if variant.name == "baseline":
+    def raise_on_baseline(maker: VideoMaker, unit: Unit) -> Any:
+        if unit.data["variant"]["name"] == "baseline":
             raise RuntimeError("no luck")
-        return invent(pipe, variant, *args, **kwargs)
+        return invent(maker, unit)
 
-    monkeypatch.setattr(module, "generate_variant", raise_on_baseline)
+    monkeypatch.setattr(VideoMaker, "_generate", raise_on_baseline)
     assert run(invented_job.units(), maker, maker.store) == Outcome(0, 2)
     records = read_run(tmp_path / "run").records
     assert [record.attempts for record in records] == [3, 1]
     assert "failed, so there is nothing to compare with" in records[1].traceback
-    monkeypatch.setattr(module, "generate_variant", invent)
+    monkeypatch.setattr(VideoMaker, "_generate", invent)
     assert run(invented_job.units(), maker, maker.store, retry_failed=True) == Outcome(2, 0)
 
 
@@ -60,11 +59,14 @@ def test_a_baseline_that_differs_the_second_time_is_warned_of(
     invented_maker: Callable[..., VideoMaker],
     invented_job: Job,
 ):
-    maker, invent = invented_maker(tmp_path / "run", invented_job), module.generate_variant
+    maker, invent = invented_maker(tmp_path / "run", invented_job), VideoMaker._generate
     run(invented_job.units()[:1], maker, maker.store)
-    monkeypatch.setattr(module, "generate_variant", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
     other = invented_maker(tmp_path / "run", invented_job)
-    monkeypatch.setattr(module, "generate_variant", lambda p, v, prompt, *a, **k: invent(p, v, prompt + "!", *a, **k))
+
+    def invent_another(maker: VideoMaker, unit: Unit) -> Any:
+        return invent(maker, replace(unit, data={**unit.data, "prompt": unit.data["prompt"] + "!"}))
+
+    monkeypatch.setattr(VideoMaker, "_generate", invent_another)
     with caplog.at_level(logging.WARNING):
         run(invented_job.units(), other, other.store)
     assert "does not compute reproducibly" in caplog.text
@@ -77,8 +79,9 @@ def test_the_frames_of_a_baseline_serve_its_group_alone(
     job = replace(
         invented_job, prompts=("a cat", "a dog"), variants=(*invented_job.variants, Variant("b", "galaxydit"))
     )
-    maker.job, maker._variants = job, {variant.name: variant for variant in job.variants}
-    invent = module.generate_variant
-    monkeypatch.setattr(module, "generate_variant", lambda p, v, *a, **k: made.append(v.name) or invent(p, v, *a, **k))
+    maker.job, invent = job, VideoMaker._generate
+    monkeypatch.setattr(
+        VideoMaker, "_generate", lambda maker, unit: made.append(unit.data["variant"]["name"]) or invent(maker, unit)
+    )
     run(job.units(), maker, maker.store)
     assert made == ["baseline", "fast", "b"] * 2

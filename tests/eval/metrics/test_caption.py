@@ -2,8 +2,17 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.metrics.caption import caption_colours, caption_motions
+from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.pipelines.wan_tiny.world import parse_caption, render
+
+
+def caption_colours(video, prompt):
+    return CAPTION_COLOURS(video, prompt=prompt).value
+
+
+def caption_motions(video, prompt):
+    return CAPTION_MOTIONS(video, prompt=prompt).value
+
 
 CAPTION = "a red ball moves right and a blue square grows over a plain background"
 

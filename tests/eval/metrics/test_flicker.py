@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.metrics.flicker import temporal_flickering
+from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
+
+
+def temporal_flickering(video):
+    return TEMPORAL_FLICKERING(video).value
 
 
 def plain_flickering(frames: np.ndarray) -> float:

@@ -6,7 +6,11 @@ import torch
 from torchmetrics.functional.image import visual_information_fidelity
 
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.metrics.information import vif
+from galaxydit.eval.metrics.information import VIF
+
+
+def vif(video, reference):
+    return VIF(video, reference).value
 
 
 def luma(frame: np.ndarray) -> np.ndarray:

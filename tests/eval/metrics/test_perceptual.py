@@ -14,7 +14,11 @@ from torch.nn.functional import conv2d, max_pool2d, relu
 
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.metrics import perceptual as module
-from galaxydit.eval.metrics.perceptual import lpips
+from galaxydit.eval.metrics.perceptual import LPIPS
+
+
+def lpips(video, reference):
+    return LPIPS(video, reference).value
 
 
 def random_alexnet() -> nn.Sequential:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
-from galaxydit.eval.realism.noise_levels import chosen_noise_levels
 from galaxydit.eval.realism.published import load_published
 from galaxydit.eval.realism.run import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
@@ -32,7 +31,7 @@ def settings(tiny_settings):
 
 def test_a_straight_path_has_no_curvature():
     sigmas = np.linspace(1, 0, 11)
-    direction = torch.tensor([3.0, 4.0])
+    direction = torch.tensor([3.0, 4.0], dtype=torch.float64)
     latents = torch.stack([sigma * direction for sigma in sigmas])
     straight = trajectory(latents, direction.expand(10, 2), sigmas[:-1])
     np.testing.assert_allclose(curvature(straight), 0, atol=1e-6)
@@ -41,8 +40,8 @@ def test_a_straight_path_has_no_curvature():
 def test_a_circle_has_the_curvature_of_its_radius():
     """z = (cos, sin): the second derivative has norm 1 and no tangential part, and the chord is known."""
     angles = np.linspace(1, 0, 101)
-    latents = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], 1), dtype=torch.float32)
-    velocity = torch.tensor(np.stack([-np.sin(angles), np.cos(angles)], 1)[:-1], dtype=torch.float32)
+    latents = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], 1))
+    velocity = torch.tensor(np.stack([-np.sin(angles), np.cos(angles)], 1)[:-1])
     chord = 2 * np.sin(0.5)
     circle = trajectory(latents, velocity, angles[:-1])
     np.testing.assert_allclose(curvature(circle)[5:-5], 1 / chord, rtol=1e-3)
@@ -61,11 +60,6 @@ def test_published_rows_have_the_published_numbers_of_steps():
     assert [len(row.steps) for row in rows] == [24, 19, 19, 14, 10, 18, 0, 18, 18]
     assert all(row.steps == tuple(sorted(set(row.steps))) for row in rows)
     assert load_published().gain(0) / load_published().gain(40) == pytest.approx(5.9, abs=0.1)
-
-
-def test_an_unknown_published_model_is_refused_by_name():
-    with pytest.raises(GalaxyDiTError, match=r"published='x' is not allowed: expected one of wan2.1-t2v-1.3b"):
-        load_published("x")
 
 
 def test_the_recorded_velocity_is_the_guided_prediction_that_the_scheduler_saw(tiny_wan_pipeline, settings):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from galaxydit.eval.jobs.folder import open_run
 from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.record import VIDEO, MetricValue, VideoRecord, VideoResult, to_plain
+from galaxydit.eval.jobs.record import VIDEO, VideoRecord, VideoResult, to_plain
+from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.pipelines.video import save_video
 
@@ -60,9 +60,9 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> VideoRe
     variant, index = unit.data["variant"]["name"], unit.data["prompt_index"]
     is_baseline = variant == "baseline"
     psnr = 44 - 6 * speedup - 0.2 * index + rng.normal(0, 1.5)
-    metrics = {"temporal_flickering": MetricValue(0.97 + rng.normal(0, 0.004))}
+    metrics = {"temporal_flickering": 0.97 + rng.normal(0, 0.004)}
     if not is_baseline:
-        metrics |= {"psnr": MetricValue(psnr), "ssim": MetricValue(1 - 10 ** (-psnr / 16))}
+        metrics |= {"psnr": psnr, "ssim": 1 - 10 ** (-psnr / 16)}
     return VideoRecord(
         unit=unit.id,
         **{name: unit.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
@@ -72,7 +72,6 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> VideoRe
         frames_sha256="1" * 64,
         shape=(FRAMES, SIZE, SIZE, 3),
         settings=SETTINGS,
-        options={} if is_baseline else {"speedup": speedup},
         denoise_seconds=3.0 / speedup * (1 + rng.normal(0, 0.02)),
         end_to_end_seconds=3.0 / speedup + 0.3,
         compute_fraction=1 / speedup,
@@ -104,19 +103,12 @@ def make_run(
     """Write a run's folder with its records and videos. `change` sees every record and may change it or take it out."""
     job = Job(
         model="wan-tiny",
-        revision=None,
-        dtype=None,
-        settings=SETTINGS,
         prompts=tuple(prompts),
-        suite={},
-        seeds=None,
         samples=samples,
-        seed=0,
         variants=tuple(Variant(name, name.split("-")[0], {"speedup": variants[name]}) for name in variants),
-        metrics=None,
-        lossless=lossless,
+        video="lossless" if lossless else "h264",
     )
-    store, rng = open_run(root, job, "# made by a test\n"), np.random.default_rng(0)
+    store, rng = open_run(root, job), np.random.default_rng(0)
     for unit in job.units():
         name, index = unit.data["variant"]["name"], unit.data["prompt_index"]
         record = change(make_record(unit, variants[name], rng))

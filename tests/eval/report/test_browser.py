@@ -170,7 +170,7 @@ def test_prompts_are_shown_as_text_to_the_letter(
 ) -> None:
     open_report(browser, run_of(nasty))
     shown = browser.execute_script(
-        "return [...document.querySelectorAll('#prompts tbody th')].map((cell) => cell.firstChild.data)"
+        "return [...document.querySelectorAll('#prompts tbody th')].map((cell) => cell.firstChild.textContent)"
     )
     assert sorted(shown) == sorted(nasty)
     assert browser.title == "Evaluation of x"
@@ -205,6 +205,33 @@ def test_the_plot_has_a_titled_point_for_each_variant_and_follows_the_choice(
     assert "PSNR" in titles[0]
     Select(browser.find_element("id", "plot-metric")).select_by_visible_text("SSIM")
     assert "SSIM" in browser.find_element("css selector", "#plot svg").get_attribute("aria-label")
+
+
+def test_long_prompts_are_clamped_and_open_on_request(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a ball", "a very long caption " * 40]))
+    (button,) = browser.find_elements("css selector", "button.more")
+    prompt = button.find_element("xpath", "preceding-sibling::div")
+    assert prompt.size["height"] < 100
+    button.click()
+    assert prompt.size["height"] > 100
+    assert (button.text, button.get_attribute("aria-expanded")) == ("less", "true")
+
+
+def test_on_a_phone_videos_are_stacked_and_labels_of_the_plot_keep_their_size(
+    browser: Any, run_of: Callable[..., Path]
+) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    )
+    try:
+        open_report(browser, run_of(["a"]))
+        places = [figure.rect for figure in browser.find_elements("css selector", "figure")]
+        assert len({place["x"] for place in places}) == 1
+        assert all(250 < place["width"] <= 390 for place in places)
+        script = "const svg = document.querySelector('#plot svg'); return svg.clientWidth / svg.viewBox.baseVal.width"
+        assert browser.execute_script(script) > 0.9
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_decisions_are_drawn_and_told(browser: Any, run_of: Callable[..., Path]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report import export
 from galaxydit.eval.report.export import COLUMNS, write_csv, write_parquet
 from galaxydit.eval.report.run import read_run
@@ -58,7 +58,7 @@ def test_infinite_and_failed_units_keep_their_row(
     run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord], tmp_path: Path
 ) -> None:
     def change(record: VideoRecord) -> VideoRecord:
-        equal = replace(record, metrics={"psnr": MetricValue(math.inf)})
+        equal = replace(record, metrics={"psnr": math.inf})
         return failing(record) if record.variant == "half-steps" else equal
 
     rows = read_csv(write_csv(read_run(run_of(["a"], change)), tmp_path / "results.csv"))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
@@ -169,6 +169,9 @@ def test_failed_missing_and_deleted_are_said_and_shown(
     assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet", "1 damaged"]
     units = data["rows"][0]["units"]
     assert units[3]["failed"].endswith("<script>alert(1)</script>")
+    assert units[3]["reason"] == "RuntimeError: out of memory <script>alert(1)</script>"
+    assert units[1]["values"]["denoise_seconds"] == pytest.approx(1.5, rel=0.1)
+    assert ["made", "2026-01-01"] in data["facts"]
     assert units[0]["absent"].endswith(".video.mp4 is gone")
     assert data["rows"][1]["units"][3] == {"variant": 3, "values": {}, "absent": "not made yet"}
     assert (data["variants"][3]["failed"], data["variants"][3]["missing"]) == (1, 1)
@@ -210,9 +213,9 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
         "baseline": VariantScores({"temporal_flickering": flicker}, {}, None, missing),
         "fast": VariantScores({"temporal_flickering": slower}, {}, None, missing),
     }
-    path = results_path(root, "vbench")
+    path = results_path(root)
     path.parent.mkdir()
-    path.write_text(to_json(Results(1, "vbench", "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
+    path.write_text(to_json(Results(2, "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
     (table,) = build(root).data["benchmarks"]
     assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench", ["temporal flickering"])
     assert table["rows"][0]["cells"] == [
@@ -225,7 +228,7 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
 
 
 def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
-    root = run_of(["Infinity"], lambda record: replace(record, metrics={"psnr": MetricValue(float("inf"))}))
+    root = run_of(["Infinity"], lambda record: replace(record, metrics={"psnr": float("inf")}))
     row = build(root).data["rows"][0]
     assert row["units"][1]["values"]["psnr"] == {"infinite": 1}
     assert row["prompt"] == "Infinity"

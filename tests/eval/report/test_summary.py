@@ -4,9 +4,16 @@ from dataclasses import replace
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.record import MetricValue, VideoRecord
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.report.summary import Estimate, VariantSummary, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import (
+    COST_FIGURES,
+    Estimate,
+    VariantSummary,
+    figures_of,
+    summarise,
+    values_of,
+)
 
 
 def record(
@@ -26,11 +33,10 @@ def record(
         frames_sha256="",
         shape=(5, 32, 32, 3),
         settings={},
-        options={},
         denoise_seconds=seconds,
         end_to_end_seconds=seconds + 1,
         compute_fraction=0.5,
-        metrics={name: MetricValue(value) for name, value in metrics.items()},
+        metrics=metrics,
         versions={},
         device="cpu",
         worker="",
@@ -129,6 +135,6 @@ def test_a_baseline_has_no_speedup_over_itself():
 
 def test_columns_follow_the_registry_and_an_unknown_metric_is_refused():
     keys = [figure.key for figure in figures_of([record(ssim=0.9), record(prompt=1, psnr=30.0)], METRICS)]
-    assert keys == ["denoise_speedup", "end_to_end_speedup", "compute_fraction", "psnr", "ssim"]
+    assert keys == [*(figure.key for figure in COST_FIGURES), "psnr", "ssim"]
     with pytest.raises(GalaxyDiTError, match="'sharpness', allowed are psnr"):
         figures_of([record(sharpness=1.0)], METRICS)

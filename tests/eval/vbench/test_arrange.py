@@ -4,9 +4,9 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Clip, arrange, lay_out, legal_name
-from galaxydit.eval.vbench.benchmark import VBENCH, VBENCH2
+from galaxydit.eval.vbench.benchmark import DIMENSIONS
 
-FLICKER, OBJECTS = VBENCH.dimensions["temporal_flickering"], VBENCH.dimensions["object_class"]
+FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]
 FULL_INFO = [
     {"prompt_en": "a sign", "dimension": ["temporal_flickering"]},
     {"prompt_en": "a dog", "dimension": ["object_class"], "auxiliary_info": {"object_class": {"object": "dog"}}},
@@ -23,7 +23,7 @@ def clips(*prompts: str, samples: int = 1) -> list[Clip]:
 
 
 def test_the_benchmarks_own_prompts_are_named_as_it_reads_them():
-    found = arrange(VBENCH, FLICKER, clips("a sign", "a dog", samples=2), FULL_INFO)
+    found = arrange(FLICKER, clips("a sign", "a dog", samples=2), FULL_INFO)
     assert found.mode == STANDARD
     assert found.files == {"a sign-0.mp4": "unit 0 0", "a sign-1.mp4": "unit 0 1"}
     assert found.entries == [FULL_INFO[0]]
@@ -31,30 +31,23 @@ def test_the_benchmarks_own_prompts_are_named_as_it_reads_them():
 
 
 def test_entries_keep_what_the_dimension_needs_to_know_and_leave_out_other_dimensions():
-    assert arrange(VBENCH, OBJECTS, clips("a dog"), FULL_INFO).entries == [FULL_INFO[1]]
+    assert arrange(OBJECTS, clips("a dog"), FULL_INFO).entries == [FULL_INFO[1]]
 
 
 def test_complete_are_all_prompts_with_all_samples_and_more_samples_are_not_shown():
-    found = arrange(VBENCH, FLICKER, clips("a sign", samples=6), FULL_INFO)
+    found = arrange(FLICKER, clips("a sign", samples=6), FULL_INFO)
     assert found.complete
     assert len(found.files) == 5
 
 
-def test_long_prompts_of_vbench2_are_cut_as_it_cuts_them():
-    prompt = "x" * 300
-    dimension = VBENCH2.dimensions["Camera_Motion"]
-    found = arrange(VBENCH2, dimension, clips(prompt), [{"prompt_en": prompt, "dimension": ["Camera_Motion"]}])
-    assert list(found.files) == ["x" * 180 + "-0.mp4"]
-
-
 def test_a_prompt_that_is_there_twice_is_refused_where_names_are_fixed():
     with pytest.raises(GalaxyDiTError, match="a prompt of temporal_flickering twice"):
-        arrange(VBENCH, FLICKER, clips("a sign", "a sign"), FULL_INFO)
+        arrange(FLICKER, clips("a sign", "a sign"), FULL_INFO)
 
 
 def test_other_prompts_are_handed_over_beside_legal_names():
     prompts = ("a/b", "a\\b", "A_b", "../..", "x" * 300, "", "日本 🐈 " * 40, 'say "hi"?', "line\nbreak")
-    found = arrange(VBENCH, FLICKER, clips(*prompts), FULL_INFO)
+    found = arrange(FLICKER, clips(*prompts), FULL_INFO)
     assert found.mode == CUSTOM
     assert not found.complete
     assert list(found.prompts.values()) == list(prompts)
@@ -66,7 +59,7 @@ def test_other_prompts_are_handed_over_beside_legal_names():
 
 
 def test_prompts_that_are_equal_once_legal_keep_their_own_videos():
-    found = arrange(VBENCH, FLICKER, clips("a/b", "a?b", samples=2), FULL_INFO)
+    found = arrange(FLICKER, clips("a/b", "a?b", samples=2), FULL_INFO)
     assert found.files == {
         "a_b-0.mp4": "unit 0 0",
         "a_b-1.mp4": "unit 0 1",
@@ -77,7 +70,7 @@ def test_prompts_that_are_equal_once_legal_keep_their_own_videos():
 
 
 def test_one_other_prompt_makes_all_of_them_custom():
-    assert arrange(VBENCH, FLICKER, clips("a sign", "a cat"), FULL_INFO).mode == CUSTOM
+    assert arrange(FLICKER, clips("a sign", "a cat"), FULL_INFO).mode == CUSTOM
 
 
 @pytest.mark.parametrize(
@@ -85,12 +78,12 @@ def test_one_other_prompt_makes_all_of_them_custom():
 )
 def test_dimensions_that_refuse_other_prompts_say_so_before_anything_runs(name):
     with pytest.raises(GalaxyDiTError, match=f"{name}.*takes only the prompts of VBench, and the run has 'a cat'"):
-        arrange(VBENCH, VBENCH.dimensions[name], clips("a cat"), FULL_INFO)
+        arrange(DIMENSIONS[name], clips("a cat"), FULL_INFO)
 
 
 def test_a_dimension_without_a_prompt_in_the_run_is_refused_with_the_job_to_run():
     with pytest.raises(GalaxyDiTError, match=r'dimensions = \["temporal_flickering"\]'):
-        arrange(VBENCH, FLICKER, clips("a dog"), FULL_INFO)
+        arrange(FLICKER, clips("a dog"), FULL_INFO)
 
 
 def test_names_are_never_empty_and_keep_the_words():
@@ -102,7 +95,7 @@ def test_names_are_never_empty_and_keep_the_words():
 def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path, monkeypatch):
     (tmp_path / "0-0.mp4").write_text("video")
     one = [Clip("unit 0 0", "a cat", 0, tmp_path / "0-0.mp4")]
-    found = arrange(VBENCH, FLICKER, one, FULL_INFO)
+    found = arrange(FLICKER, one, FULL_INFO)
     folder = tmp_path / "videos"
     folder.mkdir()
     (folder / "left-over.mp4").touch()
@@ -122,4 +115,4 @@ def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path,
 def test_a_video_that_is_gone_is_named(tmp_path):
     one = [Clip("unit 0 0", "a cat", 0, tmp_path / "gone.mp4")]
     with pytest.raises(GalaxyDiTError, match=r"gone\.mp4' of unit unit 0 0 is not there"):
-        lay_out(arrange(VBENCH, FLICKER, one, FULL_INFO), one, tmp_path / "videos")
+        lay_out(arrange(FLICKER, one, FULL_INFO), one, tmp_path / "videos")

@@ -22,7 +22,7 @@ def videos(**values):
 
 def test_the_score_and_those_of_single_videos_are_read_by_unit(tmp_path):
     path = written(tmp_path, {"dynamic_degree": [0.5, videos(a=True, b=False)]})
-    assert read_scores(path, "dynamic_degree", FILES, every_video=True) == (0.5, {"unit a": 1.0, "unit b": 0.0})
+    assert read_scores(path, "dynamic_degree", FILES) == (0.5, {"unit a": 1.0, "unit b": 0.0})
 
 
 @pytest.mark.parametrize(
@@ -43,24 +43,19 @@ def test_the_score_and_those_of_single_videos_are_read_by_unit(tmp_path):
 )
 def test_a_file_that_does_not_hold_the_score_is_refused(tmp_path, content):
     with pytest.raises(GalaxyDiTError, match="does not hold a score of color"):
-        read_scores(written(tmp_path, content), "color", FILES, every_video=False)
+        read_scores(written(tmp_path, content), "color", FILES)
 
 
 @pytest.mark.parametrize("value", [None, "0.9", math.nan, [0.9]], ids=str)
 def test_a_video_without_a_score_is_refused_by_name(tmp_path, value):
     path = written(tmp_path, {"color": [0.5, videos(a=0.9, b=value)]})
     with pytest.raises(GalaxyDiTError, match=r"no score for 1 of 2 videos, the first is 'b-0\.mp4'"):
-        read_scores(path, "color", FILES, every_video=True)
-
-
-def test_where_single_videos_may_lack_those_not_judged_are_left_out(tmp_path):
-    path = written(tmp_path, {"Material": [0.5, [*videos(a=-1, b=1), {"caption": "no path"}]]})
-    assert read_scores(path, "Material", FILES, every_video=False) == (0.5, {"unit b": 1.0})
+        read_scores(path, "color", FILES)
 
 
 def some_results() -> Results:
     score = DimensionScore(0.98, 94.6, "custom_input", False, {"unit a": 0.98}, Drop(0.1, None, None, 1))
-    return Results(1, "vbench", "0.1.5", True, 0, {"fast": VariantScores({"color": score}, {}, None, ("scene",))}, {})
+    return Results(2, "0.1.5", True, 0, {"fast": VariantScores({"color": score}, {}, None, ("scene",))}, {})
 
 
 def test_results_come_back_as_they_were_written(tmp_path):
@@ -71,7 +66,7 @@ def test_results_come_back_as_they_were_written(tmp_path):
 def test_damaged_and_foreign_results_are_refused(tmp_path):
     with pytest.raises(GalaxyDiTError, match="is damaged"):
         read_results(written(tmp_path, to_json(some_results())[:-20]))
-    with pytest.raises(GalaxyDiTError, match="not of version 1"):
-        read_results(written(tmp_path, {"version": 2}))
+    with pytest.raises(GalaxyDiTError, match="not of version 2"):
+        read_results(written(tmp_path, {"version": 1}))
     with pytest.raises(GalaxyDiTError, match="total='high'"):
         read_results(written(tmp_path, to_json(some_results()).replace('"total": null', '"total": "high"')))

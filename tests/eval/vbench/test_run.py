@@ -7,7 +7,7 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.report.run import read_run
-from galaxydit.eval.vbench.benchmark import VBENCH, VBENCH2
+from galaxydit.eval.vbench.benchmark import DIMENSIONS
 from galaxydit.eval.vbench.results import read_results, results_path
 from galaxydit.eval.vbench.run import cache_folder, check_weights, evaluate
 
@@ -22,7 +22,7 @@ def seen(run, variant="baseline", dimension="temporal_flickering"):
 
 def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fake_environment):
     run = make_run(CAPTIONS, samples=2)
-    results = evaluate(run, VBENCH, FLICKER, fake_environment)
+    results = evaluate(run, FLICKER, fake_environment)
     assert results.failed == {}
     assert list(results.variants) == ["baseline", "fast"]
     for variant, scores in results.variants.items():
@@ -41,7 +41,7 @@ def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fak
 
 def test_each_file_is_the_video_of_its_unit(make_run, fake_environment):
     run = make_run(CAPTIONS)
-    evaluate(run, VBENCH, FLICKER, fake_environment)
+    evaluate(run, FLICKER, fake_environment)
     work = run / "vbench" / "work" / "fast" / "temporal_flickering"
     task = json.loads((work / "task.json").read_text())
     prompts = {record.unit: record.prompt for record in read_run(run).records}
@@ -52,7 +52,7 @@ def test_each_file_is_the_video_of_its_unit(make_run, fake_environment):
 
 def test_its_own_prompts_go_through_the_standard_mode_and_are_complete_with_five_samples(make_run, fake_environment):
     run = make_run(("a stop sign", "a dog"), samples=5)
-    results = evaluate(run, VBENCH, FLICKER, fake_environment)
+    results = evaluate(run, FLICKER, fake_environment)
     given = seen(run)
     assert given["mode"] == "vbench_standard"
     assert given["files"] == sorted(f"{prompt}-{i}.mp4" for prompt in ("a stop sign", "a dog") for i in range(5))
@@ -65,19 +65,19 @@ def test_its_own_prompts_go_through_the_standard_mode_and_are_complete_with_five
 
 def test_results_are_written_and_those_of_earlier_calls_stay(make_run, fake_environment, tmp_path):
     run = make_run(("a dog",))
-    for weights in VBENCH.dimensions["temporal_style"].weights:
+    for weights in DIMENSIONS["temporal_style"].weights:
         (tmp_path / "weights" / weights.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "weights" / weights.path).touch()
-    evaluate(run, VBENCH, FLICKER, fake_environment)
-    results = evaluate(run, VBENCH, ["temporal_style"], fake_environment, tmp_path / "weights")
+    evaluate(run, FLICKER, fake_environment)
+    results = evaluate(run, ["temporal_style"], fake_environment, tmp_path / "weights")
     assert set(results.variants["fast"].dimensions) == {"temporal_flickering", "temporal_style"}
-    assert read_results(results_path(run, "vbench")) == results
+    assert read_results(results_path(run)) == results
     assert seen(run, "fast", "temporal_style")["environment"]["VBENCH_CACHE_DIR"] == str(tmp_path / "weights")
 
 
 def test_the_subprocess_can_reach_no_network(make_run, fake_environment):
     run = make_run(("a dog",))
-    evaluate(run, VBENCH, FLICKER, fake_environment)
+    evaluate(run, FLICKER, fake_environment)
     given = seen(run)["environment"]
     assert given["HF_HUB_OFFLINE"] == given["TRANSFORMERS_OFFLINE"] == "1"
     assert {given[name] for name in ("http_proxy", "https_proxy")} == {"http://127.0.0.1:9"}
@@ -87,7 +87,7 @@ def test_the_subprocess_can_reach_no_network(make_run, fake_environment):
 def test_absent_weights_are_named_with_place_and_source_before_anything_runs(make_run, fake_environment, tmp_path):
     run = make_run(CAPTIONS)
     with pytest.raises(GalaxyDiTError) as error:
-        evaluate(run, VBENCH, ["motion_smoothness", "aesthetic_quality"], fake_environment, tmp_path / "weights")
+        evaluate(run, ["motion_smoothness", "aesthetic_quality"], fake_environment, tmp_path / "weights")
     for text in (
         f"motion_smoothness needs {tmp_path / 'weights' / 'amt_model' / 'amt-s.pth'}, from https://huggingface.co/",
         f"aesthetic_quality needs {tmp_path / 'weights' / 'clip_model' / 'ViT-L-14.pt'}, from https://openaipublic",
@@ -100,15 +100,15 @@ def test_absent_weights_are_named_with_place_and_source_before_anything_runs(mak
 def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("galaxydit.eval.vbench.run.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(GalaxyDiTError, match="scene needs bert-base-uncased in the hub's cache"):
-        check_weights(VBENCH, [VBENCH.dimensions["scene"]], tmp_path)
+        check_weights([DIMENSIONS["scene"]], tmp_path)
 
 
 def test_dinos_weights_are_put_where_its_own_code_looks(make_run, fake_environment, tmp_path):
     run = make_run(CAPTIONS)
-    for weights in VBENCH.dimensions["subject_consistency"].weights:
+    for weights in DIMENSIONS["subject_consistency"].weights:
         (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / weights.path).touch()
-    evaluate(run, VBENCH, ["subject_consistency"], fake_environment, tmp_path)
+    evaluate(run, ["subject_consistency"], fake_environment, tmp_path)
     home = seen(run, dimension="subject_consistency")["environment"]["TORCH_HOME"]
     place = Path(home) / "hub" / "checkpoints" / "dino_vitbase16_pretrain.pth"
     assert place.resolve() == (tmp_path / "dino_model" / "dino_vitbase16_pretrain.pth").resolve()
@@ -119,10 +119,10 @@ def test_a_dimension_that_raises_is_named_with_its_reason_and_the_others_stay(
 ):
     fault("raises")
     run = make_run(("a dog",))
-    for weights in VBENCH.dimensions["temporal_style"].weights:
+    for weights in DIMENSIONS["temporal_style"].weights:
         (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / weights.path).touch()
-    results = evaluate(run, VBENCH, ["temporal_style", *FLICKER], fake_environment, tmp_path)
+    results = evaluate(run, ["temporal_style", *FLICKER], fake_environment, tmp_path)
     assert set(results.failed) == {"baseline/temporal_style", "fast/temporal_style"}
     assert "No module named 'clip'" in results.failed["fast/temporal_style"]
     assert set(results.variants["fast"].dimensions) == set(FLICKER)
@@ -130,7 +130,7 @@ def test_a_dimension_that_raises_is_named_with_its_reason_and_the_others_stay(
 
 def test_an_exit_status_of_zero_without_a_file_is_a_failure(make_run, fake_environment, fault):
     fault("dies")
-    results = evaluate(make_run(("a dog",)), VBENCH, FLICKER, fake_environment)
+    results = evaluate(make_run(("a dog",)), FLICKER, fake_environment)
     assert set(results.failed) == {"baseline/temporal_flickering", "fast/temporal_flickering"}
     assert "wrote no results file; its last words: Killed by something" in results.failed["fast/temporal_flickering"]
     assert results.variants["fast"].dimensions == {}
@@ -138,21 +138,21 @@ def test_an_exit_status_of_zero_without_a_file_is_a_failure(make_run, fake_envir
 
 def test_a_file_of_an_earlier_call_is_not_taken_for_a_new_one(make_run, fake_environment, fault):
     run = make_run(("a dog",))
-    evaluate(run, VBENCH, FLICKER, fake_environment)
+    evaluate(run, FLICKER, fake_environment)
     fault("dies")
-    assert "fast/temporal_flickering" in evaluate(run, VBENCH, FLICKER, fake_environment).failed
+    assert "fast/temporal_flickering" in evaluate(run, FLICKER, fake_environment).failed
 
 
 def test_a_video_that_the_benchmark_skipped_is_a_failure(make_run, fake_environment, fault):
     fault("drops one")
-    results = evaluate(make_run(CAPTIONS), VBENCH, FLICKER, fake_environment)
+    results = evaluate(make_run(CAPTIONS), FLICKER, fake_environment)
     assert "holds no score for 1 of 5 videos" in results.failed["baseline/temporal_flickering"]
 
 
 def test_only_prompts_and_seeds_that_every_variant_has_count(make_run, fake_environment):
     run = make_run(CAPTIONS)
     next((run / "units").glob("00001*-fast-*.json")).unlink()
-    results = evaluate(run, VBENCH, FLICKER, fake_environment)
+    results = evaluate(run, FLICKER, fake_environment)
     assert results.left_out == 1
     assert all(len(scores.dimensions["temporal_flickering"].videos) == 4 for scores in results.variants.values())
 
@@ -162,12 +162,12 @@ def test_scores_of_other_videos_than_now_are_forgotten(make_run, fake_environmen
     record = next((run / "units").glob("00001*-fast-*.json"))
     text = record.read_text()
     record.unlink()
-    evaluate(run, VBENCH, FLICKER, fake_environment)
+    evaluate(run, FLICKER, fake_environment)
     record.write_text(text)
-    for weights in VBENCH.dimensions["temporal_style"].weights:
+    for weights in DIMENSIONS["temporal_style"].weights:
         (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / weights.path).touch()
-    results = evaluate(run, VBENCH, ["temporal_style"], fake_environment, tmp_path)
+    results = evaluate(run, ["temporal_style"], fake_environment, tmp_path)
     assert set(results.variants["baseline"].dimensions) == {"temporal_style"}
 
 
@@ -175,25 +175,11 @@ def test_a_run_without_a_common_video_is_refused(make_run, fake_environment):
     run = make_run(("a dog",))
     next((run / "units").glob("*-fast-*.json")).unlink()
     with pytest.raises(GalaxyDiTError, match=r"no prompt and seed with a video in every variant .*baseline 1, fast 0"):
-        evaluate(run, VBENCH, FLICKER, fake_environment)
-
-
-def test_vbench2_gets_its_prompts_cut_and_its_own_folder(make_run, fake_environment, tmp_path):
-    prompt = "a long walk of " + "a dog " * 40
-    run = make_run((prompt,), samples=3)
-    arcface = tmp_path / "arcface" / "resnet18_110.pth"
-    arcface.parent.mkdir()
-    arcface.touch()
-    results = evaluate(run, VBENCH2, ["Human_Identity"], fake_environment, tmp_path)
-    given = json.loads((run / "vbench2" / "work" / "fast" / "Human_Identity" / "seen.json").read_text())
-    assert given["files"] == [f"{prompt[:180]}-{sample}.mp4" for sample in range(3)]
-    assert given["environment"]["VBENCH2_CACHE_DIR"] == str(tmp_path)
-    assert results.benchmark == "vbench2"
-    assert results.variants["fast"].dimensions["Human_Identity"].complete
+        evaluate(run, FLICKER, fake_environment)
 
 
 def test_the_benchmark_says_where_its_weights_are(monkeypatch, tmp_path):
     monkeypatch.setenv("VBENCH_CACHE_DIR", str(tmp_path))
-    assert cache_folder(VBENCH) == tmp_path
+    assert cache_folder() == tmp_path
     monkeypatch.delenv("VBENCH_CACHE_DIR")
-    assert cache_folder(VBENCH).parts[-2:] == (".cache", "vbench")
+    assert cache_folder().parts[-2:] == (".cache", "vbench")

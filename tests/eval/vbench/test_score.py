@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.benchmark import BENCHMARKS, VBENCH, VBENCH2
+from galaxydit.eval.vbench.benchmark import DIMENSIONS, GROUP_WEIGHTS, group_of, select
 from galaxydit.eval.vbench.score import group_score, measure_drop, normalise, total_score, totals
 
 RAW = {
@@ -25,11 +25,9 @@ RAW = {
 }
 
 
-def test_there_are_sixteen_dimensions_and_eighteen_in_the_second_benchmark():
-    assert len(VBENCH.dimensions) == len(RAW) == 16
-    assert [len(VBENCH.group(name)) for name in VBENCH.group_weights] == [7, 9]
-    assert len(VBENCH2.dimensions) == 18
-    assert [len(VBENCH2.group(name)) for name in VBENCH2.group_weights] == [2, 2, 7, 3, 4]
+def test_there_are_sixteen_dimensions():
+    assert len(DIMENSIONS) == len(RAW) == 16
+    assert [len(group_of(name)) for name in GROUP_WEIGHTS] == [7, 9]
 
 
 def test_the_total_is_that_of_the_published_arithmetic():
@@ -45,47 +43,38 @@ def test_the_total_is_that_of_the_published_arithmetic():
     semantic = (
         0.8 + 0.6 + 0.9 + 0.85 + 0.7 + 0.4 / 0.8222 + (0.2 - 0.0009) / (0.2855 - 0.0009) + 0.24 / 0.364 + 0.26 / 0.364
     ) / 9
-    assert group_score(VBENCH, "Quality", RAW) == pytest.approx(100 * quality)
-    assert group_score(VBENCH, "Semantic", RAW) == pytest.approx(100 * semantic)
-    assert total_score(VBENCH, RAW) == pytest.approx(100 * (4 * quality + semantic) / 5)
+    assert group_score("Quality", RAW) == pytest.approx(100 * quality)
+    assert group_score("Semantic", RAW) == pytest.approx(100 * semantic)
+    assert total_score(RAW) == pytest.approx(100 * (4 * quality + semantic) / 5)
 
 
-def test_the_total_of_vbench2_is_the_mean_of_the_means_of_its_groups():
-    raw = {name: 0.01 * index for index, name in enumerate(VBENCH2.dimensions)}
-    groups = [np.mean([raw[one.name] for one in VBENCH2.group(group)]) for group in VBENCH2.group_weights]
-    assert total_score(VBENCH2, raw) == pytest.approx(100 * np.mean(groups))
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS.values(), ids=BENCHMARKS)
-def test_best_scores_total_a_hundred_and_worst_ones_nothing(benchmark):
-    best = {name: one.high for name, one in benchmark.dimensions.items()}
-    worst = {name: one.low for name, one in benchmark.dimensions.items()}
-    assert total_score(benchmark, best) == pytest.approx(100)
-    assert total_score(benchmark, worst) == pytest.approx(0)
+def test_best_scores_total_a_hundred_and_worst_ones_nothing():
+    assert total_score({name: one.high for name, one in DIMENSIONS.items()}) == pytest.approx(100)
+    assert total_score({name: one.low for name, one in DIMENSIONS.items()}) == pytest.approx(0)
 
 
 def test_partial_sets_have_no_total_and_what_is_missing_is_named():
     partial = {name: value for name, value in RAW.items() if name not in ("color", "scene")}
     with pytest.raises(GalaxyDiTError, match="needs all 16 dimensions, and there is no score for color, scene"):
-        total_score(VBENCH, partial)
+        total_score(partial)
     with pytest.raises(GalaxyDiTError, match=r"Semantic of VBench needs all .* color, scene"):
-        group_score(VBENCH, "Semantic", partial)
-    found = totals(VBENCH, partial, partial)
+        group_score("Semantic", partial)
+    found = totals(partial, partial)
     assert found.total is None
     assert found.missing == ("color", "scene")
-    assert found.groups == {"Quality": pytest.approx(group_score(VBENCH, "Quality", RAW))}
+    assert found.groups == {"Quality": pytest.approx(group_score("Quality", RAW))}
 
 
 def test_a_dimension_measured_on_too_few_videos_does_not_count():
-    found = totals(VBENCH, RAW, set(RAW) - {"temporal_flickering"})
+    found = totals(RAW, set(RAW) - {"temporal_flickering"})
     assert found.total is None
     assert found.missing == ("temporal_flickering",)
     assert list(found.groups) == ["Semantic"]
-    assert totals(VBENCH, RAW, set(RAW)).total == pytest.approx(total_score(VBENCH, RAW))
+    assert totals(RAW, set(RAW)).total == pytest.approx(total_score(RAW))
 
 
 def test_the_drop_is_in_points_and_positive_where_the_variant_is_worse():
-    flicker = VBENCH.dimensions["temporal_flickering"]
+    flicker = DIMENSIONS["temporal_flickering"]
     baseline = {(index, 0): 0.97 + 0.001 * index for index in range(8)}
     variant = {pair: value - 0.01 for pair, value in baseline.items()}
     drop = measure_drop(flicker, baseline, variant)
@@ -96,13 +85,13 @@ def test_the_drop_is_in_points_and_positive_where_the_variant_is_worse():
 
 
 def test_single_videos_on_a_larger_scale_give_the_same_points():
-    quality = VBENCH.dimensions["imaging_quality"]
+    quality = DIMENSIONS["imaging_quality"]
     drop = measure_drop(quality, {(0, 0): 65.0, (1, 0): 70.0}, {(0, 0): 64.0, (1, 0): 69.0})
     assert drop.mean == pytest.approx(normalise(quality, 0.65) - normalise(quality, 0.64))
 
 
 def test_the_interval_covers_the_true_difference_and_shrinks_with_more_prompts():
-    flicker = VBENCH.dimensions["temporal_flickering"]
+    flicker = DIMENSIONS["temporal_flickering"]
     rng = np.random.default_rng(0)
 
     def drop_of(prompts: int):
@@ -118,15 +107,15 @@ def test_the_interval_covers_the_true_difference_and_shrinks_with_more_prompts()
 
 
 def test_only_videos_that_both_have_are_compared_and_one_prompt_has_no_interval():
-    flicker = VBENCH.dimensions["temporal_flickering"]
+    flicker = DIMENSIONS["temporal_flickering"]
     drop = measure_drop(flicker, {(0, 0): 0.9, (0, 1): 0.8, (1, 5): 0.7}, {(0, 0): 0.9, (0, 1): 0.8, (2, 5): 0.1})
     assert (drop.mean, drop.low, drop.high, drop.pairs) == (0.0, None, None, 2)
     assert measure_drop(flicker, {(0, 0): 0.9}, {(1, 0): 0.9}) is None
 
 
 def test_unknown_dimensions_are_refused_with_what_is_allowed():
-    with pytest.raises(GalaxyDiTError, match="dimensions has 'flicker', allowed for VBench are subject_consistency"):
-        VBENCH.select(["flicker"])
+    with pytest.raises(GalaxyDiTError, match="dimensions has 'flicker', allowed are subject_consistency"):
+        select(["flicker"])
     with pytest.raises(GalaxyDiTError, match="name at least one"):
-        VBENCH.select([])
-    assert [one.name for one in VBENCH.select(["scene", "color", "scene"])] == ["scene", "color"]
+        select([])
+    assert [one.name for one in select(["scene", "color", "scene"])] == ["scene", "color"]

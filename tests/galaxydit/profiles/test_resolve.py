@@ -80,6 +80,24 @@ def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
         assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
 
 
+def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_says_so(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    sigmas = profile.conditions.sigmas[::2]
+    profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(2.0, 0.1, 6, sigmas),)))
+    for speedup, steps, fraction in ((None, 12, 1.0), (2.0, 12, 0.5), (None, 14, 0.5)):
+        with (
+            galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, profile=profile) as acceleration,
+            pytest.warns(ProfileWarning, match="was measured with 20"),
+        ):
+            generate(tiny_wan_pipeline, PROMPT, replace(SETTINGS, steps=steps), 0)
+        assert acceleration.report.compute_fraction == pytest.approx(fraction)
+        note = " ".join(acceleration.report.notes)
+        assert ("12 steps are too few for the profile" in note) == (steps == 12)
+        assert ("all are computed by default" in note) == (fraction == 1.0)
+
+
 def test_another_scheduler_is_remarked(tiny_wan_pipeline: WanPipeline) -> None:
     profile = profile_for(tiny_wan_pipeline)
     profile = replace(profile, conditions=replace(profile.conditions, scheduler="FlowMatchEulerDiscreteScheduler"))

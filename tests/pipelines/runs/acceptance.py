@@ -24,7 +24,7 @@ from rich.table import Table
 
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
 from galaxydit.pipelines.runs.progress import tally
-from galaxydit.pipelines.runs.run import NoProgress
+from galaxydit.pipelines.runs.run import Progress
 
 PATIENCE = 60.0  # seconds for a driver whose cluster died to end by itself
 STARTED = 3  # records after which a fresh driver may be hit
@@ -128,7 +128,7 @@ def with_a_leaving_node(out: Path, units: int, seconds: float) -> bool:
     second = cluster.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
     store, calm, workers = open_store(out / "node"), open_store(out / "undisturbed-node"), set()
 
-    class Leave(NoProgress):
+    class Leave(Progress):
         finished = 0
 
         def finish(self, worker: int, record: Record) -> None:
@@ -150,7 +150,7 @@ def with_a_leaving_node(out: Path, units: int, seconds: float) -> bool:
     return equal == len(store.unit_ids()) == units
 
 
-class Stopwatch(NoProgress):
+class Stopwatch(Progress):
     """Seconds from the first unit's beginning to the last one's end."""
 
     first: float | None = None

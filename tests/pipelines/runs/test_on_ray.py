@@ -11,7 +11,7 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import OnRay, Outcome, Record, Store, Unit, run
-from galaxydit.pipelines.runs.run import NoProgress
+from galaxydit.pipelines.runs.run import Progress
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'galaxydit[ray]'")
 
@@ -29,7 +29,7 @@ def executor(makers: ModuleType) -> Iterator[OnRay]:
         ray.shutdown()
 
 
-class Listener(NoProgress):
+class Listener(Progress):
     """Remembers who did what; can end the first worker that begins a unit."""
 
     def __init__(self, kill_first: bool = False) -> None:

@@ -130,7 +130,7 @@ def test_a_file_is_no_folder_and_unknown_addresses_are_named(tmp_path: Path):
 
 
 def test_a_kill_while_the_header_was_written_leaves_a_folder_that_can_be_taken(tmp_path: Path):
-    (tmp_path / ".run.json.0123abcd").write_text("{")
+    (tmp_path / ".run.0123abcd.json").write_text("{")
     Store(tmp_path).create("test", {})
 
 
@@ -145,17 +145,19 @@ def test_a_store_is_of_one_kind_and_one_condition_and_tells_the_difference(any_s
 
 
 def test_what_is_bound_stays(any_store: Store):
-    assert any_store.bind("model.json", {"a": [1]}) is None
-    assert any_store.bind("model.json", {"a": [2]}) == {"a": [1]}
+    any_store.bind("model", {"a": [1.0]})
+    any_store.bind("model", {"a": [1.01]}, tolerance=0.1)
+    with pytest.raises(GalaxyDiTError, match=r"belongs to another model\. Changed: a\[0\]: 1\.0 -> 2\.0"):
+        any_store.bind("model", {"a": [2.0]}, tolerance=0.1)
 
 
 def test_tidying_removes_what_attempts_left_and_nothing_else(any_store: Store):
     kept = any_store.commit(record_of(UNIT), {"video.mp4": b"1"}).files["video.mp4"].path
     unknown = Unit("b", {"seed": 2})
     others = [f"files/{unknown.id}.0123abcd.video.mp4", "files/my.png", f"files/{UNIT.id}.mp4", "units/notes"]
-    ours = [f"files/{UNIT.id}.0123abcd.video.mp4", f"units/.{UNIT.id}.json.0123abcd"]
+    ours = [f"files/{UNIT.id}.0123abcd.video.mp4", f"units/.{UNIT.id}.0123abcd.json"]
     for name in others + ours:
-        any_store._write_file(name, b"x")
+        any_store._fs.pipe_file(f"{any_store._path}/{name}", b"x")
     any_store.tidy([UNIT, unknown])
     for name in [*others, kept]:
         assert any_store._read(name) is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
-from galaxydit.eval.compare.registry import every_method
+from galaxydit.eval.compare.registry import EVERY_METHOD
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -17,7 +17,7 @@ PROMPT = "a red ball moves left over a plain background"
 STEPS = 10  # galaxydit reuses nothing at 8 steps and fewer
 METHODS = {
     method.name: method
-    for method in every_method((2.0, 3.0), search_generations=6)
+    for method in EVERY_METHOD
     if method.source != "ablation"  # they need a model with a profile, see test_ablations.py
 }
 NEVER_AGAIN = 1e9  # a threshold that no change reaches
@@ -90,6 +90,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
 
 def test_fewer_steps_count_as_their_share(run_method):
     assert run_method("fewer steps", {"steps": 4})[1] == pytest.approx(0.4)
+    assert run_method("chosen steps", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -97,9 +98,8 @@ def test_uniform_skip_computes_the_steps_it_says(order, run_method):
     assert run_method(f"uniform skip order {order}", {"steps": STEPS, "full_steps": 4})[1] == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("name", ["planned schedule", "searched schedule"])
-def test_a_schedule_computes_its_steps(name, run_method):
-    assert run_method(name, {"full_steps": 3}, {"3": [0, 2, 7]})[1] == pytest.approx(0.3)
+def test_a_schedule_computes_its_steps(run_method):
+    assert run_method("searched schedule", {"full_steps": 3}, {"3": [0, 2, 7]})[1] == pytest.approx(0.3)
 
 
 def test_first_block_cache_runs_one_block_after_the_first_step(run_method):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from galaxydit.eval.files import replacing
+from galaxydit.files import replacing
 
 
 def test_a_file_appears_when_it_is_finished_and_its_folder_is_made(tmp_path: Path):

@@ -1,0 +1,45 @@
+"""The prompts of a calibration: read from a file, divided into recorded and held-out ones. Needs no torch."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.policies.policy import FEW_STEPS
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts of a text file, one a line, without empty lines and repetitions.
+
+    Raises GalaxyDiTError if there is none.
+    """
+    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    prompts = list(dict.fromkeys(line for line in lines if line))
+    if not prompts:
+        raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")
+    return prompts
+
+
+def split_prompts(
+    prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
+) -> tuple[list[str], list[str]]:
+    """The prompts of up to `samples` recordings, and the last ones, which are held out for verification.
+
+    Raises GalaxyDiTError for too few prompts, samples or steps.
+    """
+    if samples < 2:
+        raise GalaxyDiTError(f"samples={samples} is not allowed: expected at least 2; pass 16")
+    if steps is not None and steps <= FEW_STEPS:
+        raise GalaxyDiTError(
+            f"steps={steps} is not allowed: expected more than {FEW_STEPS}, because shorter generations are "
+            "never reused; pass more steps"
+        )
+    given = list(dict.fromkeys(prompts))
+    if len(given) < verified_prompts + 2:
+        raise GalaxyDiTError(
+            f"prompts holds {len(given)} different ones, which is not allowed: expected at least "
+            f"{verified_prompts + 2}, of which {verified_prompts} are held out for verification; pass more, or verify "
+            "on fewer"
+        )
+    cut = len(given) - verified_prompts
+    return given[:cut][:samples], given[cut:]

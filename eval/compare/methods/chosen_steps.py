@@ -1,0 +1,91 @@
+"""Control: fewer steps of the plain pipeline at chosen noise levels, the strongest alternative without a plugin.
+
+A setting takes the noise levels either from another flow shift or from a schedule that dynamic programming finds on
+recorded generations, as caching does (compare Align Your Steps, arXiv 2404.14507).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline, UniPCMultistepScheduler
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.schedule_search import METHOD as SEARCHED_SCHEDULE
+from galaxydit.eval.compare.methods.schedule_search import search
+from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
+
+SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
+PLANNED = "planned"
+
+
+class ChosenNoiseLevels(UniPCMultistepScheduler):
+    """UniPC that samples at the noise levels in `chosen`, falling, above 0, whatever number of steps is asked for."""
+
+    chosen: Sequence[float] = ()
+
+    def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
+        """Set the scheduler's own timesteps, then replace their noise levels."""
+        super().set_timesteps(len(self.chosen), device=device, **kwargs)
+        self.sigmas = torch.tensor([*self.chosen, 0.0], dtype=torch.float32)
+        levels = self.sigmas[:-1] * self.config.num_train_timesteps
+        self.timesteps = levels.to(torch.int64).to(device=device)
+
+
+@contextmanager
+def chosen_noise_levels(pipe: DiffusionPipeline, sigmas: Sequence[float]) -> Iterator[None]:
+    """Within the context, the pipeline samples at these noise levels; ask for as many steps as there are levels."""
+    original = pipe.scheduler
+    pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
+    pipe.scheduler.chosen = tuple(sigmas)
+    try:
+        yield
+    finally:
+        pipe.scheduler = original
+
+
+def noise_levels(pipe: DiffusionPipeline, steps: int) -> np.ndarray:
+    """Noise levels `(steps,)` of the pipeline's own scheduler; raises GalaxyDiTError if it is not UniPC."""
+    if not isinstance(pipe.scheduler, UniPCMultistepScheduler):
+        raise GalaxyDiTError(
+            f"scheduler={type(pipe.scheduler).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise "
+            "levels can be replaced; leave the method 'chosen steps' out"
+        )
+    scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config)
+    scheduler.set_timesteps(steps)
+    return np.asarray(scheduler.sigmas[:-1], dtype=np.float64)
+
+
+def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
+    """The noise levels at a flow shift that is `ratio` times as large."""
+    return ratio * sigmas / (1 + (ratio - 1) * sigmas)
+
+
+@contextmanager
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    count, levels = setting["steps"], setting["levels"]
+    if levels == PLANNED:
+        sigmas = noise_levels(pipe, setting["of"])[list(calibration[str(count)])]
+    else:
+        sigmas = shifted(noise_levels(pipe, count), levels)
+    with chosen_noise_levels(pipe, sigmas.tolist()):
+        yield Attached(lambda: 0)
+
+
+METHOD = Method(
+    name="chosen steps",
+    source="control",
+    settings=lambda steps: [
+        {"steps": count, "levels": levels, "of": steps}
+        for count in full_step_counts(steps)
+        for levels in (PLANNED, *SHIFT_RATIOS)
+    ],
+    attach=_attach,
+    calibrate=search,
+    generation=lambda settings, setting: replace(settings, steps=setting["steps"]),
+    identity=SEARCHED_SCHEDULE.identity,
+)

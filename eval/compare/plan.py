@@ -1,0 +1,67 @@
+"""What a comparison generates: prompts, seeds and speedups, checked without torch."""
+
+from dataclasses import dataclass
+
+from galaxydit.errors import check_number, refusal
+
+TUNING_SEED = 50_000
+SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
+SPEEDUP_RANGE = (1.05, 10.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt, and the seed of its noise."""
+
+    prompt: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Prompts, seeds and speedups of a comparison.
+
+    Attributes:
+        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
+        seeds: scored, each prompt with each of them.
+        calibration_prompts: never scored, because a profile may have been measured on any of them.
+        speedups: wanted, by compute, each from 1.05 to 10.
+        tuned: number of calibration prompts that are used, from the first.
+    """
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    calibration_prompts: tuple[str, ...]
+    speedups: tuple[float, ...]
+    tuned: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise refusal(name, list(values), "one or more different ones", "pass each once")
+        for speedup in self.speedups:
+            check_number("speedups", speedup, *SPEEDUP_RANGE)
+        if not 1 <= self.tuned <= len(self.calibration_prompts):
+            expected = f"1 to {len(self.calibration_prompts)}, the number of calibration prompts"
+            raise refusal("tuned", self.tuned, expected, "tune on fewer, or pass more calibration prompts")
+        seen = set(self.prompts) & set(self.calibration_prompts)
+        if seen:
+            expected = f"none of the calibration prompts, of which it holds {len(seen)}"
+            raise refusal("prompts", min(seen), expected, "leave them out, because settings tuned on a prompt know it")
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The scored cases, prompt by prompt with all seeds each."""
+        pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
+        return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
+
+    @property
+    def tuning_prompts(self) -> tuple[str, ...]:
+        """Prompts for calibration and tuning."""
+        return self.calibration_prompts[: self.tuned]
+
+    @property
+    def tuning_cases(self) -> tuple[Case, ...]:
+        """The cases that settings are tuned on."""
+        return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))

@@ -1,0 +1,38 @@
+"""Fewer plain steps at chosen noise levels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
+
+from galaxydit import GalaxyDiTError
+from galaxydit.eval.compare.methods.chosen_steps import METHOD, noise_levels, shifted
+from galaxydit.pipelines.generate import generate
+
+PROMPT = "a red ball"
+
+
+def test_a_ratio_of_shifts_gives_the_levels_of_that_flow_shift(tiny_wan_pipeline):
+    scheduler = UniPCMultistepScheduler.from_config(tiny_wan_pipeline.scheduler.config, flow_shift=7.5)
+    scheduler.set_timesteps(20)
+    own = tiny_wan_pipeline.scheduler.config.flow_shift
+    ours = shifted(noise_levels(tiny_wan_pipeline, 20), 7.5 / own)
+    np.testing.assert_allclose(ours, scheduler.sigmas[:-1], atol=2e-3)
+
+
+def test_a_plan_of_all_steps_is_the_plain_video_and_half_a_plan_is_not(tiny_wan_pipeline, tiny_settings):
+    settings = replace(tiny_settings, steps=8)
+    plain = generate(tiny_wan_pipeline, PROMPT, settings, seed=0).frames
+    for steps, is_equal in ((range(8), True), (range(0, 8, 2), False)):
+        count = len(steps)
+        setting = {"steps": count, "levels": "planned", "of": 8}
+        with METHOD.attach(tiny_wan_pipeline, setting, {str(count): tuple(steps)}):
+            ours = generate(tiny_wan_pipeline, PROMPT, replace(settings, steps=count), seed=0).frames
+        assert np.allclose(ours, plain, atol=2e-3) == is_equal
+
+
+def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline):
+    tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
+    with pytest.raises(GalaxyDiTError, match="scheduler=FlowMatchEulerDiscreteScheduler is not allowed"):
+        noise_levels(tiny_wan_pipeline, 4)
