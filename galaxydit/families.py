@@ -189,7 +189,7 @@ def recognise(transformer: nn.Module) -> Family:
     raise refusal(
         "transformer",
         kind,
-        "a known family, or one list of equal blocks with most of the parameters",
+        f"one of {', '.join(FAMILIES)}, or a class with one list of equal blocks that holds most of its parameters",
         "add its family, one entry of galaxydit.families.FAMILIES",
     )
 

@@ -17,7 +17,9 @@ def tensors_of(output: Any) -> tuple[Tensor, ...]:
     A model returns a tensor, a tuple, or an output class of diffusers. The result is empty where it holds anything but
     tensors (None apart), because then it is not known how to predict it.
     """
-    values = (output,) if isinstance(output, Tensor) else output if isinstance(output, tuple) else output.to_tuple()
+    values = (output,) if isinstance(output, Tensor) else output
+    if not isinstance(values, tuple):
+        values = getattr(output, "to_tuple", tuple)()
     values = tuple(value for value in values if value is not None)
     return values if all(isinstance(value, Tensor) for value in values) else ()
 

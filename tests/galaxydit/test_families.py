@@ -135,11 +135,7 @@ def test_a_speedup_is_met_without_a_profile(tiny: Any, guidance: dict[str, Any])
     with galaxydit.accelerate(tiny.pipe, speedup=2.0) as acceleration:
         latents = tiny.run(num_inference_steps=30, **guidance)
         assert torch.equal(tiny.run(num_inference_steps=30, **guidance), latents)
-    reached = 1 / acceleration.report.compute_fraction
-    if len(acceleration.report.calls) == 30:
-        assert reached == pytest.approx(2.0, abs=0.15)
-    else:  # the budget is made for one branch a step, as HunyuanVideo's usually is; its probe then serves two
-        assert reached >= 1.85
+    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
     assert not [note for note in acceleration.report.notes if "profile" not in note]
 
 
