@@ -21,14 +21,15 @@ LISTED_STEPS = 50
 
 
 def settings(steps: int) -> list[Setting]:
-    """The published lists, scaled if the generation does not have 50 steps."""
+    """The published lists from accurate to fast, scaled if the generation does not have 50 steps."""
 
     def scaled(listed: Sequence[int]) -> list[int]:
         return sorted({step * steps // LISTED_STEPS for step in listed})
 
     rows = [row for row in load_published().step_lists if row.method is None and row.plain_steps is None]
     return [
-        {"list": row.name, "full": scaled(row.steps), "conditional_only": scaled(row.conditional_only)} for row in rows
+        {"list": row.name, "full": scaled(row.steps), "conditional_only": scaled(row.conditional_only)}
+        for row in sorted(rows, key=lambda row: len(row.steps), reverse=True)
     ]
 
 
