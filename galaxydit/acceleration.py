@@ -54,7 +54,7 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.65
+            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.28
             of those that the profile was measured with.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.

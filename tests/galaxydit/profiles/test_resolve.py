@@ -81,8 +81,9 @@ def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
 
 
 def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_says_so(
-    tiny_wan_pipeline: WanPipeline,
+    tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("galaxydit.profiles.resolve.SERVED_SHARE", 0.65)
     profile = profile_for(tiny_wan_pipeline)
     sigmas = profile.conditions.sigmas[::2]
     profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(2.0, 0.1, 6, sigmas),)))

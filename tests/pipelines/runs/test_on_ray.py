@@ -107,7 +107,8 @@ def test_with_several_gpus_per_worker_processes_share_each_unit_and_the_first_wr
 def test_the_example_of_the_readme_runs(executor: OnRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = Path(__file__).parents[3] / "pipelines" / "README.md"
-    (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [example for example in examples if "OnRay" in example]
     exec(code, {"__name__": "__main__"})
     assert "Outcome(done=8, failed=0)" in capsys.readouterr().out
 
