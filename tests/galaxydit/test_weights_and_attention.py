@@ -1,11 +1,12 @@
 """Quantised weights and other attention kernels: the plugin changes neither, and reuses as it does without them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
+from diffusers.models.attention_dispatch import AttentionBackendName, attention_backend
 from torch import Tensor, nn
 
 import galaxydit
@@ -17,6 +18,13 @@ CONFIGS = {
     reuse: GalaxyDiTConfig(Threshold(50.0), max_consecutive=2, reuse=reuse, proxy="self_attention")
     for reuse in ("output", "residual")
 }
+
+
+@pytest.fixture(autouse=True)
+def _backend_of_the_process() -> Iterator[None]:
+    """`set_attention_backend` of one model sets that of the process, too."""
+    with attention_backend(AttentionBackendName.NATIVE):
+        yield
 
 
 def quantise_with_torchao(transformer: WanTransformer3DModel) -> None:
