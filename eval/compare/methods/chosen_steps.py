@@ -24,40 +24,50 @@ PLANNED = "planned"
 
 
 class ChosenNoiseLevels(UniPCMultistepScheduler):
-    """UniPC that samples at the noise levels in `chosen`, falling, above 0, whatever number of steps is asked for."""
+    """UniPC at chosen ones of its noise levels, whatever number of steps is asked for.
 
-    chosen: Sequence[float] = ()
+    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels.
+    """
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
         """Set the scheduler's own timesteps, then replace their noise levels."""
-        super().set_timesteps(len(self.chosen), device=device, **kwargs)
-        self.sigmas = torch.tensor([*self.chosen, 0.0], dtype=torch.float32)
+        choice = self.config.choice
+        chosen = shifted(noise_levels(self, choice["of"]), choice["ratio"])[choice["kept"]]
+        super().set_timesteps(len(chosen), device=device, **kwargs)
+        self.sigmas = torch.tensor([*chosen, 0.0], dtype=torch.float32)
         levels = self.sigmas[:-1] * self.config.num_train_timesteps
         self.timesteps = levels.to(torch.int64).to(device=device)
 
 
 @contextmanager
-def chosen_noise_levels(pipe: DiffusionPipeline, sigmas: Sequence[float]) -> Iterator[None]:
-    """Within the context, the pipeline samples at these noise levels; ask for as many steps as there are levels."""
+def chosen_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0) -> Iterator[None]:
+    """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift; ask
+    for as many steps as are kept. Raises GalaxyDiTError if the scheduler is not UniPC.
+    """
     original = pipe.scheduler
+    check_scheduler(original)
     pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
-    pipe.scheduler.chosen = tuple(sigmas)
+    pipe.scheduler.register_to_config(choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
         yield
     finally:
         pipe.scheduler = original
 
 
-def noise_levels(pipe: DiffusionPipeline, steps: int) -> np.ndarray:
-    """Noise levels `(steps,)` of the pipeline's own scheduler; raises GalaxyDiTError if it is not UniPC."""
-    if not isinstance(pipe.scheduler, UniPCMultistepScheduler):
+def check_scheduler(scheduler: Any) -> None:
+    """Raise GalaxyDiTError for a scheduler other than UniPC, whose noise levels are known to be replaceable."""
+    if not isinstance(scheduler, UniPCMultistepScheduler):
         raise GalaxyDiTError(
-            f"scheduler={type(pipe.scheduler).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise "
+            f"scheduler={type(scheduler).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise "
             "levels can be replaced; leave the method 'chosen steps' out"
         )
-    scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config)
-    scheduler.set_timesteps(steps)
-    return np.asarray(scheduler.sigmas[:-1], dtype=np.float64)
+
+
+def noise_levels(scheduler: UniPCMultistepScheduler, steps: int) -> np.ndarray:
+    """Noise levels `(steps,)` of a scheduler with this configuration."""
+    plain = UniPCMultistepScheduler.from_config(scheduler.config)
+    plain.set_timesteps(steps)
+    return np.asarray(plain.sigmas[:-1], dtype=np.float64)
 
 
 def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
@@ -68,11 +78,9 @@ def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
 @contextmanager
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
     count, levels = setting["steps"], setting["levels"]
-    if levels == PLANNED:
-        sigmas = noise_levels(pipe, setting["of"])[list(calibration[str(count)])]
-    else:
-        sigmas = shifted(noise_levels(pipe, count), levels)
-    with chosen_noise_levels(pipe, sigmas.tolist()):
+    is_planned = levels == PLANNED
+    of, kept = (setting["of"], calibration[str(count)]) if is_planned else (count, range(count))
+    with chosen_noise_levels(pipe, of, kept, 1.0 if is_planned else levels):
         yield Attached(lambda: 0)
 
 

@@ -17,7 +17,7 @@ def test_a_ratio_of_shifts_gives_the_levels_of_that_flow_shift(tiny_wan_pipeline
     scheduler = UniPCMultistepScheduler.from_config(tiny_wan_pipeline.scheduler.config, flow_shift=7.5)
     scheduler.set_timesteps(20)
     own = tiny_wan_pipeline.scheduler.config.flow_shift
-    ours = shifted(noise_levels(tiny_wan_pipeline, 20), 7.5 / own)
+    ours = shifted(noise_levels(tiny_wan_pipeline.scheduler, 20), 7.5 / own)
     np.testing.assert_allclose(ours, scheduler.sigmas[:-1], atol=2e-3)
 
 
@@ -34,5 +34,23 @@ def test_a_plan_of_all_steps_is_the_plain_video_and_half_a_plan_is_not(tiny_wan_
 
 def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline):
     tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
-    with pytest.raises(GalaxyDiTError, match="scheduler=FlowMatchEulerDiscreteScheduler is not allowed"):
-        noise_levels(tiny_wan_pipeline, 4)
+    with (
+        pytest.raises(GalaxyDiTError, match="scheduler=FlowMatchEulerDiscreteScheduler is not allowed"),
+        METHOD.attach(tiny_wan_pipeline, {"steps": 4, "levels": 2.0, "of": 8}, None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("levels", ["planned", 2.0])
+def test_the_levels_are_chosen_from_those_of_the_flow_shift_of_the_settings(tiny_wan_pipeline, tiny_settings, levels):
+    own = tiny_wan_pipeline.scheduler
+    setting, plan = {"steps": 4, "levels": levels, "of": 8}, {"4": (0, 2, 4, 6)}
+    few = replace(tiny_settings, steps=4)
+    with METHOD.attach(tiny_wan_pipeline, setting, plan):
+        by_settings = generate(tiny_wan_pipeline, PROMPT, replace(few, flow_shift=7.5), seed=0).frames
+        elsewhere = generate(tiny_wan_pipeline, PROMPT, few, seed=0).frames
+    tiny_wan_pipeline.scheduler = UniPCMultistepScheduler.from_config(own.config, flow_shift=7.5)
+    with METHOD.attach(tiny_wan_pipeline, setting, plan):
+        by_scheduler = generate(tiny_wan_pipeline, PROMPT, few, seed=0).frames
+    np.testing.assert_array_equal(by_settings, by_scheduler)
+    assert not np.allclose(by_settings, elsewhere, atol=1e-3)
