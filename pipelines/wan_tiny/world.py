@@ -36,7 +36,9 @@ MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
 HEIGHT, WIDTH, FRAMES = 64, 64, 9
-EDGE = 1.0  # pixels over which an outline fades
+CELL = 4  # pixels of a side: one position of the latent
+FRAMES_PER_POSE = 2
+POSES = 1 + (FRAMES - 1) // FRAMES_PER_POSE
 HELD_OUT_SHARE = 8
 KINDS = ("one", "two", "occlusion", "three")
 PROMPT_SHARES = (0.65, 0.2, 0.1, 0.05)  # of the kinds of scene among prompts
@@ -145,22 +147,24 @@ def draw_prompts(count: int, seed: int, *, held_out: bool = True) -> list[str]:
 
 def render(scene: Scene, rng: np.random.Generator) -> Array:
     """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
-    xs: Array = np.tile(((np.arange(WIDTH) + 0.5) / WIDTH).astype(np.float32), (HEIGHT, 1))
-    ys: Array = np.tile(((np.arange(HEIGHT) + 0.5) / HEIGHT).astype(np.float32)[:, None], (1, WIDTH))
-    video = draw_background(scene.background, FRAMES, HEIGHT, WIDTH, rng)
+    height, width = HEIGHT // CELL, WIDTH // CELL
+    xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
+    ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
+    cells = draw_background(scene.background, POSES, height, width, rng)
     paths = [_path(clause.motion, rng) for clause in scene.objects]
     if len(paths) == 2 and not scene.objects[1].motion:
         paths[1] = _still_behind(paths[0], rng)
     for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
-        _draw_object(video, clause, path, xs, ys, rng)
-    return np.clip(video, 0.0, 1.0)
+        _draw_object(cells, clause, path, xs, ys, rng)
+    pose = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
+    return np.clip(cells, 0.0, 1.0)[pose].repeat(CELL, axis=1).repeat(CELL, axis=2)
 
 
 def _path(motion: str, rng: np.random.Generator) -> Array:
-    """Centre x, centre y and radius of an object, `(frames, 3)`, as shares of the frame's side; y points down."""
-    t = np.linspace(0.0, 1.0, FRAMES)
-    radius = np.full(FRAMES, rng.uniform(0.13, 0.2))
-    x, y = np.full(FRAMES, rng.uniform(0.2, 0.8)), np.full(FRAMES, rng.uniform(0.2, 0.8))
+    """Centre x, centre y and radius of an object, `(poses, 3)`, as shares of the frame's side; y points down."""
+    t = np.linspace(0.0, 1.0, POSES)
+    radius = np.full(POSES, rng.uniform(0.13, 0.2))
+    x, y = np.full(POSES, rng.uniform(0.2, 0.8)), np.full(POSES, rng.uniform(0.2, 0.8))
     if motion in DIRECTIONS:
         dx, dy = DIRECTIONS[motion]
         way = rng.uniform(0.4, 0.65)
@@ -176,36 +180,29 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
         y = rng.uniform(0.72, 0.82) - height * np.abs(np.sin(np.pi * (rng.uniform(0, 1) + rng.uniform(1.2, 2.0) * t)))
     elif motion in ("grows", "shrinks"):
         radius = rng.uniform(0.07, 0.1) + rng.uniform(0.12, 0.18) * (t if motion == "grows" else 1 - t)
-        x, y = np.full(FRAMES, rng.uniform(0.3, 0.7)), np.full(FRAMES, rng.uniform(0.3, 0.7))
+        x, y = np.full(POSES, rng.uniform(0.3, 0.7)), np.full(POSES, rng.uniform(0.3, 0.7))
     return np.stack([x, y, radius], axis=1).astype(np.float32)
 
 
 def _still_behind(front: Array, rng: np.random.Generator) -> Array:
     """A still object somewhere along the path of the one in front."""
-    place = front[int(rng.integers(FRAMES // 3, FRAMES - FRAMES // 3))]
+    place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
     still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
-    return np.repeat(still[None], FRAMES, axis=0).astype(np.float32)
+    return np.repeat(still[None], POSES, axis=0).astype(np.float32)
 
 
-def _draw_object(video: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one antialiased, shaded object into all frames, in place."""
+def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
+    """Paint one object into all poses, in place."""
     dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
     dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
     if clause.shape == "ball":
-        distance = np.sqrt(dx**2 + dy**2) - 1.0
-        shade = 0.72 + 0.4 * np.clip(1.0 - ((dx + 0.35) ** 2 + (dy + 0.35) ** 2) / 1.6, 0, 1)
+        inside = dx**2 + dy**2 <= 1.0
     elif clause.shape == "square":
-        distance = np.maximum(np.abs(dx), np.abs(dy)) - 0.88
-        shade = 0.9 - 0.15 * np.clip(dy, -1, 1)
+        inside = np.maximum(np.abs(dx), np.abs(dy)) <= 0.88
     else:
-        distance = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8)
-        shade = 0.92 - 0.18 * np.clip(dx, -1, 1)
-    pixels = distance * path[:, 2, None, None] * HEIGHT
-    cover = np.clip(0.5 - pixels / EDGE, 0.0, 1.0)[..., None].astype(np.float32)
-    colour = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
-    video *= 1.0 - cover
-    video += cover * (shade[..., None] * colour).astype(np.float32)
+        inside = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8) <= 0.0
+    cells[inside] = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
 
 
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
