@@ -11,7 +11,7 @@ from rich.table import Table
 from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.checks import check_model, check_output_folder
-from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.console import resumable, show, show_json, working
 from galaxydit.commands.options import (
     AsJson,
     Frames,
@@ -71,16 +71,11 @@ def realism(
     settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
-    with working("measuring") as tell:
-        measured = Realism(
-            pipe,
-            published,
-            Cases(texts, tuple(range(len(texts))), batch),
-            Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1),
-            settings,
-            factor,
-            tell,
-        ).run(out / "realism.json", wanted)
+    cases = Cases(texts, tuple(range(len(texts))), batch)
+    reserved_cases = Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1)
+    with working("measuring") as tell, resumable(lambda: f"finished parts are in {out / 'realism.json'}"):
+        measuring = Realism(pipe, published, cases, reserved_cases, settings, factor, tell)
+        measured = measuring.run(out / "realism.json", wanted)
     draw(measured, published, out / "realism.png")
     if as_json:
         show_json(out / "realism.json")

@@ -7,10 +7,12 @@ import pytest
 import torch
 from rich.console import Console
 
+import galaxydit
 from galaxydit.cli import _without_traceback, main
-from galaxydit.commands.latency import MODELS, build_table
+from galaxydit.commands.latency import METHODS, MODELS, PROXIES, build_table
 from galaxydit.eval.latency.latency_rows import LatencyRow, Spread
 from galaxydit.eval.latency.random_models import PRESETS
+from galaxydit.eval.latency.timed_methods import METHODS as TIMED_METHODS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -22,8 +24,10 @@ def test_a_device_that_the_machine_lacks_is_refused_in_one_line(capsys: pytest.C
     assert last.startswith("error: --device='cuda' is not allowed: expected one that this machine has (")
 
 
-def test_the_models_that_are_offered_are_those_that_can_be_built() -> None:
+def test_the_names_that_are_offered_are_those_that_exist() -> None:
     assert set(MODELS) == set(PRESETS)
+    assert set(METHODS) == set(TIMED_METHODS)
+    assert set(PROXIES) == set(galaxydit.PROXIES)
 
 
 def test_a_logged_failure_such_as_of_a_compilation_is_one_line() -> None:
