@@ -150,7 +150,7 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")
     out_of_reach = []
-    table.add_column(f"at {speedup:g}x by compute")  # the only one that may be folded
+    table.add_column(f"at {speedup:g}x by compute", overflow="fold")  # the only one that may be folded
     for heading in (
         "PSNR\ndB",
         "worst\nprompt",

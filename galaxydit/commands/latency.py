@@ -190,7 +190,7 @@ def build_table(rows: "list[LatencyRow]") -> Table:
         if HEADINGS[index] not in LEFT_OUT and any(text[index] for text in texts)
     ]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
-    table.add_column("")  # the only one that may be folded
+    table.add_column("", overflow="fold")  # the only one that may be folded
     for index in shown:
         table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
     for text in texts:

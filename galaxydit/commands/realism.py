@@ -1,7 +1,8 @@
 """`galaxydit realism`: hold a Wan model against what is published about the real weights."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -62,8 +63,8 @@ def realism(
     texts = read_or_draw_prompts(prompts, model, reserved)
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
+        from galaxydit.eval.published import load_published
         from galaxydit.eval.realism.plot import draw
-        from galaxydit.eval.realism.published import load_published
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
@@ -80,20 +81,25 @@ def realism(
     if as_json:
         show_json(out / "realism.json")
         return
-    console = Console()
+    for table in build_tables(measured, len(texts)):
+        Console().print(table)
+    show(out / "realism.json")
+
+
+def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
+    """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
     for part in ("step lists", "methods"):
         if part in measured:
-            table = Table(
-                part, "published, dB", "here, dB", "difference", box=SIMPLE_HEAD, title=f"{len(texts)} prompts"
-            )
+            table = Table(part, box=SIMPLE_HEAD, title=f"{prompts} prompts")
+            for heading in ("published, dB", "here, dB", "difference"):
+                table.add_column(heading, justify="right", no_wrap=True)
             for row in measured[part]["rows"]:
                 cells = (row["published"], row["mean"], row["mean"] - row["published"])
                 table.add_row(row["name"], *(f"{cell:.2f}" for cell in cells))
-            console.print(table)
+            yield table
     table = Table("figure", "value", "allowed", "holds", box=SIMPLE_HEAD)
     for goal in measured["goals"]:
         limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
         limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
         table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
-    console.print(table)
-    show(out / "realism.json")
+    yield table
