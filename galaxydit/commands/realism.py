@@ -102,4 +102,6 @@ def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
         limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
         limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
         table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
+    if "noise levels" in measured:
+        table.add_row("half the steps at chosen noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", "")
     yield table
