@@ -1,12 +1,13 @@
 """How a model is recognised: by its configuration, a few projections of its weights, and its adapters."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from galaxydit.profiles.schema import Model, Setting
+from galaxydit.profiles.schema import Model, Profile, Setting
 from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
@@ -47,6 +48,14 @@ def _is_readable(weights: nn.Parameter) -> bool:
     """Whether these are plain numbers, neither quantised, spread over processes, nor absent."""
     plain = type(weights) is nn.Parameter and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta
+
+
+def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> str | None:
+    """Why a profile does not belong to the transformers of a pipeline; None if it does."""
+    models = [model for model in (profile.model, profile.second_model) if model is not None]
+    if len(models) != len(transformers):
+        return f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
+    return next(filter(None, map(model_mismatch, models, transformers)), None)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
