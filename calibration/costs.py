@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
@@ -53,7 +54,8 @@ class Costs:
 class _CallTimer:
     """Times every call of some modules, in seconds."""
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
+    def __init__(self, modules: Sequence[nn.Module], device: torch.device) -> None:
+        self._device = device
         self.calls: list[float] = []
         self._start = 0.0
         self._handles = [module.register_forward_pre_hook(self._before) for module in modules]
@@ -64,11 +66,11 @@ class _CallTimer:
             handle.remove()
 
     def _before(self, module: nn.Module, inputs: Any) -> None:
-        synchronize(next(module.parameters()).device)
+        synchronize(self._device)
         self._start = time.perf_counter()
 
     def _after(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        synchronize(next(module.parameters()).device)
+        synchronize(self._device)
         self.calls.append(time.perf_counter() - self._start)
 
 
@@ -79,7 +81,9 @@ def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSett
     blocks = len(stacks[0])
     short = replace(settings, steps=min(settings.steps or STEPS, STEPS))
     generate(pipe, prompt, replace(short, steps=2), seed)
-    whole, block = _CallTimer(transformers), _CallTimer([stack[blocks // 2] for stack in stacks])
+    whole, block = (
+        _CallTimer(modules, pipe._execution_device) for modules in (transformers, [one[blocks // 2] for one in stacks])
+    )
     try:
         generation = generate(pipe, prompt, short, seed)
     finally:

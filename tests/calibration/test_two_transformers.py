@@ -106,7 +106,7 @@ def test_a_profile_of_both_is_saved_found_and_met(
         assert report.compute_fraction == pytest.approx(1 / speedup, rel=0.05)
         computed = sorted({call.step for call in report.calls if not call.reused})
         assert tuple(sigmas[step] for step in computed) == profile.target_for(speedup).sigmas
-    with galaxydit.accelerate(two_stage, threshold=0), pytest.warns(galaxydit.NoEffectWarning):
+    with pytest.warns(galaxydit.NoEffectWarning), galaxydit.accelerate(two_stage, threshold=0):
         assert torch.equal(generate(two_stage, PROMPT, SETTINGS, 77).latents, plain.latents)
     assert torch.equal(generate(two_stage, PROMPT, SETTINGS, 77).latents, plain.latents)
     for transformer in (two_stage.transformer, two_stage.transformer_2):
