@@ -11,6 +11,7 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
+from galaxydit.pipelines.settings import Offload
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
@@ -46,6 +47,7 @@ class JobKeys:
     model: Text
     revision: Text | None = None
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    offload: Offload = "none"
     steps: Count | None = None
     guidance: Annotated[float, Ge(0)] | None = None
     guidance_2: Annotated[float, Ge(0)] | None = None

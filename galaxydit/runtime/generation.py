@@ -35,10 +35,6 @@ class Source:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
 
     @property
-    def guidance_scale(self) -> float | None:
-        return getattr(self.pipe, "_guidance_scale", None)
-
-    @property
     def adapters(self) -> tuple[str, ...]:
         return adapters_of(self.transformer)
 
