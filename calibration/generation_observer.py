@@ -17,7 +17,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import proxies_of, relative_l1
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"

@@ -6,6 +6,7 @@ A family is one entry of `FAMILIES`.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -47,6 +48,13 @@ class Family:
     parts: Mapping[str, str] = field(default_factory=dict)
     plain_latent: bool = True
     shares_latent: bool = True
+
+    def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
+        """The time embedding in the arguments of the first block; None where the family has none."""
+        if self.time_embedding is None:
+            return None
+        name, position = self.time_embedding
+        return args[position] if len(args) > position else kwargs[name]
 
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
