@@ -40,8 +40,14 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobKeys:
-    """The keys of a job file that a job takes as they are; `galaxydit eval run --example` explains them."""
+class Job:
+    """Everything that results depend on; `galaxydit eval run --example` explains the keys.
+
+    Attributes:
+        prompts: what the videos show.
+        variants: the first is the baseline.
+        calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
+    """
 
     model: Text
     revision: Text | None = None
@@ -60,18 +66,6 @@ class JobKeys:
     seed: Seed = 0
     metrics: Texts | None = None
     video: Literal["h264", "lossless"] = "h264"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job(JobKeys):
-    """Everything that results depend on.
-
-    Attributes:
-        prompts: what the videos show.
-        variants: the first is the baseline.
-        calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
-    """
-
     prompts: tuple[str, ...]
     variants: tuple[Variant, ...] = (Variant(BASELINE, BASELINE),)
     calibration: tuple[str, ...] = ()

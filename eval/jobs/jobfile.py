@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
-from galaxydit.eval.jobs.job import Job, JobKeys, Seed, Text, Texts, Variant
+from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant
 from galaxydit.eval.jobs.methods import OWN, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.vbench.benchmark import PACKAGE
@@ -24,17 +24,9 @@ MOST_VIDEOS = 1_000_000
 MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
 SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # and their options
 SOURCES = ("file", "texts", "suite")
+TABLES = ("prompts", "variants", "calibration")  # read one by one
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
 CURE = "see `galaxydit eval run --example`"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileKeys(JobKeys):
-    """The keys of a job file."""
-
-    prompts: dict[str, Any]
-    calibration: dict[str, Any] | None = None
-    variants: dict[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,25 +66,21 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _job_of(data: dict[str, Any], folder: Path) -> Job:
-    keys: FileKeys = parse(FileKeys, data, "", CURE)
+    job: Job = parse(Job, data | {name: [] for name in TABLES if name in data}, "", CURE)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError("seeds is given together with samples or seed; leave one of them out")
     for side in ("height", "width"):
-        if data.get(side, 0) % 2 and keys.video != "lossless":
+        if (getattr(job, side) or 0) % 2 and job.video != "lossless":
             raise refusal(side, data[side], "an even number", 'take one, or video = "lossless"')
-    if keys.metrics is not None:
+    if job.metrics is not None:
         from galaxydit.eval.metrics import select
 
-        select(keys.metrics)
-    variants = [_variant(name, options, folder) for name, options in (keys.variants or {}).items()]
-    local = folder / keys.model
-    job = Job(
-        **{key.name: getattr(keys, key.name) for key in fields(JobKeys)}
-        | {"model": str(local.resolve()) if local.is_dir() else keys.model},
-        prompts=_prompts("prompts", keys.prompts, folder),
-        variants=(Variant(BASELINE, BASELINE), *variants),
-        calibration=_prompts("calibration", keys.calibration, folder) if keys.calibration is not None else (),
-    )
+        select(job.metrics)
+    tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
+    variants = [_variant(name, options, folder) for name, options in tables.items()]
+    model = str(local.resolve()) if (local := folder / job.model).is_dir() else job.model
+    prompts = {name: _prompts(name, data[name], folder) for name in ("prompts", "calibration") if name in data}
+    job = replace(job, model=model, variants=(Variant(BASELINE, BASELINE), *variants), **prompts)
     needing = [variant.name for variant in variants if needs_calibration(variant.method)]
     if needing and not job.calibration:
         raise GalaxyDiTError(
