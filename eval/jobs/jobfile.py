@@ -13,11 +13,9 @@ from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
-from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant
-from galaxydit.eval.jobs.methods import OWN, needs_calibration, options_of
+from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.vbench.benchmark import PACKAGE
-from galaxydit.eval.vbench.prompts import vbench_prompts
+from galaxydit.eval.vbench.benchmark import PACKAGE, vbench_prompts
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
@@ -52,12 +50,12 @@ def read_job(path: Path) -> Job:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise GalaxyDiTError(f"{path} is not TOML: {error}") from error
-    with _named(f"{path}: "):
+    with named(f"{path}: "):
         return _job_of(data, path.parent)
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
+def named(place: str) -> Iterator[None]:
     """Put the place in front of errors."""
     try:
         yield
@@ -77,10 +75,11 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
 
         select(job.metrics)
     tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
-    variants = [_variant(name, options, folder) for name, options in tables.items()]
+    variants = (Variant(BASELINE, BASELINE), *(_variant(name, options, folder) for name, options in tables.items()))
     model = str(local.resolve()) if (local := folder / job.model).is_dir() else job.model
-    prompts = {name: _prompts(name, data[name], folder) for name in ("prompts", "calibration") if name in data}
-    job = replace(job, model=model, variants=(Variant(BASELINE, BASELINE), *variants), **prompts)
+    prompts = _prompts("prompts", data["prompts"], folder)
+    calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
+    job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
     needing = [variant.name for variant in variants if needs_calibration(variant.method)]
     if needing and not job.calibration:
         raise GalaxyDiTError(
@@ -109,7 +108,7 @@ def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
     if keys.suite is None:
         return keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
     if keys.suite == PACKAGE:
-        with _named(f"{table}."):
+        with named(f"{table}."):
             return vbench_prompts(keys.count, keys.dimensions)
     if keys.count is None:
         raise GalaxyDiTError(f"{table}.count is missing: expected a whole number from 1 to {MOST_PROMPTS}")
@@ -153,6 +152,6 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
         from galaxydit.profiles.registry import load_profile
 
-        with _named(f"{place}."):
+        with named(f"{place}."):
             load_profile(options["profile"])
     return Variant(name, method, options, files)
