@@ -1,6 +1,5 @@
 """The same prompt and noise three times: plain, accelerated, and with half the steps for comparison."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from diffusers import DiffusionPipeline
 import galaxydit
 from galaxydit.errors import refusal
 from galaxydit.eval.metrics import psnr, ssim
+from galaxydit.files import write_json
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
@@ -152,7 +152,7 @@ def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: Diffusi
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], accelerated, fps, scale=scale)
     result.reports[0].plot(decisions)
-    report.write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
+    write_json(report, _to_json(result, pipe))
 
 
 def _label(variant: DemoVariant, plain: DemoVariant) -> str:

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.latency import latency_rows
 from galaxydit.eval.latency.device_clock import clock_name, device_name
 from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
-from galaxydit.eval.latency.latency_rows import Samples, denoise_seconds, rows_from
+from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, denoise_seconds, rows_from
 from galaxydit.eval.latency.random_models import PRESETS, build_inputs, build_transformer, parse_size
 from galaxydit.eval.latency.stage_latency import host_microseconds, text_encoder_seconds, vae_decode_seconds
 from galaxydit.eval.latency.timed_methods import METHODS
-from galaxydit.eval.latency.timed_trajectory import TimedTrajectory, Timing
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
+from galaxydit.files import write_json
 
 logger = logging.getLogger(__name__)
 WARM_UP_STEPS = 3  # full, full, reused: every path once
@@ -212,7 +212,10 @@ class LatencyRun:
         trajectory = self._trajectory(pair, False)
         if not self.samples[pair].full_ms:
             self._count(pair, trajectory)
-        self._book_sample(pair, trajectory.run(self.settings.sampled_steps))
+        sample, timing = self.samples[pair], trajectory.run(self.settings.sampled_steps)
+        for is_full, milliseconds in zip(timing.kinds, timing.milliseconds, strict=True):
+            (sample.full_ms if is_full or pair[0] == "plain" else sample.reused_ms).append(milliseconds)
+        sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _run_whole(self, pair: Pair) -> None:
         timing = self._trajectory(pair, True).run(self.forced.steps)
@@ -232,12 +235,6 @@ class LatencyRun:
         sample.blocks_full, sample.blocks_reused = self._blocks[method]
         sample.syncs_per_step = trajectory.count_syncs(WARM_UP_STEPS)
 
-    def _book_sample(self, pair: Pair, timing: Timing) -> None:
-        sample = self.samples[pair]
-        for is_full, milliseconds in zip(timing.kinds, timing.milliseconds, strict=True):
-            (sample.full_ms if is_full or pair[0] == "plain" else sample.reused_ms).append(milliseconds)
-        sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
-
     def _time_text_encoder(self) -> None:
         self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
 
@@ -253,8 +250,8 @@ class LatencyRun:
         measured = [sample for sample in self.samples.values() if sample.full_ms or sample.note]
         settings = asdict(self.settings) | {"replay": str(self.settings.replay) if self.settings.replay else None}
         data: dict[str, Any] = {
-            "kind": latency_rows.KIND,
-            "format": latency_rows.FORMAT,
+            "kind": KIND,
+            "format": FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
                 "name": device_name(self.device),
@@ -272,7 +269,7 @@ class LatencyRun:
             "host_microseconds_per_call": self.host,
             "finished": finished,
         }
-        latency_rows.save(self.out, data)
+        write_json(self.out, data)
         return data
 
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.score import Drop
+from galaxydit.eval.vbench.score import Drop, Totals
 from galaxydit.validation import parse
 
 VERSION = 2
@@ -36,20 +36,10 @@ class DimensionScore:
 
 
 @dataclass(frozen=True)
-class VariantScores:
-    """One variant.
-
-    Attributes:
-        dimensions: measured dimensions by name.
-        groups: points of the groups whose dimensions are all complete.
-        total: points; None unless every dimension is complete.
-        missing: dimensions that the total lacks.
-    """
+class VariantScores(Totals):
+    """One variant: what its complete dimensions come to, and all measured dimensions by name."""
 
     dimensions: Mapping[str, DimensionScore]
-    groups: Mapping[str, float]
-    total: float | None
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -76,11 +66,6 @@ class Results:
 def results_path(run: Path) -> Path:
     """Path of the results in a run's folder."""
     return run / "vbench" / "results.json"
-
-
-def to_json(results: Results) -> str:
-    """The text that `read_results` reads."""
-    return json.dumps(asdict(results), indent=1, allow_nan=False) + "\n"
 
 
 def read_results(path: Path) -> Results:
