@@ -20,7 +20,7 @@ from galaxydit.eval.compare.compute_counter import ComputeCounter, Part, measure
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.metrics import ssim
+from galaxydit.eval.metrics import SSIM
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
@@ -134,7 +134,7 @@ class SampleMaker(Maker):
             plain_denoise_seconds=plain.denoise_seconds,
             plain_end_to_end_seconds=plain.end_to_end_seconds,
             psnr=psnr(video.frames, plain.frames),
-            ssim=ssim(video.frames, plain.frames),
+            ssim=SSIM(video.frames, plain.frames).value,
             bytes_held=counter.bytes_held,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}

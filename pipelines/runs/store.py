@@ -276,10 +276,7 @@ class Store:
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             with suppress(OSError):
-                if self.is_local:
-                    Path(self.root, name).unlink(missing_ok=True)
-                else:
-                    self._fs.rm_file(f"{self._path}/{name}")
+                self._fs.rm_file(f"{self._path}/{name}")
 
 
 def _json(data: Any) -> bytes:
