@@ -13,7 +13,6 @@ import numpy as np
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.provenance import device_name
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
 from galaxydit.eval.compare.compute_counter import ComputeCounter, Part, measure_parts, only_transformer
@@ -21,6 +20,7 @@ from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
 from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import SSIM
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
