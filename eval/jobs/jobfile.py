@@ -125,8 +125,7 @@ def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
         raise GalaxyDiTError(f"{place}={str(path)!r} is not UTF-8 ({error}); convert it") from error
-    prompts: tuple[str, ...] = parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
-    return prompts
+    return parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
 
 
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:

@@ -161,5 +161,4 @@ def load(path: Path) -> dict[str, Any]:
 
 def row_from(data: dict[str, Any]) -> LatencyRow:
     """A row of a loaded run."""
-    row: LatencyRow = parse(LatencyRow, data, "row", "pass a file of galaxydit latency --out")
-    return row
+    return parse(LatencyRow, data, "row", "pass a file of galaxydit latency --out")

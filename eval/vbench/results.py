@@ -76,8 +76,7 @@ def read_results(path: Path) -> Results:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
-    results: Results = parse(Results, data, str(path), CURE)
-    return results
+    return parse(Results, data, str(path), CURE)
 
 
 def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[float, dict[str, float]]:
