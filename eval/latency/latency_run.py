@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,8 @@ class LatencyRun:
             for repeat in repeats
             for pair in self.samples
         ]
-        if self.settings.text_encoder:
-            turns.append(Turn("text encoder", "text encoder", self._time_text_encoder))
-        if self.settings.vae:
-            turns.append(Turn("decoder", "decoder", self._time_vae))
-        if self.settings.host:
-            turns.append(Turn("host", "host", self._time_host))
+        others = {"text encoder": self.settings.text_encoder, "decoder": self.settings.vae, "host": self.settings.host}
+        turns += [Turn(name, name, partial(self._time, name)) for name, wanted in others.items() if wanted]
         if self.settings.whole:
             turns += [
                 Turn(f"{_label(pair)}, whole", "whole", self._run_whole, pair) for _ in repeats for pair in self.samples
@@ -235,20 +232,22 @@ class LatencyRun:
         sample.blocks_full, sample.blocks_reused = self._blocks[method]
         sample.syncs_per_step = trajectory.count_syncs(WARM_UP_STEPS)
 
-    def _time_text_encoder(self) -> None:
-        self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
-
-    def _time_vae(self) -> None:
-        self.once["vae_decode_seconds"] = vae_decode_seconds(self.preset, self.size, self.device)
-
-    def _time_host(self) -> None:
-        self.host = host_microseconds(self.settings.proxy)
+    def _time(self, stage: str) -> None:
+        if stage == "text encoder":
+            self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
+        elif stage == "decoder":
+            self.once["vae_decode_seconds"] = vae_decode_seconds(self.preset, self.size, self.device)
+        else:
+            self.host = host_microseconds(self.settings.proxy)
 
     def save(self, finished: bool) -> dict[str, Any]:
         """Write all results so far."""
         without_proxy = {name: method.without_proxy for name, method in METHODS.items() if method.without_proxy}
         measured = [sample for sample in self.samples.values() if sample.full_ms or sample.note]
-        settings = asdict(self.settings) | {"replay": str(self.settings.replay) if self.settings.replay else None}
+        settings: dict[str, Any] = asdict(self.settings) | {
+            "replay": self.settings.replay and str(self.settings.replay)
+        }
+        settings |= {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)}
         data: dict[str, Any] = {
             "kind": KIND,
             "format": FORMAT,
@@ -260,8 +259,7 @@ class LatencyRun:
                 "clock": clock_name(self.device),
             },
             "versions": {"galaxydit": __version__} | {name: _version(name) for name in PACKAGES},
-            "settings": settings
-            | {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)},
+            "settings": settings,
             "model": asdict(self.preset) | {"tokens": self.size.tokens, "dtype": self.settings.dtype},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
             "rows": [asdict(row) for row in rows_from(measured, self.forced, without_proxy)],
