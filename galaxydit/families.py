@@ -16,6 +16,7 @@ from galaxydit.unsupported import reason_against
 SEPARATE = "separate calls"
 CONCATENATED = "concatenated batch"
 NO_GUIDANCE = "no guidance"
+COMPONENTS = ("transformer", "transformer_2")
 
 
 @dataclass(frozen=True)
@@ -211,3 +212,27 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
             "one; correct the `stacks` of its family"
         )
     return blocks
+
+
+def transformers_of(pipe: Any) -> dict[str, nn.Module]:
+    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
+    if isinstance(pipe, nn.Module):
+        return {"transformer": unwrap_compiled(pipe)}
+    reason = reason_against(pipe)
+    if reason is not None:
+        raise GalaxyDiTError(reason)
+    found = {name: getattr(pipe, name, None) for name in COMPONENTS}
+    transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
+    if transformers.get("transformer") is transformers.get("transformer_2"):
+        transformers.pop("transformer_2", None)
+    if not transformers:
+        raise GalaxyDiTError(
+            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}: expected a diffusers video pipeline or its "
+            "transformer; pass one of these"
+        )
+    return transformers
+
+
+def unwrap_compiled(module: nn.Module) -> nn.Module:
+    """The module inside a torch.compile wrapper."""
+    return getattr(module, "_orig_mod", module)

@@ -23,7 +23,6 @@ from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignme
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.hooks import HOOK_NAME
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
@@ -223,21 +222,13 @@ def under_rule(
 def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
     """The transformer of a pipeline that the rules can work on.
 
-    Raises GalaxyDiTError if the pipeline has two transformers, if the guidance branches are not separate calls, or if
-    another cache is enabled.
+    Raises GalaxyDiTError if the pipeline has two transformers, or if the guidance branches are not separate calls.
     """
     transformer = only_transformer(pipe)
-    name = type(transformer).__name__
     if family_of(transformer).branches != SEPARATE:
         raise GalaxyDiTError(
-            f"transformer={name} is not allowed: expected one that is called once per guidance branch, such as Wan's; "
-            "leave this method out"
-        )
-    registry = getattr(transformer, "_diffusers_hook", None)
-    hooked = registry is not None and registry.get_hook(HOOK_NAME) is not None
-    if hooked or getattr(transformer, "is_cache_enabled", False):
-        raise GalaxyDiTError(
-            f"transformer={name} is accelerated already: expected one without a cache; remove the cache first"
+            f"transformer={type(transformer).__name__} is not allowed: expected one that is called once per guidance "
+            "branch, such as Wan's; leave this method out"
         )
     return transformer
 
