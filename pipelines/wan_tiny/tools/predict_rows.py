@@ -8,6 +8,7 @@ or one of four separated values. This says how a world, an autoencoder and a flo
 import argparse
 import logging
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,8 @@ def predict_clean(x: Tensor, sigma: float, scale: Tensor, *, is_gaussian: bool) 
     return (weights * values).sum(-1)
 
 
-def sample(flow_shift: float, steps: int, computed: set[int], *, is_gaussian: bool) -> Tensor:
+@cache
+def sample(flow_shift: float, steps: int, computed: frozenset[int], *, is_gaussian: bool) -> Tensor:
     """Final values `(variances, samples)`; at a step outside `computed` the last prediction is reused."""
     scheduler = UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=flow_shift
@@ -73,9 +75,9 @@ def sample(flow_shift: float, steps: int, computed: set[int], *, is_gaussian: bo
 
 def row_psnr(row: StepList, factor: float, energy: NDArray[np.float64], contrast: float, *, is_gaussian: bool) -> float:
     """PSNR in dB of a row for a video whose standard deviation is `contrast`."""
-    plain = sample(row.flow_shift * factor, STEPS, set(range(STEPS)), is_gaussian=is_gaussian)
+    plain = sample(row.flow_shift * factor, STEPS, frozenset(range(STEPS)), is_gaussian=is_gaussian)
     steps = row.plain_steps or STEPS
-    other = sample(row.flow_shift * factor, steps, set(row.steps or range(steps)), is_gaussian=is_gaussian)
+    other = sample(row.flow_shift * factor, steps, frozenset(row.steps or range(steps)), is_gaussian=is_gaussian)
     relative = ((other - plain) ** 2).mean(1).numpy() / VARIANCES
     return float(-10 * np.log10((energy * relative).sum() * contrast**2))
 
@@ -84,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="folder of the latents")
     parser.add_argument("--shift-factor", type=float, default=SHIFT_FACTOR)
-    parser.add_argument("--contrast", type=float, default=0.28, help="standard deviation of the video in [0, 1]")
+    parser.add_argument("--contrast", type=float, default=0.34, help="standard deviation of the video in [0, 1]")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     latents = load_latents(arguments.work)[0][:CLIPS].float()
