@@ -185,8 +185,7 @@ class Bench:
 
     def plain_unit(self, case: Case) -> Unit:
         """The plain video of a case."""
-        data = {"conditions": self._conditions, "part": "plain", "method": "", "case": asdict(case)}
-        return Unit("plain", data, hash_of(asdict(case)))
+        return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
         """The records of these units, in their order; from the store if they were made before."""
