@@ -83,11 +83,11 @@ def accelerate(
     by_hand = config is not None or threshold is not None or proxy is not None
     if by_hand and speedup is None and max_error is None and profile is None:
         return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports)
-    transformer = next(iter(transformers_of(pipe).values()))
-    family_of(transformer)
+    transformers = list(transformers_of(pipe).values())
+    family_of(transformers[0])
     settings, found, notes = find_settings(
         pipe,
-        transformer,
+        transformers,
         settings,
         speedup=speedup,
         max_error=max_error,

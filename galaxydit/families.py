@@ -50,6 +50,13 @@ class Family:
     plain_latent: bool = True
     shares_latent: bool = True
 
+    def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
+        """The time embedding in the arguments of the first block; None where the family has none."""
+        if self.time_embedding is None:
+            return None
+        name, position = self.time_embedding
+        return args[position] if len(args) > position else kwargs[name]
+
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
 _PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}

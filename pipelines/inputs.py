@@ -3,7 +3,6 @@
 import inspect
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -14,12 +13,14 @@ from galaxydit.pipelines.video import load_video
 
 IMAGES = ("image", "last_image")
 VIDEOS = ("video", "mask")
+IMAGE_LISTS = ("reference_images",)
 EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
 def read_inputs(prompt: str) -> dict[str, Any]:
     """Arguments for the call of a pipeline. A text is `{"prompt": text}`; so is a JSON object, one line of a prompts
-    file, with the images (PIL, RGB) and videos (lists of those) that it names by path.
+    file, with the images (PIL, RGB) and videos (lists of those) that it names by path; `reference_images` (VACE) is a
+    list of paths.
 
     Raises GalaxyDiTError for an object of another kind, and for a file that cannot be read.
     """
@@ -29,12 +30,15 @@ def read_inputs(prompt: str) -> dict[str, Any]:
         data = json.loads(prompt)
     except ValueError as error:
         raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
-    allowed = ("prompt", *IMAGES, *VIDEOS)
-    if "prompt" not in data or set(data) - set(allowed) or not all(isinstance(one, str) for one in data.values()):
-        raise refusal("prompt", prompt, f"texts for prompt and any of {', '.join(allowed[1:])}", f"write {EXAMPLE}")
-    readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(IMAGES, _read_image)
-    readers |= dict.fromkeys(VIDEOS, _read_video)
-    return {name: readers[name](Path(value)) if name in readers else value for name, value in data.items()}
+    readers: dict[str, Callable[[Any], Any]] = {"prompt": str, **dict.fromkeys(IMAGES, _read_image)}
+    readers |= dict.fromkeys(VIDEOS, _read_video) | dict.fromkeys(
+        IMAGE_LISTS, lambda paths: list(map(_read_image, paths))
+    )
+    if "prompt" not in data or set(data) - set(readers) or not all(_has_kind(*item) for item in data.items()):
+        lists, texts = ", ".join(IMAGE_LISTS), ", ".join((*IMAGES, *VIDEOS))
+        expected = f"texts for prompt and any of {texts}, and a list of texts for {lists}"
+        raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
+    return {name: readers[name](value) for name, value in data.items()}
 
 
 def check_inputs(pipe: DiffusionPipeline, inputs: dict[str, Any]) -> None:
@@ -51,16 +55,21 @@ def check_inputs(pipe: DiffusionPipeline, inputs: dict[str, Any]) -> None:
         )
 
 
-def _read_image(path: Path) -> Image.Image:
+def _has_kind(name: str, value: Any) -> bool:
+    texts = value if name in IMAGE_LISTS else [value]
+    return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
+
+
+def _read_image(path: str) -> Image.Image:
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
     except OSError as error:
-        raise refusal("image", str(path), f"an image that can be read ({error})", "pass an existing one") from error
+        raise refusal("image", path, f"an image that can be read ({error})", "pass an existing one") from error
 
 
-def _read_video(path: Path) -> list[Image.Image]:
+def _read_video(path: str) -> list[Image.Image]:
     try:
         return [Image.fromarray(frame) for frame in load_video(path)]
     except FileNotFoundError as error:
-        raise refusal("video", str(path), "a video that can be read", "pass an existing one") from error
+        raise refusal("video", path, "a video that can be read", "pass an existing one") from error

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -168,13 +168,13 @@ class Bench:
         self.store = Store(folder).create(KIND, {})
         self._conditions = hash_of(conditions(pipe, settings))
         self._executor = executor or InProcess()
-        by_name = {method.name: method for method in methods}
+        by_name = {name: method for method in methods for name in (method.name, _as_calibrated(method).name)}
         self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
         self._identity = cache(self._identity_of)
 
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
-        """The calibration of a method."""
-        return self._unit("calibration", method, prompts=list(prompts), seed=seed)
+        """The calibration of a method; methods with the same `calibrate` share it."""
+        return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 
     def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
         """One measured generation, which keeps its video or not. `calibration` is the id of the method's unit of
@@ -204,6 +204,13 @@ class Bench:
     def _identity_of(self, method: Method) -> str:
         package = version(method.needs.replace("_", "-")) if method.needs else ""
         return f"{method.identity(self.pipe) if method.identity else ''} {package}"
+
+
+def _as_calibrated(method: Method) -> Method:
+    """The method under the name of its `calibrate`, if it has one."""
+    if (found := method.calibrate) is None:
+        return method
+    return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}")
 
 
 def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
+from galaxydit.pipelines.settings import Offload
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.method import Method
@@ -61,6 +62,7 @@ class Job:
     model: Text
     revision: Text | None = None
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    offload: Offload = "none"
     steps: Count | None = None
     guidance: Annotated[float, Ge(0)] | None = None
     guidance_2: Annotated[float, Ge(0)] | None = None

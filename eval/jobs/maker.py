@@ -64,7 +64,7 @@ class VideoMaker(Maker):
         """
         job = self.job
         dtype = None if job.dtype is None else getattr(torch, job.dtype)
-        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision)
+        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
         pipe.set_progress_bar_config(disable=True)
         share_video(pipe, rank)
         settings = replace(recommended_settings(pipe), **job.settings)

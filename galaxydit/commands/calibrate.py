@@ -13,7 +13,7 @@ from rich.table import Table
 
 from galaxydit.calibration.samples import read_prompts, split_prompts
 from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_text_file
-from galaxydit.commands.console import messages, show, show_json, working
+from galaxydit.commands.console import messages, resumable, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
     AsJson,
@@ -21,6 +21,7 @@ from galaxydit.commands.options import (
     Guidance,
     Height,
     Model,
+    Offloading,
     Revision,
     Steps,
     Width,
@@ -55,6 +56,7 @@ def calibrate(
     ] = None,
     as_json: AsJson = False,
     revision: Revision = None,
+    offload: Offloading = "none",
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
@@ -79,10 +81,11 @@ def calibrate(
         folder = resume_dir or out.with_suffix(".parts")
         Store(folder).create(KIND, {})
         # On Ray the workers have the GPUs: here the pipeline is only read.
-        pipe = load_quietly(model, revision, "cpu" if ray is not None else None)
+        pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     stability: Sequence[Stability] = ()
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(messages()) as progress:
+    progress = LiveProgress(messages())
+    with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         calibration = run_calibration(
             pipe,
             texts,
@@ -94,7 +97,7 @@ def calibrate(
             name=out.stem,
             progress=progress,
             executor=executor,
-            load=None if ray is None else partial(load_pipeline, model, revision=revision),
+            load=None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload),
         )
         if analyze:
             from galaxydit.calibration.analyze import analyze as measure_stability

@@ -21,7 +21,7 @@ from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
 from galaxydit.families import SEPARATE, family_of
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
@@ -168,13 +168,13 @@ class RuleObserver(Observer):
             state.slopes[call.branch] = mean_size(cached.output - previous.output) / max(change, 1e-12)
         state.outputs[call.branch] = cached
 
-    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+    def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
         """Cache what the blocks added to their input in a full step, with `aligned` those of the last two."""
         residuals = self._state_of(call).residuals
         previous = residuals.get(call.branch, ()) if self.aligned else ()
         residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
 
-    def predict(self, call: Call, segment: int) -> Tensor:
+    def predict(self, call: Call) -> Tensor:
         """The output of a reused step, or the residual of its blocks."""
         state = self._state_of(call)
         if self._predict is not None:

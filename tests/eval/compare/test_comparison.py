@@ -145,6 +145,22 @@ def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp
     assert set(generations.prompts[first_scored:]) == set(PLAN.prompts)
 
 
+def test_methods_that_calibrate_alike_do_it_once(tiny_wan_pipeline, settings, tmp_path):
+    calls = []
+
+    def calibrate(pipe, prompts, settings, seed):
+        calls.append(prompts)
+        return {}
+
+    alike = [replace(method, calibrate=calibrate, identity=None) for method in METHODS]
+    bench = Bench(tiny_wan_pipeline, settings, tmp_path, alike)
+    first, second = bench.measure([bench.calibration_unit(method, ["a"], 0) for method in alike])
+    assert first.unit == second.unit
+    assert calls == [["a"]]
+    alone = Bench(tiny_wan_pipeline, settings, tmp_path, alike[1:])
+    assert alone.calibration_unit(alike[1], ["a"], 0).id == first.unit
+
+
 def test_a_prompt_both_tuned_and_scored_is_refused():
     with pytest.raises(
         GalaxyDiTError,

@@ -50,6 +50,12 @@ def test_the_smallest_job_is_the_baseline_alone(tmp_path: Path):
     ]
 
 
+def test_offloading_changes_where_weights_lie_and_no_unit(tmp_path: Path):
+    job, plain = read_job(write(tmp_path, with_top('offload = "model"'))), read_job(write(tmp_path, SMALLEST))
+    assert (job.offload, plain.offload) == ("model", "none")
+    assert job.units() == plain.units()
+
+
 def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_prompts(tmp_path: Path):
     job = read_job(write(tmp_path, with_top("samples = 2\nseed = 10")))
     assert [of(unit, "prompt_index", "sample", "seed") for unit in job.units()] == [
