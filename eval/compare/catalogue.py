@@ -48,12 +48,12 @@ CATALOGUE: Mapping[str, str] = MappingProxyType(
         "galaxydit paper": "GalaxyDiT, arXiv 2512.03451",
         "galaxydit paper branches alone": "GalaxyDiT, arXiv 2512.03451",
         "galaxydit": "this project",
+        "galaxydit without a profile": "this project",
         "predictions not weighed": ABLATION,
         "last full step repeated": ABLATION,
         "residual reused": ABLATION,
         "first fifth computed": ABLATION,
         "expected error instead of a budget": ABLATION,
-        "errors learned online without a profile": ABLATION,
         "last full step repeated by branches in turns": ABLATION,
     }
 )

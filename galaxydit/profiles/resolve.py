@@ -13,7 +13,7 @@ from galaxydit.families import SEPARATE, blocks_of, family_of
 from galaxydit.policies.budget import check_request, full_share
 from galaxydit.policies.config import GalaxyDiTConfig, warmup_steps
 from galaxydit.policies.online import Online
-from galaxydit.policies.policy import FEW_STEPS, Policy
+from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import profile_mismatch
@@ -110,15 +110,10 @@ def find_settings(
         missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
         found = None
     if found is None:
-        policy: Policy = Online(
-            speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformers[0], config.proxy)
-        )
         note = (
             f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
         )
-        settings = _relax_limits(config, speedup)
-        _check_reachable(speedup, USUAL_STEPS, settings, len(transformers))
-        return replace(settings, policy=policy), None, (note,)
+        return settings_without_profile(transformers, config, speedup, max_error), None, (note,)
     target = found.target_for(_effective_speedup(found, speedup, max_error))
     settings = config_for(found, target, config)
     _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
@@ -126,6 +121,16 @@ def find_settings(
     if isinstance(policy, Schedule):
         policy = replace(policy, fewest_steps=fewest_steps(found) if by_default else 0, boundary=boundary_of(pipe))
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
+
+
+def settings_without_profile(
+    transformers: Sequence[nn.Module], config: GalaxyDiTConfig, speedup: float | None, max_error: float | None = None
+) -> GalaxyDiTConfig:
+    """`config` with `Online`, which learns the errors; raises GalaxyDiTError for a speedup that cannot be reached."""
+    settings = _relax_limits(config, speedup)
+    _check_reachable(speedup, USUAL_STEPS, settings, len(transformers))
+    cost = reused_cost(transformers[0], config.proxy)
+    return replace(settings, policy=Online(speedup=speedup, max_error=max_error, reused_cost=cost))
 
 
 def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:

@@ -34,11 +34,6 @@ def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> Galaxy
     return replace(config_for(profile, target), policy=policy_for(profile, target, speedup))
 
 
-def other_proxy(profile: Profile) -> str:
-    """Another proxy than the profile's, so that the profile is not used."""
-    return "block_residual" if profile.recipe.proxy != "block_residual" else "self_attention"
-
-
 CHANGES: dict[str, Change] = {
     "predictions not weighed": lambda profile, setting: {
         "config": shipped(profile, setting["speedup"], weighed=False),
@@ -53,10 +48,6 @@ CHANGES: dict[str, Change] = {
         "config": replace(shipped(profile, setting["speedup"]), warmup=0.2),
     },
     "expected error instead of a budget": lambda profile, setting: {"max_error": setting["max_error"]},
-    "errors learned online without a profile": lambda profile, setting: {
-        "speedup": setting["speedup"],
-        "proxy": other_proxy(profile),
-    },
 }
 AT_SPEEDUPS = tuple({"speedup": speedup} for speedup in SPEEDUPS)
 SETTINGS: dict[str, Sequence[Setting]] = {

@@ -1,4 +1,4 @@
-"""This project: as its paper describes it, the same without guidance alignment, and the shipped default."""
+"""This project: its paper's method, the same without guidance alignment, and the default with and without a profile."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +13,7 @@ from galaxydit.eval.compare.identity import core_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import find_profile
+from galaxydit.profiles.resolve import settings_without_profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)
 SHIPPED = "galaxydit"
@@ -64,6 +65,11 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
     )
 
 
+def _online(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    config = settings_without_profile([only_transformer(pipe)], GalaxyDiTConfig(), setting["speedup"])
+    return accelerated(pipe, config=config)
+
+
 METHODS = (
     _paper("galaxydit paper", guidance_alignment=True),
     _paper("galaxydit paper branches alone", guidance_alignment=False),
@@ -73,5 +79,12 @@ METHODS = (
         settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
         attach=lambda pipe, setting, calibration: accelerated(pipe, speedup=setting["speedup"]),
         identity=profile_identity,
+    ),
+    Method(
+        name="galaxydit without a profile",
+        source="this project",
+        settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
+        attach=_online,
+        identity=core_identity,
     ),
 )

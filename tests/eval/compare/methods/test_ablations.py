@@ -10,7 +10,6 @@ from galaxydit.eval.compare.methods.ablations import (
     CHANGES,
     METHODS,
     one_later,
-    other_proxy,
     shipped,
 )
 from galaxydit.eval.compare.registry import choose_methods
@@ -44,11 +43,6 @@ def test_each_changes_what_it_is_named_after():
     assert changed("last full step repeated") == {"policy.coefficients": (), "order": 0}
     assert changed("residual reused") == {"reuse": "residual"}
     assert changed("first fifth computed") == {"warmup": 0.2}
-
-
-def test_the_other_proxy_finds_no_profile(wan_tiny):
-    with galaxydit.accelerate(wan_tiny, speedup=2.0, proxy=other_proxy(PROFILE)) as acceleration:
-        assert acceleration.config.policy.error_map is None
 
 
 def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
