@@ -13,7 +13,7 @@ from rich.table import Table
 
 from galaxydit.calibration.samples import read_prompts, split_prompts
 from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_text_file
-from galaxydit.commands.console import messages, show, show_json, working
+from galaxydit.commands.console import messages, resumable, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
     AsJson,
@@ -84,7 +84,8 @@ def calibrate(
         pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     stability: Sequence[Stability] = ()
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(messages()) as progress:
+    progress = LiveProgress(messages())
+    with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         calibration = run_calibration(
             pipe,
             texts,

@@ -13,7 +13,7 @@ from rich.text import Text
 from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.checks import check_model, check_output_folder, check_text_file
-from galaxydit.commands.console import messages, say, show, show_json, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
     AsJson,
@@ -110,7 +110,8 @@ def compare(
         pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     load = None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload)
-    with chosen_executor(ray, workers, gpus_per_worker) as executor, LiveProgress(messages()) as progress:
+    progress = LiveProgress(messages())
+    with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
     (out / "table.md").write_text(markdown(comparison), encoding="utf-8")
     plot_pareto(comparison, out / "pareto.png")
@@ -151,7 +152,7 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")
     out_of_reach = []
-    table.add_column(f"at {speedup:g}x by compute")  # the only one that may be folded
+    table.add_column(f"at {speedup:g}x by compute", overflow="fold")  # the only one that may be folded
     for heading in (
         "PSNR\ndB",
         "worst\nprompt",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -44,6 +46,16 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
     else:
         say(text)
         yield say
+
+
+@contextmanager
+def resumable(how_far: Callable[[], str]) -> Iterator[None]:
+    """Answer Ctrl-C with one line on how far the work is, and exit as shells do."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        show(f"stopped, {how_far()}; the same command goes on")
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 @contextmanager

@@ -53,8 +53,8 @@ def vbench(
 def build_table(results: "Results") -> Table:
     """One row for each dimension and variant: the raw score, the points, and those lost against the baseline."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("dimension")
-    table.add_column("variant")
+    table.add_column("dimension", no_wrap=True)
+    table.add_column("variant", overflow="fold")
     for heading in ("score", "points", "lost", "95 %", "videos"):
         table.add_column(heading, justify="right", no_wrap=True)
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.console import resumable, say, show, show_json
 from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
 from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import AsJson
 
 if TYPE_CHECKING:
-    from galaxydit.pipelines.runs import Record
+    from galaxydit.eval.jobs.job import Job
+    from galaxydit.pipelines.runs import Record, Store
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
@@ -57,18 +58,17 @@ def run(
     store = open_run(out, read)
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
-    try:
-        with chosen_executor(ray, workers, gpus_per_worker) as executor:
-            progress = LiveProgress(console)
-            outcome = run_job(read, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
-    except KeyboardInterrupt:
-        units = {unit.id for unit in read.units()}
-        done = len(units & store.unit_ids())
-        show(f"stopped, {done} of {len(units)} done; the same command goes on")
-        raise typer.Exit(128 + signal.SIGINT) from None
+    with resumable(lambda: _how_far(read, store)), chosen_executor(ray, workers, gpus_per_worker) as executor:
+        progress = LiveProgress(console)
+        outcome = run_job(read, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed")
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _how_far(job: "Job", store: "Store") -> str:
+    units = {unit.id for unit in job.units()}
+    return f"{len(units & store.unit_ids())} of {len(units)} done"
 
 
 def status(

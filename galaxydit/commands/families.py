@@ -3,13 +3,19 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from galaxydit.commands.console import show, working
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.options import AsJson
 from galaxydit.unsupported import UNSUPPORTED
 
 if TYPE_CHECKING:
@@ -19,11 +25,22 @@ NO_VIDEO = ("frame_size",)
 """Arguments of pipelines that speak of frames but not of a video."""
 
 
-def families() -> None:
-    """Show the families as a Markdown table: pipelines, reuse, shipped profiles, and what they combine with."""
+Row = dict[str, str]
+
+
+def families(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in the README.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which pipelines each family has and what they combine with, then what is not accepted, and why."""
     with working("reading diffusers"):
-        table = family_table()
-    show(table, "", unsupported_table())
+        accepted, refused = family_rows(), unsupported_rows()
+    if as_json:
+        show_json({"accepted": accepted, "not_accepted": refused})
+    elif markdown:
+        show(to_markdown(accepted), "", to_markdown(refused))
+    else:
+        Console().print(build_table([condensed(row) for row in accepted]), build_table(refused))
 
 
 @cache
@@ -68,8 +85,8 @@ def _pipelines_in(module: ast.Module) -> Iterator[tuple[str, set[str]]]:
             yield node.name, set(re.findall(r"\w*Transformer\w*", " ".join(annotations)))
 
 
-def family_table() -> str:
-    """One row per family, in Markdown."""
+def family_rows() -> list[Row]:
+    """One row per family: what its diffusers class offers, by heading."""
     import diffusers
 
     from galaxydit.families import FAMILIES
@@ -83,27 +100,25 @@ def family_table() -> str:
     profiles = defaultdict(list)
     for profile in shipped_profiles():
         profiles[profile.model.class_name].append(profile.name)
-    lines = [
-        "| family | pipelines | guidance | reuse | profiles | LoRA | regional compile | context parallel |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for family in FAMILIES.values():
         kind = getattr(diffusers, family.class_name)
-        marks = [
-            hasattr(kind, "load_lora_adapter"),
-            bool(getattr(kind, "_repeated_blocks", None)),
-            bool(getattr(kind, "_cp_plan", None)),
-        ]
-        cells = [
-            family.name,
-            ", ".join(sorted(users[family.class_name])),
-            family.branches,
-            reuse_kinds(family),
-            ", ".join(profiles[family.class_name]) or "learned online",
-            *("yes" if mark else "no" for mark in marks),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        offered = {
+            "LoRA": hasattr(kind, "load_lora_adapter"),
+            "regional compile": bool(getattr(kind, "_repeated_blocks", None)),
+            "context parallel": bool(getattr(kind, "_cp_plan", None)),
+        }
+        rows.append(
+            {
+                "family": family.name,
+                "pipelines": ", ".join(sorted(users[family.class_name])),
+                "guidance": family.branches,
+                "reuse": reuse_kinds(family),
+                "profiles": ", ".join(profiles[family.class_name]) or "learned online",
+            }
+            | {name: "yes" if is_offered else "no" for name, is_offered in offered.items()}
+        )
+    return rows
 
 
 def reuse_kinds(family: "Family") -> str:
@@ -111,10 +126,35 @@ def reuse_kinds(family: "Family") -> str:
     return "output, residual" if family.is_chain else "output"
 
 
-def unsupported_table() -> str:
-    """What is refused by name, one row per reason, in Markdown."""
+def unsupported_rows() -> list[Row]:
+    """What is refused by name, one row per reason, by heading."""
     names = defaultdict(list)
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)
-    rows = [f"| {', '.join(sorted(group))} | {reason} |" for reason, group in names.items()]
-    return "\n".join(["| not accepted | because |", "|---|---|", *rows])
+    return [{"not accepted": ", ".join(sorted(group)), "because": reason} for reason, group in names.items()]
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"|{'|'.join(cells)}|" if cells[0] == "---" else f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def condensed(row: Row) -> Row:
+    """A row of `family_rows` in three columns, for a terminal."""
+    marks = ", ".join(name for name, value in row.items() if value == "yes")
+    lines = (row["guidance"], f"reuse: {row['reuse']}", f"profiles: {row['profiles']}", marks)
+    return {"family": row["family"], "pipelines": row["pipelines"], "what it offers": "\n".join(filter(None, lines))}
+
+
+def build_table(rows: Sequence[Row]) -> Table:
+    """The rows for a terminal of 80 columns; all columns but the last are as narrow as their longest word."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_lines=True)
+    *narrow, last = rows[0]
+    for heading in narrow:
+        words = " ".join([heading, *(row[heading] for row in rows)]).split()
+        table.add_column(heading, width=max(map(len, words)))
+    table.add_column(last)
+    for row in rows:
+        table.add_row(*row.values())
+    return table

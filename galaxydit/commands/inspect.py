@@ -10,8 +10,8 @@ from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson, Model, Revision, load_quietly
 
 if TYPE_CHECKING:
+    from galaxydit.acceleration import TransformerDescription
     from galaxydit.profiles.schema import Profile
-
 
 PSNR_UNKNOWN = "the PSNR at any speedup"
 RANKING_UNKNOWN = "the ranking of the proxies on this model"
@@ -28,7 +28,7 @@ def inspect(
         from dataclasses import asdict
 
         import galaxydit
-        from galaxydit.acceleration import transformers_of
+        from galaxydit.families import transformers_of
         from galaxydit.pipelines.settings import recommended_settings
         from galaxydit.profiles.resolve import find_settings
 
@@ -43,18 +43,23 @@ def inspect(
         show_json(data | {"profile": facts, "recommended_settings": settings})
         return
     for part in parts:
-        table = Table(show_header=False, title=f"{type(pipe).__name__}.{part.component}", title_justify="left")
-        table.add_row("class", part.class_name)
-        table.add_row("family", part.family)
-        table.add_row("blocks", str(part.blocks))
-        table.add_row("branches", part.branches)
-        table.add_row("proxies", ", ".join(part.proxies))
-        table.add_row("hooked modules", "\n".join(part.hooked))
-        Console().print(table)
+        Console().print(build_table(part, type(pipe).__name__))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
     show(f"recommended settings: {shown}")
+
+
+def build_table(part: "TransformerDescription", pipeline: str) -> Table:
+    """What is known about one transformer of a pipeline."""
+    table = Table(show_header=False, title=f"{pipeline}.{part.component}", title_justify="left")
+    table.add_row("class", part.class_name)
+    table.add_row("family", part.family)
+    table.add_row("blocks", str(part.blocks))
+    table.add_row("branches", part.branches)
+    table.add_row("proxies", ", ".join(part.proxies))
+    table.add_row("hooked modules", "\n".join(part.hooked))
+    return table
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from galaxydit.commands.checks import check_output_file
 from galaxydit.commands.console import messages, show, show_json, working
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import check_choice, check_number, refusal
+from galaxydit.eval.compare.catalogue import is_installed
 
 if TYPE_CHECKING:
     from galaxydit.eval.latency.latency_rows import LatencyRow
@@ -24,6 +25,28 @@ LEFT_OUT = ("probe ms", "speedup x fraction")
 """Columns of the markdown table for which a terminal has no room."""
 MODELS = ("1.3B", "14B", "tiny")
 DTYPES = ("float32", "bfloat16", "float16")
+METHODS = (
+    "plain",
+    "galaxydit output",
+    "galaxydit residual",
+    "galaxydit output, no proxy",
+    "galaxydit residual, no proxy",
+    "FirstBlockCache",
+    "SeaCache",
+    "cache-dit",
+)
+PROXIES = (
+    "time_embedding",
+    "noisy_latent",
+    "filtered_latent",
+    "block_input",
+    "modulated_input",
+    "self_attention",
+    "cross_attention",
+    "feed_forward",
+    "block_residual",
+    "block_output",
+)
 
 
 class Mode(StrEnum):
@@ -69,6 +92,11 @@ def latency(
             show(markdown(data))
         return
     check_choice("--model", model, MODELS)
+    check_choice("--proxy", proxy, PROXIES)
+    for name in method or ():
+        check_choice("--method", name, METHODS)
+        if name == "cache-dit" and not is_installed("cache_dit"):
+            raise refusal("--method", name, "one that is installed", "pip install 'galaxydit[bench]'")
     check_options(size, fraction, minutes, device, dtype)
     if out is not None:
         check_output_file(out, ".json")
@@ -162,7 +190,7 @@ def build_table(rows: "list[LatencyRow]") -> Table:
         if HEADINGS[index] not in LEFT_OUT and any(text[index] for text in texts)
     ]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
-    table.add_column("")  # the only one that may be folded
+    table.add_column("", overflow="fold")  # the only one that may be folded
     for index in shown:
         table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
     for text in texts:

@@ -1,7 +1,8 @@
 """`galaxydit realism`: hold a Wan model against what is published about the real weights."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -11,7 +12,7 @@ from rich.table import Table
 from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
 from galaxydit.commands.checks import check_model, check_output_folder
-from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.console import resumable, show, show_json, working
 from galaxydit.commands.options import (
     AsJson,
     Frames,
@@ -64,8 +65,8 @@ def realism(
     texts = read_or_draw_prompts(prompts, model, reserved)
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
+        from galaxydit.eval.published import load_published
         from galaxydit.eval.realism.plot import draw
-        from galaxydit.eval.realism.published import load_published
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
@@ -73,34 +74,36 @@ def realism(
     settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
-    with working("measuring") as tell:
-        measured = Realism(
-            pipe,
-            published,
-            Cases(texts, tuple(range(len(texts))), batch),
-            Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1),
-            settings,
-            factor,
-            tell,
-        ).run(out / "realism.json", wanted)
+    cases = Cases(texts, tuple(range(len(texts))), batch)
+    reserved_cases = Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1)
+    with working("measuring") as tell, resumable(lambda: f"finished parts are in {out / 'realism.json'}"):
+        measuring = Realism(pipe, published, cases, reserved_cases, settings, factor, tell)
+        measured = measuring.run(out / "realism.json", wanted)
     draw(measured, published, out / "realism.png")
     if as_json:
         show_json(out / "realism.json")
         return
-    console = Console()
+    for table in build_tables(measured, len(texts)):
+        Console().print(table)
+    show(out / "realism.json")
+
+
+def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
+    """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
     for part in ("step lists", "methods"):
         if part in measured:
-            table = Table(
-                part, "published, dB", "here, dB", "difference", box=SIMPLE_HEAD, title=f"{len(texts)} prompts"
-            )
+            table = Table(part, box=SIMPLE_HEAD, title=f"{prompts} prompts")
+            for heading in ("published, dB", "here, dB", "difference"):
+                table.add_column(heading, justify="right", no_wrap=True)
             for row in measured[part]["rows"]:
                 cells = (row["published"], row["mean"], row["mean"] - row["published"])
                 table.add_row(row["name"], *(f"{cell:.2f}" for cell in cells))
-            console.print(table)
+            yield table
     table = Table("figure", "value", "allowed", "holds", box=SIMPLE_HEAD)
     for goal in measured["goals"]:
         limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
         limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
         table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
-    console.print(table)
-    show(out / "realism.json")
+    if "noise levels" in measured:
+        table.add_row("half the steps at chosen noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", "")
+    yield table

@@ -19,7 +19,7 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import reading_cost
 from galaxydit.runtime.generation import Source
 
 DEFAULT_SPEEDUP = 2.0
@@ -167,10 +167,10 @@ def boundary_of(pipe: Any) -> float | None:
 
 
 def reused_cost(transformer: nn.Module, proxy: str) -> float:
-    """Block evaluations of a reused step / those of a full one: one branch reads the proxy, all branches reuse."""
+    """Block evaluations of a reused step / those of a full one, by how guidance usually reaches the transformer."""
     family = family_of(transformer)
-    branches = 2 if family.branches == SEPARATE else 1
-    return PROXIES[proxy].cost / (branches * len(blocks_of(transformer, family)))
+    calls = 2 if family.branches == SEPARATE else 1
+    return reading_cost(proxy, len(blocks_of(transformer, family)), calls)
 
 
 def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:

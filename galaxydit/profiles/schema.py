@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
-from galaxydit.files import replacing
+from galaxydit.files import write_json
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.schedule import check_coefficients
 from galaxydit.proxies import PROXIES
@@ -281,8 +281,7 @@ class Profile:
         """Write the JSON file, at once or not at all. Raises GalaxyDiTError for values that could not be read back."""
         data = self.to_dict()
         parse_profile(data)
-        with replacing(Path(path)) as partial:
-            partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(Path(path), data)
 
 
 def read_profile(path: str | Path) -> Profile:

@@ -184,6 +184,13 @@ class LiveProgress(Progress):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def how_far(self) -> str:
+        """The stage with its finished and all units: "scoring: 5 of 12 done"."""
+        if not self._counted.total:
+            return "nothing done yet"
+        text = f"{self._counted.done} of {self._counted.total} done"
+        return f"{self.stage}: {text}" if self.stage else text
+
     def _note_time(self) -> None:
         self._times.append(time.monotonic())
         self._counted.estimate_left(self._times)

@@ -85,6 +85,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["eval", "vbench", "file", "--dimensions", "no_such_dimension"],
         ["latency", "--device", "banana"],
         ["latency", "--model", "2B"],
+        ["latency", "--method", "SeeCache"],
+        ["latency", "--proxy", "blok_residual"],
         ["demo", "--profile", "a" * 300],
         ["latency", "--dtype", "int8"],
         ["latency", "--fraction", "nan"],
@@ -106,6 +108,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "did you mean 'TeaCache'?",
         "did you mean 'teacache'?",
         "did you mean 'step lists'?",
+        "did you mean 'SeaCache'?",
+        "did you mean 'block_residual'?",
     ):
         assert message in finished.stderr
 

@@ -22,6 +22,15 @@ LAYERS = (
     ("commands",),
     ("cli",),
 )
+# The same for eval, whose files and folders are rooms of their own.
+EVAL_LAYERS = (
+    ("bootstrap", "metrics", "published"),
+    ("compare",),
+    ("jobs", "latency", "realism", "demo"),
+    ("vbench",),
+    ("report",),
+)
+VBENCH_FACTS = ("vbench.benchmark", "vbench.prompts")  # read by jobs; they import nothing of their room's code
 OTHER_ROOMS = ("pipelines", "calibration", "eval")
 FILES = [path for path in FOLDER.rglob("*.py") if path.relative_to(FOLDER).parts[0] not in OTHER_ROOMS]
 
@@ -53,6 +62,20 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
         free = {name for name, modules in imports.items() if not modules & imports.keys()}
         assert free, f"these import each other: {sorted(imports)}"
         imports = {name: modules for name, modules in imports.items() if name not in free}
+
+
+def test_no_room_of_eval_imports_one_of_its_line_or_a_higher_one() -> None:
+    folder = FOLDER / "eval"
+    layer_of = {name: layer for layer, names in enumerate(EVAL_LAYERS) for name in names}
+    for path in folder.rglob("*.py"):
+        own = path.relative_to(folder).with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("galaxydit.eval."):
+                continue
+            module = (node.module or "").removeprefix("galaxydit.eval.")
+            imported = module.split(".")[0]
+            lower = layer_of[imported] < layer_of[own]
+            assert imported == own or lower or module in VBENCH_FACTS, f"{path.relative_to(folder)} imports {module}"
 
 
 def test_the_plugin_has_few_rooms() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 import galaxydit
 from galaxydit import GalaxyDiTError
-from galaxydit.commands.families import family_table, unsupported_table, video_pipelines
+from galaxydit.commands.families import family_rows, to_markdown, unsupported_rows, video_pipelines
 from galaxydit.families import FAMILIES
 from galaxydit.unsupported import UNSUPPORTED
 
@@ -55,5 +55,5 @@ def test_the_reason_is_given(name: str) -> None:
 
 
 def test_the_readme_has_the_table_that_the_command_prints() -> None:
-    assert family_table() in README
-    assert unsupported_table() in README
+    assert to_markdown(family_rows()) in README
+    assert to_markdown(unsupported_rows()) in README

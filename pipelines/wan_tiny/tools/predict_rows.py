@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor
 
+from galaxydit.eval.published import StepList, load_published
 from galaxydit.eval.realism import SHIFT_FACTOR
-from galaxydit.eval.realism.published import StepList, load_published
 from galaxydit.pipelines.wan_tiny.tools.train import load_latents
 
 logger = logging.getLogger(__name__)

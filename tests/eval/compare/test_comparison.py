@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare import workload
+from galaxydit.eval.compare import bench as bench_module
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
 from galaxydit.eval.compare.comparison import run_comparison
@@ -51,7 +51,7 @@ def settings(tiny_settings):
 def generations(monkeypatch):
     """The prompts generated so far; a number in `kill_after` ends the process there."""
     state = type("State", (), {"prompts": [], "kill_after": None})()
-    generate = workload.generate
+    generate = bench_module.generate
 
     def counted(pipe, prompt, *rest):
         if state.kill_after is not None and len(state.prompts) >= state.kill_after:
@@ -59,7 +59,7 @@ def generations(monkeypatch):
         state.prompts.append(prompt)
         return generate(pipe, prompt, *rest)
 
-    monkeypatch.setattr(workload, "generate", counted)
+    monkeypatch.setattr(bench_module, "generate", counted)
     return state
 
 
@@ -143,6 +143,22 @@ def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp
     first_scored = next(i for i, prompt in enumerate(generations.prompts) if prompt in PLAN.prompts)
     assert set(generations.prompts[:first_scored]) == set(asked) == set(PLAN.tuning_prompts)
     assert set(generations.prompts[first_scored:]) == set(PLAN.prompts)
+
+
+def test_methods_that_calibrate_alike_do_it_once(tiny_wan_pipeline, settings, tmp_path):
+    calls = []
+
+    def calibrate(pipe, prompts, settings, seed):
+        calls.append(prompts)
+        return {}
+
+    alike = [replace(method, calibrate=calibrate, identity=None) for method in METHODS]
+    bench = Bench(tiny_wan_pipeline, settings, tmp_path, alike)
+    first, second = bench.measure([bench.calibration_unit(method, ["a"], 0) for method in alike])
+    assert first.unit == second.unit
+    assert calls == [["a"]]
+    alone = Bench(tiny_wan_pipeline, settings, tmp_path, alike[1:])
+    assert alone.calibration_unit(alike[1], ["a"], 0).id == first.unit
 
 
 def test_a_prompt_both_tuned_and_scored_is_refused():

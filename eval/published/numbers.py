@@ -50,5 +50,5 @@ class Published:
 
 def load_published() -> Published:
     """The published numbers of Wan2.1-T2V-1.3B."""
-    data = json.loads(resources.files(__package__).joinpath("published", f"{NAME}.json").read_text(encoding="utf-8"))
+    data = json.loads(resources.files(__package__).joinpath(f"{NAME}.json").read_text(encoding="utf-8"))
     return Published(data, parse(tuple[StepList, ...], data["step_lists"]["rows"], "step_lists"))
