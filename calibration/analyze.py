@@ -109,7 +109,8 @@ def _pattern(recordings: Sequence[Recording], grid: Array) -> Array:
         sigmas = np.array(recording.sigmas)
         rate = recording.guided_change(1)[1:] / np.maximum(1e-9, sigmas[:-1] - sigmas[1:])
         middle = 0.5 * (sigmas[:-1] + sigmas[1:])
-        curves.append(np.interp(grid, middle[::-1], rate[::-1]))
+        known = np.isfinite(rate)
+        curves.append(np.interp(grid, middle[known][::-1], rate[known][::-1]))
     return np.mean(curves, axis=0)
 
 

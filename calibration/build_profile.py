@@ -23,7 +23,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.profiles.fingerprint import model_of
-from galaxydit.profiles.resolve import reused_cost
+from galaxydit.profiles.resolve import boundary_of, reused_cost
 from galaxydit.profiles.schema import (
     SCHEMA_VERSION,
     Conditions,
@@ -62,7 +62,7 @@ def build_profile(
     if proxy is not None:
         chosen, reason = proxy, f"{proxy} was asked for; {reason}"
     error_map, fit = fit_error_map(recordings, chosen, ORDER)
-    sigmas, transformer = recordings[0].sigmas, transformers_of(pipe)["transformer"]
+    sigmas, transformers = recordings[0].sigmas, list(transformers_of(pipe).values())
     cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(mean_distances(recordings, chosen)))))
     planner = Planner(recordings, propagation)
     asked, between = sorted(set(speedups)), speedups_between(len(sigmas), speedups)
@@ -84,18 +84,19 @@ def build_profile(
         name=name,
         kind="measured",
         source=f"galaxydit calibrate, {len(recordings)} samples",
-        model=model_of(transformer),
+        model=model_of(transformers[0]),
         conditions=conditions_of(pipe, recordings, settings, seed),
         recipe=Recipe(
             proxy=chosen,
             reuse=REUSE,
             order=ORDER,
-            reused_cost=round(reused_cost(transformer, chosen), 6),
+            reused_cost=round(reused_cost(transformers[0], chosen), 6),
             error_map=error_map,
             cumulative_distance=cumulative,
             targets=tuple(targets[speedup] for speedup in sorted(targets)),
         ),
         evidence=Evidence(reason, ranking, fit, propagation, tuple(verifications)),
+        second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
     )
 
 
@@ -144,8 +145,10 @@ def conditions_of(
         steps=first.steps,
         flow_shift=settings.flow_shift if settings.flow_shift is not None else scheduler_shift(pipe),
         guidance_scale=first.guidance_scale,
+        guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
+        boundary=boundary_of(pipe),
         latent_shape=first.latent_shape,
-        dtype=str(pipe.transformer.dtype).removeprefix("torch."),
+        dtype=str(next(iter(transformers_of(pipe).values())).dtype).removeprefix("torch."),
         device=device_name(pipe),
         samples=len(recordings),
         seed=seed,

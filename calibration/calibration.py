@@ -9,7 +9,6 @@ from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.build_profile import add_measurements, build_profile
 from galaxydit.calibration.costs import Costs
-from galaxydit.calibration.generation_observer import check_one_transformer
 from galaxydit.calibration.maker import CalibrationMaker
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
@@ -60,7 +59,7 @@ def calibrate(
     """Measure a profile of `pipe`.
 
     Args:
-        pipe: a video pipeline with one denoising transformer, not accelerated.
+        pipe: a video pipeline, not accelerated. Two transformers (Wan2.2 A14B) are one trajectory with one budget.
         prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
             `verified_prompts` of them are held out for verification; samples cycle through the others.
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
@@ -78,7 +77,6 @@ def calibrate(
     Raises:
         GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
     """
-    check_one_transformer(pipe)
     settings = settings or recommended_settings(pipe)
     own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
     key = {

@@ -1,10 +1,12 @@
 """Seconds of the parts of a denoising step on this device, and the speedup that follows from them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
@@ -50,33 +52,38 @@ class Costs:
 
 
 class _CallTimer:
-    """Times every call of a module, in seconds."""
+    """Times every call of some modules, in seconds."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, modules: Sequence[nn.Module], device: torch.device) -> None:
+        self._device = device
         self.calls: list[float] = []
         self._start = 0.0
-        self._handles = [module.register_forward_pre_hook(self._before), module.register_forward_hook(self._after)]
+        self._handles = [module.register_forward_pre_hook(self._before) for module in modules]
+        self._handles += [module.register_forward_hook(self._after) for module in modules]
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
 
     def _before(self, module: nn.Module, inputs: Any) -> None:
-        synchronize(next(module.parameters()).device)
+        synchronize(self._device)
         self._start = time.perf_counter()
 
     def _after(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        synchronize(next(module.parameters()).device)
+        synchronize(self._device)
         self.calls.append(time.perf_counter() - self._start)
 
 
 def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Costs:
     """Time the parts of a short uncached generation after a warm-up; medians, so that outliers do not count."""
-    transformer = transformers_of(pipe)["transformer"]
-    blocks = blocks_of(transformer, family_of(transformer))
+    transformers = list(transformers_of(pipe).values())
+    stacks = [blocks_of(one, family_of(one)) for one in transformers]
+    blocks = len(stacks[0])
     short = replace(settings, steps=min(settings.steps or STEPS, STEPS))
     generate(pipe, prompt, replace(short, steps=2), seed)
-    whole, block = _CallTimer(transformer), _CallTimer(blocks[len(blocks) // 2])
+    whole, block = (
+        _CallTimer(modules, pipe._execution_device) for modules in (transformers, [one[blocks // 2] for one in stacks])
+    )
     try:
         generation = generate(pipe, prompt, short, seed)
     finally:
@@ -86,8 +93,8 @@ def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSett
     call, one_block = median(whole.calls), median(block.calls)
     return Costs(
         block=one_block,
-        outside_blocks=max(0.0, call - len(blocks) * one_block),
+        outside_blocks=max(0.0, call - blocks * one_block),
         outside_transformer=max(0.0, (generation.denoise_seconds - sum(whole.calls)) / steps),
         branches=max(1, len(whole.calls) // steps),
-        blocks=len(blocks),
+        blocks=blocks,
     )

@@ -10,14 +10,14 @@ from torch import Tensor
 from galaxydit.acceleration import Acceleration, transformers_of
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.scheduler_response import scheduler_response
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import proxies_of, relative_l1
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
@@ -32,12 +32,14 @@ class GenerationObserver(Observer):
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:
-        family = family_of(transformers_of(pipe)["transformer"])
+        family = family_of(next(iter(transformers_of(pipe).values())))
         self.proxies = frozenset(proxies_of(family))
         self._order = proxies_of(family)
         self._concatenates = family.branches == CONCATENATED
         self._pipe = pipe
         self._call: Call | None = None
+        self._component = ""
+        self._switch = 0
         self._branch = CONDITIONAL
         self._split = False
         self._scheduler: Any = None
@@ -84,6 +86,7 @@ class GenerationObserver(Observer):
             distances={proxy: column(proxy) for proxy in self._order},
             guided_norms=column(NORM),
             guided_products=self._guided_products(),
+            switch=self._switch,
         )
 
     def _enter(self, call: Call) -> None:
@@ -92,6 +95,11 @@ class GenerationObserver(Observer):
             return
         if self._call is None or call.info.step != self._call.info.step:
             self._finish_step()
+            component = next(name for name, state in call.generation.states.items() if state is call.state)
+            if self._call is not None and component != self._component:
+                self._switch = len(self._sigmas)
+                self._previous.clear()
+            self._component = component
             self._sigmas.append(call.info.sigma)
         self._call = call
         self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
@@ -115,7 +123,7 @@ class GenerationObserver(Observer):
         guided = self._outputs[CONDITIONAL]
         if UNCONDITIONAL in self._outputs:
             base = self._outputs[UNCONDITIONAL]
-            guided = base + guidance_of(self._pipe) * (guided - base)
+            guided = base + guidance_of(self._pipe, self._component) * (guided - base)
         stride = max(1, guided.numel() // GUIDED_ELEMENTS)
         while math.gcd(stride, self._latent_shape[-1]) > 1:  # else only some columns of the latent would be sampled
             stride += 1
@@ -133,33 +141,22 @@ class GenerationObserver(Observer):
         return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
 
 
-def check_one_transformer(pipe: DiffusionPipeline) -> None:
-    """Raise GalaxyDiTError for a pipeline with two denoising transformers."""
-    if len(transformers_of(pipe)) > 1:
-        raise refusal(
-            "pipe",
-            type(pipe).__name__,
-            "a pipeline with one denoising transformer, because a plan predicts every step from earlier ones of the "
-            "same transformer",
-            "leave profile out: galaxydit.accelerate(pipe, speedup=...) gives both one budget and learns online",
-        )
-
-
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, Generation]:
     """Generate one video in full; returns its recording, and the generation without decoded frames.
 
-    Raises GalaxyDiTError for a pipeline with two denoising transformers, and for one that is accelerated.
+    Raises GalaxyDiTError for a pipeline that is accelerated.
     """
-    check_one_transformer(pipe)
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)
     return observer.recording(prompt, seed), generation
 
 
-def guidance_of(pipe: DiffusionPipeline) -> float:
+def guidance_of(pipe: DiffusionPipeline, component: str = "transformer") -> float:
     """The guidance scale of the generation under way; 1 for a pipeline without guidance."""
     scale = getattr(pipe, "_guidance_scale", None)
+    if component == "transformer_2" and getattr(pipe, "_guidance_scale_2", None) is not None:
+        scale = pipe._guidance_scale_2
     return 1.0 if scale is None else float(scale)

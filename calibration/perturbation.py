@@ -21,11 +21,15 @@ Perturbation = tuple[int, float, float]
 """Index of the interval, mean noise level of its reused steps, and the sensitivity measured there."""
 
 
-def perturbed_schedule(steps: int, interval: tuple[float, float]) -> tuple[int, ...]:
-    """Full steps if every other step of an interval is reused; the last step is full, and the first two for order 1."""
+def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 0) -> tuple[int, ...]:
+    """Full steps if every other step of an interval is reused; the last step is full, and the first two for order 1.
+
+    `switch`, the first step of a second transformer, is full, and the step after it is reused in its place.
+    """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
     reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
-    return tuple(step for step in range(steps) if step not in reused)
+    places = {step + 1 if step == switch else step for step in reused}
+    return tuple(step for step in range(steps) if step not in places)
 
 
 def perturb(
@@ -35,7 +39,7 @@ def perturb(
 
     The sensitivity is the rms change of the final latent / the error that the reuse introduced.
     """
-    schedule = perturbed_schedule(recording.steps, INTERVALS[interval])
+    schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, reuse=reuse)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())

@@ -23,7 +23,8 @@ def scheduler_shift(pipe: DiffusionPipeline) -> float | None:
 
 
 def device_name(pipe: DiffusionPipeline) -> str:
-    """The device, such as "NVIDIA H200" or "cpu x86_64"."""
-    if pipe.device.type == "cuda":
-        return torch.cuda.get_device_name(pipe.device)
-    return f"{pipe.device.type} {platform.machine()}"
+    """The device that computes, such as "NVIDIA H200" or "cpu x86_64"."""
+    device = pipe._execution_device  # pipe.device is the CPU where weights are offloaded
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} {platform.machine()}"

@@ -34,6 +34,7 @@ class Recording:
         guided_products: mean products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`.
             They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
             kept.
+        switch: first step of the second transformer, which has nothing cached of the first; 0 where there is one.
     """
 
     prompt: str
@@ -45,6 +46,7 @@ class Recording:
     distances: Mapping[str, tuple[float, ...]]
     guided_norms: tuple[float, ...]
     guided_products: tuple[tuple[float, ...], ...]
+    switch: int = 0
 
     @property
     def steps(self) -> int:
@@ -55,14 +57,19 @@ class Recording:
         return tuple(self.distances)
 
     def accumulated(self, proxy: str, lag: int) -> Array:
-        """Distance summed over the last `lag` steps, `(steps,)`, as a policy sums it; NaN for the first `lag` steps."""
+        """Distance summed over the last `lag` steps, `(steps,)`, as a policy sums it; NaN for the first `lag` steps of
+        a transformer.
+        """
         total = np.concatenate([[0.0], np.cumsum(self.distances[proxy])])
         summed = np.full(self.steps, np.nan)
         summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
+        summed[self.switch : self.switch + lag] = np.nan
         return summed
 
     def guided_change(self, lag: int) -> Array:
-        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN for the first `lag` steps."""
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN for the first `lag` steps of a
+        transformer.
+        """
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
@@ -73,12 +80,12 @@ class Recording:
             gap: steps since the last full step, at least 1.
             gap_before: steps between the last two full steps, at least 1.
 
-        The error is NaN where those full steps would lie before the first step.
+        The error is NaN where those full steps would lie before the first step of the transformer.
         """
         errors = np.full(self.steps, np.nan)
         reach = gap + (gap_before if order else 0)
         for step in range(reach, self.steps):
-            if self.guided_norms[step] > 0:
+            if self.guided_norms[step] > 0 and not step - reach < self.switch <= step:
                 newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
                 ahead = (self.sigmas[step] - newest) / (newest - older) if order and newest != older else 0.0
                 coefficients = np.zeros(self.steps)

@@ -27,11 +27,14 @@ class ScheduleError:
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
     vectors. Errors of different intervals are partly coherent and can cancel: `coherence` is the share of their
     products that counts.
+
+    A second transformer has none of the first one's steps cached, so schedules compute its first step, `switch`.
     """
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self.sigmas = recordings[0].sigmas
         self.scheduler_response = recordings[0].scheduler_response
+        self.switch = recordings[0].switch
         self.products = np.array([recording.guided_products for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
         self.terms = cache(self._terms)
@@ -45,6 +48,7 @@ class ScheduleError:
         sigmas, steps = self.sigmas, len(self.sigmas)
         terms = np.zeros((3, steps))
         newest, *earlier = cached_steps[::-1]
+        earlier = [step for step in earlier if (step < self.switch) == (newest < self.switch)]
         for step in range(newest + 1, following):
             response = self.scheduler_response[step]
             terms[0, newest] += response

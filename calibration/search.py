@@ -68,19 +68,21 @@ def best_schedules(
     The error is the mean square error of the final latent at order 1 with incoherent intervals, averaged over the
     recordings. It adds up over reuse intervals, and each summand depends on the two full steps before the interval; so
     dynamic programming over pairs of neighbouring full steps is exact. Schedules have no gap above 12 steps and compute
-    the first `warmup` steps and the last one. Numbers of full steps without such a schedule are left out.
+    the first `warmup` steps, the first step of a second transformer and the last step. Numbers of full steps without
+    such a schedule are left out.
     """
     steps = len(model.sigmas)
     cost = interval_errors(model, propagation)
     # best[at, gap, used]: least error of a schedule whose `used` full steps end with `at - gap` and `at`.
     best: dict[tuple[int, int, int], tuple[float, Schedule]] = {(0, 0, 1): (0.0, (0,))}
     for at in range(steps - 1):
+        furthest = model.switch if at < model.switch else steps - 1
         for gap_before in range(LONGEST_GAP + 1):
             for used in range(1, most):
                 state = best.get((at, gap_before, used))
                 if state is None:
                     continue
-                for gap in range(1, 2 if at + 1 < warmup else min(LONGEST_GAP, steps - 1 - at) + 1):
+                for gap in range(1, 2 if at + 1 < warmup else min(LONGEST_GAP, furthest - at) + 1):
                     total = state[0] + cost[at, gap_before, gap]
                     key = (at + gap, gap, used + 1)
                     known = best.get(key)
@@ -120,6 +122,8 @@ def refine(
     while improved:
         improved = False
         for index in range(max(1, warmup), len(schedule) - 1):
+            if best[index] == model.switch:
+                continue
             for move in MOVES:
                 place = best[index] + move
                 if not best[index - 1] < place < best[index + 1]:

@@ -1,6 +1,5 @@
 """The same prompt and noise three times: plain, accelerated, and with half the steps for comparison."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,8 @@ from diffusers import DiffusionPipeline
 
 import galaxydit
 from galaxydit.errors import refusal
-from galaxydit.eval.metrics import psnr, ssim
+from galaxydit.eval.metrics import PSNR, SSIM
+from galaxydit.files import write_json
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
@@ -93,8 +93,8 @@ def run_demo(
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")
     half_steps = settings.steps // 2
-    names = ("plain", "accelerated", f"{half_steps} plain steps")
-    samples: dict[str, list[DemoSample]] = {name: [] for name in names}
+    samples: dict[str, list[DemoSample]] = {"plain": [], "accelerated": [], f"{half_steps} plain steps": []}
+    names = tuple(samples)
     reports: list[galaxydit.Report] = []
     videos: list[Generation] = []
 
@@ -111,19 +111,13 @@ def run_demo(
         on_progress(f"{place}: {names[2]}")
         fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index)
         fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)
-        for name, generation, fraction in zip(names, (plain, accelerated, fewer), fractions, strict=True):
-            samples[name].append(_measure(generation, plain, fraction))
+        for found, generation, fraction in zip(samples.values(), (plain, accelerated, fewer), fractions, strict=True):
+            found.append(_measure(generation, plain, fraction))
         videos = videos or [plain, accelerated, fewer]
 
-    plain_variant, accelerated_variant, fewer_variant = (DemoVariant(name, tuple(samples[name])) for name in names)
-    result = DemoResult(
-        settings=settings,
-        plain=plain_variant,
-        accelerated=accelerated_variant,
-        fewer_steps=fewer_variant,
-        reports=tuple(reports),
-        files=tuple(out / name for name in FILES),
-    )
+    of_plain, of_accelerated, of_fewer = (DemoVariant(name, tuple(found)) for name, found in samples.items())
+    files = tuple(out / name for name in FILES)
+    result = DemoResult(settings, of_plain, of_accelerated, of_fewer, tuple(reports), files)
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result
@@ -137,8 +131,8 @@ def _measure(generation: Generation, plain: Generation, compute_fraction: float)
         denoise_seconds=generation.denoise_seconds,
         end_to_end_seconds=generation.end_to_end_seconds,
         compute_fraction=compute_fraction,
-        psnr=None if same else psnr(generation.frames, plain.frames),
-        ssim=None if same else ssim(generation.frames, plain.frames),
+        psnr=None if same else PSNR(generation.frames, plain.frames).value,
+        ssim=None if same else SSIM(generation.frames, plain.frames).value,
     )
 
 
@@ -152,7 +146,7 @@ def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: Diffusi
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], accelerated, fps, scale=scale)
     result.reports[0].plot(decisions)
-    report.write_text(json.dumps(_to_json(result, pipe), indent=2, allow_nan=False) + "\n")
+    write_json(report, _to_json(result, pipe))
 
 
 def _label(variant: DemoVariant, plain: DemoVariant) -> str:

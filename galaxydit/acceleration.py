@@ -4,13 +4,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
-from galaxydit.families import Family, blocks_of, family_of
+from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.resolve import MeasuredProfile, find_settings
@@ -30,9 +29,7 @@ from galaxydit.runtime.hooks import (
     refuse_other_caches,
 )
 from galaxydit.runtime.observer import Observer
-from galaxydit.unsupported import reason_against
 
-COMPONENTS = ("transformer", "transformer_2")
 TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
 
 
@@ -80,19 +77,17 @@ def accelerate(
         raise refusal("scheduler", scheduler, "a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
         check_count("keep_reports", keep_reports, minimum=1)
-    given: dict[str, Any] = {"proxy": proxy, "warmup": warmup}
-    given["policy"] = None if threshold is None else Threshold(threshold)
-    settings = replace(
-        config or GalaxyDiTConfig(), **{name: value for name, value in given.items() if value is not None}
-    )
+    policy = None if threshold is None else Threshold(threshold)
+    given: dict[str, Any] = {"proxy": proxy, "warmup": warmup, "policy": policy}
+    settings = replace(config or GalaxyDiTConfig(), **{name: given[name] for name in given if given[name] is not None})
     by_hand = config is not None or threshold is not None or proxy is not None
     if by_hand and speedup is None and max_error is None and profile is None:
         return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports)
-    transformer = next(iter(transformers_of(pipe).values()))
-    family_of(transformer)
+    transformers = list(transformers_of(pipe).values())
+    family_of(transformers[0])
     settings, found, notes = find_settings(
         pipe,
-        transformer,
+        transformers,
         settings,
         speedup=speedup,
         max_error=max_error,
@@ -133,30 +128,6 @@ def remove(pipe: Any) -> None:
     """Remove the plugin from a pipeline or a transformer whose `Acceleration` was not kept."""
     for transformer in transformers_of(pipe).values():
         remove_galaxydit(transformer)
-
-
-def transformers_of(pipe: Any) -> dict[str, nn.Module]:
-    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
-    if isinstance(pipe, nn.Module):
-        return {"transformer": unwrap_compiled(pipe)}
-    reason = reason_against(pipe)
-    if reason is not None:
-        raise GalaxyDiTError(reason)
-    found = {name: getattr(pipe, name, None) for name in COMPONENTS}
-    transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
-    if transformers.get("transformer") is transformers.get("transformer_2"):
-        transformers.pop("transformer_2", None)
-    if not transformers:
-        raise GalaxyDiTError(
-            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}: expected a diffusers video pipeline or its "
-            "transformer; pass one of these"
-        )
-    return transformers
-
-
-def unwrap_compiled(module: nn.Module) -> nn.Module:
-    """The module inside a torch.compile wrapper."""
-    return getattr(module, "_orig_mod", module)
 
 
 class Acceleration:
@@ -225,11 +196,7 @@ class Acceleration:
             return ""
         for name, transformer in self._transformers.items():
             now = getattr(self._pipe, name, None)
-            if (
-                isinstance(now, nn.Module)
-                and now is not transformer
-                and all(m is not transformer for m in now.modules())
-            ):
+            if isinstance(now, nn.Module) and all(module is not transformer for module in now.modules()):
                 return (
                     f"{type(self._pipe).__name__}.{name} was replaced after accelerate(), so galaxydit is not on it: "
                     "call remove() on the Acceleration, and accelerate(pipe) again"
@@ -265,9 +232,7 @@ class Acceleration:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 

@@ -6,6 +6,7 @@ A family is one entry of `FAMILIES`.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -15,6 +16,7 @@ from galaxydit.unsupported import reason_against
 SEPARATE = "separate calls"
 CONCATENATED = "concatenated batch"
 NO_GUIDANCE = "no guidance"
+COMPONENTS = ("transformer", "transformer_2")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,13 @@ class Family:
     parts: Mapping[str, str] = field(default_factory=dict)
     plain_latent: bool = True
     shares_latent: bool = True
+
+    def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
+        """The time embedding in the arguments of the first block; None where the family has none."""
+        if self.time_embedding is None:
+            return None
+        name, position = self.time_embedding
+        return args[position] if len(args) > position else kwargs[name]
 
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
@@ -203,3 +212,27 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
             "one; correct the `stacks` of its family"
         )
     return blocks
+
+
+def transformers_of(pipe: Any) -> dict[str, nn.Module]:
+    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
+    if isinstance(pipe, nn.Module):
+        return {"transformer": unwrap_compiled(pipe)}
+    reason = reason_against(pipe)
+    if reason is not None:
+        raise GalaxyDiTError(reason)
+    found = {name: getattr(pipe, name, None) for name in COMPONENTS}
+    transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
+    if transformers.get("transformer") is transformers.get("transformer_2"):
+        transformers.pop("transformer_2", None)
+    if not transformers:
+        raise GalaxyDiTError(
+            f"pipe={type(pipe).__name__} has no {' or '.join(COMPONENTS)}: expected a diffusers video pipeline or its "
+            "transformer; pass one of these"
+        )
+    return transformers
+
+
+def unwrap_compiled(module: nn.Module) -> nn.Module:
+    """The module inside a torch.compile wrapper."""
+    return getattr(module, "_orig_mod", module)

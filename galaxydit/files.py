@@ -1,9 +1,11 @@
 """Files that appear whole or not at all, also to a run that is killed."""
 
+import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -16,3 +18,9 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write plain data. Raises ValueError for infinities and nan, which JSON has not."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from io import BytesIO
@@ -13,7 +14,7 @@ from galaxydit.policies.config import GalaxyDiTConfig
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One transformer call.
+    """One transformer call, or the share of one sample in it where each sample of a batch has its own decision.
 
     Attributes:
         step: index of the step, from 0.
@@ -27,6 +28,7 @@ class CallRecord:
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
         expected_error: expected relative error of the prediction; None where it is unknown.
+        sample: index of the sample in the batch; 0 where one decision serves the whole batch.
     """
 
     step: int
@@ -40,6 +42,7 @@ class CallRecord:
     blocks_run: float
     blocks: int
     expected_error: float | None = None
+    sample: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,18 @@ class Report:
 
     @property
     def compute_fraction(self) -> float:
-        """Block evaluations done / block evaluations without the plugin, in [0, 1]."""
-        blocks = sum(call.blocks for call in self.calls)
-        return sum(call.blocks_run for call in self.calls) / blocks if blocks else 1.0
+        """Block evaluations done / block evaluations without the plugin, in [0, 1]; the mean over the samples."""
+        return _compute_fraction(self.calls)
+
+    @property
+    def compute_fractions(self) -> dict[int, float]:
+        """The compute fraction of each sample that has its own decisions, by its index in the batch."""
+        samples = sorted({call.sample for call in self.calls})
+        return {index: _compute_fraction([call for call in self.calls if call.sample == index]) for index in samples}
 
     @property
     def reused_steps(self) -> int:
-        """Number of steps in which every branch was reused."""
+        """Number of steps in which every branch of every sample was reused."""
         computed = {call.step for call in self.calls if not call.reused}
         return len({call.step for call in self.calls} - computed)
 
@@ -106,6 +114,8 @@ class Report:
             f"({saved:.2f} times fewer block evaluations)",
             ", ".join([*taken, f"{self.bytes_held / 2**20:.2f} MiB held"]),
         ]
+        if len(fractions := self.compute_fractions) > 1:
+            lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
         reasons = Counter(call.reason for call in self.calls if not call.reused)
         lines += ["Calls computed in full:"] if reasons else []
         lines += [f"  - {reason} ({count})" for reason, count in reasons.most_common()]
@@ -120,6 +130,11 @@ class Report:
         picture = BytesIO()
         plot_decisions(self, picture)
         return picture.getvalue()
+
+
+def _compute_fraction(calls: Sequence[CallRecord]) -> float:
+    blocks = sum(call.blocks for call in calls)
+    return sum(call.blocks_run for call in calls) / blocks if blocks else 1.0
 
 
 def _finite(value: Any) -> Any:

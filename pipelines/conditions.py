@@ -6,7 +6,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from galaxydit.acceleration import transformers_of
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import model_of, project_weights
 

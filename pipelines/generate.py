@@ -155,7 +155,7 @@ def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iter
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
         raise GalaxyDiTError(
             f"{size} do not fit into the memory of {pipe.device} ({str(error).splitlines()[0][:160]}); take a smaller "
-            "--height, --width or --frames, or in Python offload with pipe.enable_model_cpu_offload()"
+            "--height, --width or --frames, or --offload model (load_pipeline(offload=...) in Python)"
         ) from error
 
 

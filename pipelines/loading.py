@@ -1,7 +1,7 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import diffusers
 import torch
@@ -11,9 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Repo
 
 from galaxydit.errors import check_choice
 from galaxydit.pipelines.model_names import INDEX, local_folder
-from galaxydit.pipelines.settings import CHECKPOINTS
-
-Offload = Literal["model", "sequential", "group"]
+from galaxydit.pipelines.settings import CHECKPOINTS, Offload
 
 
 def load_pipeline(
@@ -22,7 +20,7 @@ def load_pipeline(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     revision: str | None = None,
-    offload: Offload | None = None,
+    offload: Offload = "none",
 ) -> DiffusionPipeline:
     """A plain diffusers pipeline, on its device and ready to call.
 
@@ -33,15 +31,14 @@ def load_pipeline(
         advise.
     device: by default the GPU if there is one.
     revision: a branch, tag or commit on the hub.
-    offload: for small GPUs, keeps the weights in CPU memory: "model" moves one component at a time to the device,
-        "group" a few layers ahead of their use, "sequential" each layer for itself (least memory, slowest).
+    offload: for small GPUs, all but "none" keep the weights in CPU memory: "model" moves one component at a time to
+        the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory, slowest).
 
     Raises GalaxyDiTError for an `offload` of another kind, ValueError for a name that is none of these,
     FileNotFoundError for a folder without a pipeline or a model that is not on the hub, and ConnectionError if the hub
     cannot be reached.
     """
-    if offload is not None:
-        check_choice("offload", offload, get_args(Offload))
+    check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
     folder = local_folder(name)
     checkpoint = CHECKPOINTS.get(name) if folder is None else None
@@ -60,7 +57,7 @@ def load_pipeline(
         scheduler = getattr(diffusers, checkpoint.scheduler)
         pipe.scheduler = scheduler.from_config(pipe.scheduler.config, flow_shift=checkpoint.settings.flow_shift)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if offload is None:
+    if offload == "none":
         return pipe.to(device)
     if offload == "model":
         pipe.enable_model_cpu_offload(device=device)

@@ -4,12 +4,16 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from galaxydit.errors import check_count, check_number, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
+
+
+Offload = Literal["none", "model", "sequential", "group"]
+"""Which weights stay in CPU memory, see `load_pipeline`."""
 
 
 @dataclass(frozen=True)

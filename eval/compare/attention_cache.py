@@ -14,9 +14,8 @@ from diffusers import DiffusionPipeline
 from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
 from torch import nn
 
-from galaxydit.eval.compare.diffusers_cache import enabled
 from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.compare.third_party import tensors_in_hooks
+from galaxydit.eval.compare.third_party import enabled, tensors_in_hooks
 from galaxydit.families import SEPARATE, family_of
 
 ADAPTER_HOOK = "galaxydit_compare_adapter"

@@ -15,19 +15,17 @@ from numpy.typing import NDArray
 
 from galaxydit.calibration.provenance import device_name
 from galaxydit.errors import FullComputeWarning, NoEffectWarning
-from galaxydit.eval.compare.compute_counter import measure_parts, only_transformer
+from galaxydit.eval.compare.compute_counter import ComputeCounter, Part, measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.compare.workload import Workload
-from galaxydit.eval.metrics import ssim
+from galaxydit.eval.metrics import SSIM
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.generate import Generation
+from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Progress, Rank, run
-from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit, hash_of
+from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
+from galaxydit.pipelines.runs.unit import HopelessUnitError, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, load_video
@@ -38,6 +36,29 @@ PACKAGES = ("torch", "diffusers", "transformers")
 KIND = "comparison"
 VIDEO = "video.mp4"
 SCHEMA = 2  # of what a result holds and of how it is counted
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pipeline, its settings, and the `parts` of its blocks that are counted, from `measure_parts`."""
+
+    pipe: DiffusionPipeline
+    settings: GenerationSettings
+    parts: tuple[Part, ...] = ()
+
+    def run(self, case: Case, method: Method, setting: Setting, calibration: Any) -> tuple[Generation, ComputeCounter]:
+        """One generation with a method, and what it computed."""
+        settings = self.settings if method.generation is None else method.generation(self.settings, setting)
+        transformer = next(iter(transformers_of(self.pipe).values()))  # the only one, if there are parts
+        with (
+            method.attach(self.pipe, setting, calibration) as attached,
+            ComputeCounter(transformer, self.parts, attached.bytes_held) as counter,
+        ):
+            return generate(self.pipe, case.prompt, settings, case.seed), counter
+
+    def run_plain(self, case: Case) -> tuple[Generation, ComputeCounter]:
+        """One generation without any method."""
+        return self.run(case, fewer_steps.METHOD, {"steps": self.settings.steps}, None)
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,7 @@ class SampleMaker(Maker):
     settings: GenerationSettings
     methods: Mapping[str, Method]
     store: Store
-    _plain: tuple[Case, Generation, float] | None = None
+    _plain: tuple[Case, Generation, ComputeCounter] | None = None
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline, and count what a plain generation computes."""
@@ -95,9 +116,8 @@ class SampleMaker(Maker):
             return Output(method.calibrate(self._workload.pipe, data["prompts"], self.settings, data["seed"]))
         case = Case(**data["case"])
         if self._plain is None or self._plain[0] != case:
-            video, counter = self._workload.run_plain(case)
-            self._plain = case, video, counter.flops
-        _, plain, plain_flops = self._plain
+            self._plain = (case, *self._workload.run_plain(case))
+        _, plain, plain_counter = self._plain
         if data["part"] == "plain":
             return Output(None, {VIDEO: encode_video(plain.frames, self.settings.fps, lossless=True)})
         calibration = None if data["calibration"] is None else self.store.read(data["calibration"])
@@ -108,13 +128,13 @@ class SampleMaker(Maker):
             if not issubclass(warning.category, FullComputeWarning | NoEffectWarning):
                 _warn_once(method.name, str(warning.message))
         sample = Sample(
-            compute_fraction=counter.flops / plain_flops,
+            compute_fraction=counter.flops / plain_counter.flops,
             denoise_seconds=video.denoise_seconds,
             end_to_end_seconds=video.end_to_end_seconds,
             plain_denoise_seconds=plain.denoise_seconds,
             plain_end_to_end_seconds=plain.end_to_end_seconds,
             psnr=psnr(video.frames, plain.frames),
-            ssim=ssim(video.frames, plain.frames),
+            ssim=SSIM(video.frames, plain.frames).value,
             bytes_held=counter.bytes_held,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
@@ -145,8 +165,7 @@ class Bench:
         if settings.steps is None:
             raise ValueError("steps=None is not allowed: expected an integer; pass the number of steps")
         self.pipe, self.settings, self.steps = pipe, settings, settings.steps
-        self.store = Store(folder)
-        self.store.create(KIND, {})
+        self.store = Store(folder).create(KIND, {})
         self._conditions = hash_of(conditions(pipe, settings))
         self._executor = executor or InProcess()
         by_name = {name: method for method in methods for name in (method.name, _as_calibrated(method).name)}

@@ -1,4 +1,7 @@
-"""Every method by name, with its source: lists and refusals need no torch. `registry.py` has the methods themselves."""
+"""Every method by name, with its source: lists and refusals need no torch. `registry.py` has the methods themselves.
+
+Methods run in this order: controls, other projects', this project's, its ablations.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

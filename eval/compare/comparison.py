@@ -1,6 +1,5 @@
 """The whole comparison: calibrate, tune on calibration prompts, score on others."""
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, sum
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
 from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
+from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -82,8 +82,7 @@ def run_comparison(
         failed=stages.failed,
         conditions=conditions(pipe, settings),
     )
-    text = json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n"
-    (out / "results.json").write_text(text, encoding="utf-8")
+    write_json(out / "results.json", comparison.to_dict())
     return comparison
 
 

@@ -18,9 +18,8 @@ from diffusers import DiffusionPipeline
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import blocks_of, family_of
+from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 

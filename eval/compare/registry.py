@@ -1,55 +1,22 @@
-"""Every method, and the choice among them by name. A new method is a file in `methods/`, a line here and one in
-`catalogue.py`.
-"""
+"""Every method, and the choice among them by name. A new one is a file in `methods/` and a line in `catalogue.py`."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
 
-from galaxydit.eval.compare.catalogue import ABLATION, ABLATIONS, ALL, PUBLISHED, check_methods
+from galaxydit.eval.compare import methods as folder
+from galaxydit.eval.compare.catalogue import ABLATION, ABLATIONS, ALL, CATALOGUE, PUBLISHED, check_methods
 from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.methods import (
-    ablations,
-    chosen_steps,
-    db_cache,
-    dicache,
-    easycache,
-    faster_cache,
-    fewer_steps,
-    first_block_cache,
-    galaxydit_methods,
-    hicache,
-    mag_cache,
-    pyramid_attention_broadcast,
-    ra_cfgcache,
-    schedule_search,
-    sea_cache,
-    step_list,
-    taylorseer,
-    teacache,
-    uniform_skip,
-)
 
-EVERY_METHOD = (
-    fewer_steps.METHOD,
-    chosen_steps.METHOD,
-    *uniform_skip.METHODS,
-    step_list.METHOD,
-    schedule_search.METHOD,
-    first_block_cache.METHOD,
-    *mag_cache.METHODS,
-    *taylorseer.METHODS,
-    hicache.METHOD,
-    *sea_cache.METHODS,
-    pyramid_attention_broadcast.METHOD,
-    *faster_cache.METHODS,
-    *db_cache.METHODS,
-    *teacache.METHODS,
-    *easycache.METHODS,
-    *dicache.METHODS,
-    *ra_cfgcache.METHODS,
-    *galaxydit_methods.METHODS,
-    *ablations.METHODS,
-)
-"""In the order in which they run: controls, other projects', this project's, its ablations."""
+
+def _every_method() -> tuple[Method, ...]:
+    modules = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
+    found = {method.name: method for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)}
+    return tuple(sorted(found.values(), key=lambda method: list(CATALOGUE).index(method.name)))
+
+
+EVERY_METHOD = _every_method()
+"""`METHODS`, or else `METHOD`, of each file, in the order of the catalogue. ValueError if the catalogue lacks one."""
 
 
 def choose_methods(names: Sequence[str], methods: Sequence[Method] = EVERY_METHOD) -> tuple[Method, ...]:

@@ -6,8 +6,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from galaxydit.eval.compare.bench import Bench
-from galaxydit.eval.compare.comparison import Comparison, Contender
-from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
+from galaxydit.eval.compare.comparison import Comparison
+from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
@@ -28,7 +28,8 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
         labels = ["plain"]
         for one in shown:
             contender = next(c for c in comparison.contenders if c.method.name == one.method)
-            row = _nearest(comparison, contender, speedup)
+            rows = [row for row in comparison.rows if row.method == one.method]
+            row = min(rows, key=lambda row: abs(row.compute_speedup - speedup))
             unit = bench.sample_unit(contender.method, contender.calibration, row.setting, case, keep=True)
             frames.append(bench.frames(unit))
             labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
@@ -42,8 +43,3 @@ def shown_at(found: list[AtSpeedup]) -> list[AtSpeedup]:
     reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
     ours = [one for one in reached[SHOWN:] if one.method == SHIPPED]
     return reached[: SHOWN - len(ours)] + ours
-
-
-def _nearest(comparison: Comparison, contender: Contender, speedup: float) -> Row:
-    rows = [row for row in comparison.rows if row.method == contender.method.name]
-    return min(rows, key=lambda row: abs(row.compute_speedup - speedup))

@@ -1,12 +1,18 @@
-"""Helpers for the methods of other projects: restore the pipeline afterwards, and measure what their hooks keep."""
+"""Other projects' methods: run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
 
-from collections.abc import Callable, Iterator
+diffusers' caches key their state by the name of the cache context, so the two guidance branches of Wan have separate
+states; a pipeline resets them when a generation ends.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
 from torch import nn
+
+from galaxydit.eval.compare.method import Attached, Calibrate, Method, Setting
 
 REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
 
@@ -60,3 +66,32 @@ def collect_tensors(value: Any, found: dict[int, int]) -> None:
             collect_tensors(item, found)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
         collect_tensors(vars(value), found)
+
+
+@contextmanager
+def enabled(pipe: DiffusionPipeline, config: Any) -> Iterator[Attached]:
+    """Run the pipeline's transformer with a diffusers cache."""
+    transformer = pipe.transformer
+    with restored(pipe):
+        transformer.enable_cache(config)
+        try:
+            yield Attached(tensors_in_hooks(transformer))
+        finally:
+            transformer.disable_cache()
+
+
+def cache_method(
+    name: str,
+    source: str,
+    settings: Callable[[int], Sequence[Setting]],
+    config: Callable[[DiffusionPipeline, Setting, Any], Any],
+    calibrate: Calibrate | None = None,
+) -> Method:
+    """A method that enables the cache which `config` returns for pipeline, setting and calibration."""
+
+    @contextmanager
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+        with enabled(pipe, config(pipe, setting, calibration)) as attached:
+            yield attached
+
+    return Method(name, source, settings, attach, calibrate)

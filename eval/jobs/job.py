@@ -1,9 +1,13 @@
-"""A job as understood: which videos to make and how. Plain data, the same for every worker."""
+"""A job as understood: which videos to make and how. Plain data, the same for every worker.
+
+The plugin and fewer steps are known here, so that refusing their options needs no torch. Every other method comes from
+the comparison, under its name in small letters with hyphens ("uniform skip order 0" is uniform-skip-order-0).
+"""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
@@ -11,9 +15,15 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
+from galaxydit.pipelines.settings import Offload
+
+if TYPE_CHECKING:
+    from galaxydit.eval.compare.method import Method
 
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
+PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
+EXAMPLE_STEPS = 50  # for which methods of the comparison tell what their settings look like
 
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -40,12 +50,19 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobKeys:
-    """The keys of a job file that a job takes as they are; `galaxydit eval run --example` explains them."""
+class Job:
+    """Everything that results depend on; `galaxydit eval run --example` explains the keys.
+
+    Attributes:
+        prompts: what the videos show.
+        variants: the first is the baseline.
+        calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
+    """
 
     model: Text
     revision: Text | None = None
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    offload: Offload = "none"
     steps: Count | None = None
     guidance: Annotated[float, Ge(0)] | None = None
     guidance_2: Annotated[float, Ge(0)] | None = None
@@ -60,18 +77,6 @@ class JobKeys:
     seed: Seed = 0
     metrics: Texts | None = None
     video: Literal["h264", "lossless"] = "h264"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job(JobKeys):
-    """Everything that results depend on.
-
-    Attributes:
-        prompts: what the videos show.
-        variants: the first is the baseline.
-        calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
-    """
-
     prompts: tuple[str, ...]
     variants: tuple[Variant, ...] = (Variant(BASELINE, BASELINE),)
     calibration: tuple[str, ...] = ()
@@ -79,8 +84,7 @@ class Job(JobKeys):
     @property
     def settings(self) -> dict[str, Any]:
         """The fields of `GenerationSettings` that are given; the others are as recommended for the model."""
-        given = {key: getattr(self, key) for key in SETTINGS if getattr(self, key) is not None}
-        return {RENAMED.get(key, key): value for key, value in given.items()}
+        return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
         """All videos: prompt by prompt, seed by seed, the baseline before its variants, which share its group."""
@@ -112,3 +116,56 @@ class Job(JobKeys):
         """The seeds of one prompt. Counted on, so that no two videos of a job start from the same noise by default."""
         first = self.seed + prompt_index * self.samples
         return self.seeds or tuple(range(first, first + self.samples))
+
+
+@dataclass(frozen=True)
+class PluginOptions:
+    """Options of the plugin."""
+
+    speedup: Annotated[float, Ge(1)] | None = None
+    max_error: Annotated[float, Gt(0)] | None = None
+    threshold: Annotated[float, Ge(0)] | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class FewerStepsOptions:
+    """Options of fewer steps."""
+
+    steps: Annotated[int, Ge(1)]
+
+
+OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: FewerStepsOptions}
+
+
+def compared_methods() -> "dict[str, Method]":
+    """The methods of the comparison by the name that a job file uses."""
+    from galaxydit.eval.compare.registry import EVERY_METHOD
+
+    return {method.slug: method for method in EVERY_METHOD}
+
+
+def needs_calibration(name: str) -> bool:
+    """Whether the method measures something on other prompts before it can run."""
+    return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
+
+
+def options_of(name: str) -> type:
+    """The options of a method as a dataclass; those that all its settings have must be given.
+
+    Raises GalaxyDiTError if a package is missing.
+    """
+    if name in OWN:
+        return OWN[name]
+    method = compared_methods()[name]
+    if not method.is_available:
+        raise GalaxyDiTError(
+            f"method={name!r} is not allowed: expected an installed {method.needs}; pip install 'galaxydit[bench]'"
+        )
+    examples = method.settings(EXAMPLE_STEPS)
+    kinds: dict[str, Any] = {}
+    for key, value in (item for one in examples for item in one.items()):
+        kinds[key] = kinds.get(key, type(value)) | type(value)
+    optional = {key for key in kinds if any(key not in one for one in examples)}
+    options = [(key, kind | None, None) if key in optional else (key, kind) for key, kind in kinds.items()]
+    return make_dataclass(name.replace("-", "_"), options, kw_only=True)

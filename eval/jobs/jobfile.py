@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,28 +13,18 @@ from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
-from galaxydit.eval.jobs.job import Job, JobKeys, Seed, Text, Texts, Variant
-from galaxydit.eval.jobs.methods import OWN, needs_calibration, options_of
+from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.vbench.benchmark import PACKAGE
-from galaxydit.eval.vbench.prompts import vbench_prompts
+from galaxydit.eval.vbench.benchmark import PACKAGE, vbench_prompts
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
 MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
 SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # and their options
 SOURCES = ("file", "texts", "suite")
+TABLES = ("prompts", "variants", "calibration")  # read one by one
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
 CURE = "see `galaxydit eval run --example`"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileKeys(JobKeys):
-    """The keys of a job file."""
-
-    prompts: dict[str, Any]
-    calibration: dict[str, Any] | None = None
-    variants: dict[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +50,12 @@ def read_job(path: Path) -> Job:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise GalaxyDiTError(f"{path} is not TOML: {error}") from error
-    with _named(f"{path}: "):
+    with named(f"{path}: "):
         return _job_of(data, path.parent)
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
+def named(place: str) -> Iterator[None]:
     """Put the place in front of errors."""
     try:
         yield
@@ -74,25 +64,22 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _job_of(data: dict[str, Any], folder: Path) -> Job:
-    keys: FileKeys = parse(FileKeys, data, "", CURE)
+    job: Job = parse(Job, data | {name: [] for name in TABLES if name in data}, "", CURE)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError("seeds is given together with samples or seed; leave one of them out")
     for side in ("height", "width"):
-        if data.get(side, 0) % 2 and keys.video != "lossless":
+        if (getattr(job, side) or 0) % 2 and job.video != "lossless":
             raise refusal(side, data[side], "an even number", 'take one, or video = "lossless"')
-    if keys.metrics is not None:
+    if job.metrics is not None:
         from galaxydit.eval.metrics import select
 
-        select(keys.metrics)
-    variants = [_variant(name, options, folder) for name, options in (keys.variants or {}).items()]
-    local = folder / keys.model
-    job = Job(
-        **{key.name: getattr(keys, key.name) for key in fields(JobKeys)}
-        | {"model": str(local.resolve()) if local.is_dir() else keys.model},
-        prompts=_prompts("prompts", keys.prompts, folder),
-        variants=(Variant(BASELINE, BASELINE), *variants),
-        calibration=_prompts("calibration", keys.calibration, folder) if keys.calibration is not None else (),
-    )
+        select(job.metrics)
+    tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
+    variants = (Variant(BASELINE, BASELINE), *(_variant(name, options, folder) for name, options in tables.items()))
+    model = str(local.resolve()) if (local := folder / job.model).is_dir() else job.model
+    prompts = _prompts("prompts", data["prompts"], folder)
+    calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
+    job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
     needing = [variant.name for variant in variants if needs_calibration(variant.method)]
     if needing and not job.calibration:
         raise GalaxyDiTError(
@@ -121,7 +108,7 @@ def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
     if keys.suite is None:
         return keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
     if keys.suite == PACKAGE:
-        with _named(f"{table}."):
+        with named(f"{table}."):
             return vbench_prompts(keys.count, keys.dimensions)
     if keys.count is None:
         raise GalaxyDiTError(f"{table}.count is missing: expected a whole number from 1 to {MOST_PROMPTS}")
@@ -138,8 +125,7 @@ def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
         raise GalaxyDiTError(f"{place}={str(path)!r} is not UTF-8 ({error}); convert it") from error
-    prompts: tuple[str, ...] = parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
-    return prompts
+    return parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
 
 
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
@@ -165,6 +151,6 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
             files["profile"] = hashlib.sha256(profile.read_bytes()).hexdigest()
         from galaxydit.profiles.registry import load_profile
 
-        with _named(f"{place}."):
+        with named(f"{place}."):
             load_profile(options["profile"])
     return Variant(name, method, options, files)

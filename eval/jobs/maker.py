@@ -10,11 +10,11 @@ import torch
 import galaxydit
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.compare.workload import Workload
-from galaxydit.eval.jobs.job import Job, Variant
-from galaxydit.eval.jobs.methods import FEWER_STEPS, OWN, PLUGIN, compared_methods
+from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, compared_methods
+from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoResult, to_plain
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.conditions import conditions_of
@@ -48,16 +48,13 @@ class Generated:
     report: Mapping[str, Any] | None = None
 
 
+@dataclass(eq=False)
 class VideoMaker(Maker):
     """A job with its model, on one worker. It keeps the frames of the last baseline for the variants of its group."""
 
-    workload: Workload
-    device: str
-
-    def __init__(self, job: Job, store: Store) -> None:
-        self.job = job
-        self.store = store
-        self._baseline: tuple[str, Generated] | None = None
+    job: Job
+    store: Store
+    _baseline: tuple[str, Generated] | None = None
 
     def prepare(self, rank: Rank) -> None:
         """Load the model and check that it is the one that the store is bound to and that all variants suit it.
@@ -67,7 +64,7 @@ class VideoMaker(Maker):
         """
         job = self.job
         dtype = None if job.dtype is None else getattr(torch, job.dtype)
-        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision)
+        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
         pipe.set_progress_bar_config(disable=True)
         share_video(pipe, rank)
         self.device = device_name(pipe)
@@ -75,10 +72,8 @@ class VideoMaker(Maker):
         self.store.bind("model", conditions_of(pipe, settings), SAME_WEIGHTS)
         for variant in job.variants:
             if variant.method == PLUGIN:
-                try:
+                with named(f"variants.{variant.name}: "):
                     galaxydit.accelerate(pipe, **variant.options).remove()
-                except GalaxyDiTError as error:
-                    raise GalaxyDiTError(f"variants.{variant.name}: {error}") from error
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
         if settings.steps is not None:
             generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
@@ -92,18 +87,16 @@ class VideoMaker(Maker):
         if "calibrates" in unit.data:
             calibrate = compared_methods()[unit.data["calibrates"]].calibrate
             assert calibrate is not None  # it is not asked for
-            pipe, settings = self.workload.pipe, self.workload.settings
-            return Output(calibrate(pipe, self.job.calibration, settings, CALIBRATION_SEED))
-        is_baseline = unit.data["variant"]["name"] == BASELINE
-        baseline = None if is_baseline else self._baseline_of(unit)
+            return Output(calibrate(self.workload.pipe, self.job.calibration, self.workload.settings, CALIBRATION_SEED))
+        baseline = None if unit.data["variant"]["name"] == BASELINE else self._baseline_of(unit)
         made = self._generate(unit)
-        if is_baseline:
+        if baseline is None:
             self._baseline = unit.id, made
         compute_fraction, video = made.compute_fraction, made.video
         if compute_fraction is None and baseline is not None and baseline.flops:
             compute_fraction = made.flops / baseline.flops
-        reference = None if baseline is None else baseline.video.frames
         metrics = [METRICS[name] for name in self.job.metrics or METRICS]
+        reference = None if baseline is None else baseline.video.frames
         measurement = measure(video.frames, reference, unit.data["prompt"], metrics)
         result = VideoResult(
             frames_sha256=hash_frames(video.frames),

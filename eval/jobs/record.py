@@ -47,8 +47,8 @@ class VideoResult:
 
 
 @dataclass(frozen=True)
-class VideoRecord(VideoResult):
-    """A result with the fields of its unit and of its `Record`.
+class VideoRecord(VideoResult, Record):
+    """A record with its result and with what tells its unit from others.
 
     Attributes:
         sample: which of the prompt's seeds, from 0.
@@ -57,25 +57,14 @@ class VideoRecord(VideoResult):
         damage: what is wrong with the video's file, else empty.
     """
 
-    unit: str = ""
     prompt: str = ""
     prompt_index: int = 0
     seed: int = 0
     sample: int = 0
     variant: str = ""
-    status: str = ""
-    attempts: int = 0
-    traceback: str | None = None
-    worker: str = ""
-    finished_at: str = ""
     video: str | None = None
     video_sha256: str | None = None
     damage: str = ""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is a result."""
-        return self.status == "done"
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -94,11 +83,9 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
     file = record.files.get(VIDEO)
     return VideoRecord(
-        **vars(result),
-        **{name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
-        **{
-            name: getattr(record, name) for name in ("unit", "status", "attempts", "traceback", "worker", "finished_at")
-        },
+        **vars(record)
+        | vars(result)
+        | {name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=record.data["variant"]["name"],
         video=None if file is None or damage else file.path,
         video_sha256=None if file is None else file.sha256,

@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from galaxydit.eval.jobs.job import Job
-from galaxydit.eval.jobs.methods import needs_calibration
+from galaxydit.eval.jobs.job import Job, needs_calibration
 from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, results, run
 from galaxydit.validation import parse
 
@@ -16,9 +15,7 @@ def open_run(root: str | Path, job: Job) -> Store:
 
     Raises GalaxyDiTError, before anything is written, if the folder holds something else or another job.
     """
-    store = Store(root)
-    store.create(KIND, asdict(job))
-    return store
+    return Store(root).create(KIND, asdict(job))
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:

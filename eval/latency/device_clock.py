@@ -72,22 +72,6 @@ class SyncCounter:
         self.count = sum("synchroniz" in str(warning.message) for warning in caught)
 
 
-def allocated_bytes(device: torch.device) -> int | None:
-    """Bytes of tensors on the device now; None on a CPU."""
-    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
-
-
-def start_peak(device: torch.device) -> None:
-    """Reset the peak memory."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_bytes(device: torch.device) -> int | None:
-    """Peak bytes of tensors since `start_peak`, weights included; None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
 def device_name(device: torch.device) -> str:
     """The device's product name."""
     if device.type == "cuda":

@@ -8,11 +8,11 @@ from statistics import median, quantiles
 from typing import Any
 
 from galaxydit.eval.latency.forced_steps import ForcedSteps
-from galaxydit.files import replacing
 from galaxydit.validation import parse
 
 KIND = "galaxydit latency"
 FORMAT = 1
+AS_MEASURED = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of a row
 
 
 @dataclass
@@ -105,22 +105,17 @@ def rows_from(samples: Sequence[Samples], forced: ForcedSteps, without_proxy: di
         bare = by_name.get((without_proxy.get(sample.method, ""), sample.compiled))
         rows.append(
             LatencyRow(
-                method=sample.method,
-                compiled=sample.compiled,
+                **{name: getattr(sample, name) for name in AS_MEASURED},
                 full_ms=spread_of(sample.full_ms),
                 reused_ms=spread_of(sample.reused_ms),
                 probe_ms=median(sample.reused_ms) - median(bare.reused_ms)
                 if bare and bare.reused_ms and sample.reused_ms
                 else None,
-                syncs_per_step=sample.syncs_per_step,
                 denoise_seconds=seconds,
                 denoise_measured=bool(sample.whole_seconds),
                 compute_fraction=fraction,
                 speedup=speedup,
                 efficiency=speedup * fraction if speedup and fraction else None,
-                peak_bytes=sample.peak_bytes,
-                bytes_held=sample.bytes_held,
-                note=sample.note,
             )
         )
     return rows
@@ -149,12 +144,6 @@ def _compute_fraction(sample: Samples, plain: Samples | None, forced: ForcedStep
     return done / (forced.steps * plain.blocks_full)
 
 
-def save(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON atomically: a run that is killed leaves the previous file."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
 def load(path: Path) -> dict[str, Any]:
     """Read a run; raises ValueError for any other file."""
     try:
@@ -172,5 +161,4 @@ def load(path: Path) -> dict[str, Any]:
 
 def row_from(data: dict[str, Any]) -> LatencyRow:
     """A row of a loaded run."""
-    row: LatencyRow = parse(LatencyRow, data, "row", "pass a file of galaxydit latency --out")
-    return row
+    return parse(LatencyRow, data, "row", "pass a file of galaxydit latency --out")

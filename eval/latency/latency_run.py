@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,14 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.latency import latency_rows
 from galaxydit.eval.latency.device_clock import clock_name, device_name
 from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
-from galaxydit.eval.latency.latency_rows import Samples, denoise_seconds, rows_from
+from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, denoise_seconds, rows_from
 from galaxydit.eval.latency.random_models import PRESETS, build_inputs, build_transformer, parse_size
 from galaxydit.eval.latency.stage_latency import host_microseconds, text_encoder_seconds, vae_decode_seconds
 from galaxydit.eval.latency.timed_methods import METHODS
-from galaxydit.eval.latency.timed_trajectory import TimedTrajectory, Timing
+from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
+from galaxydit.files import write_json
 
 logger = logging.getLogger(__name__)
 WARM_UP_STEPS = 3  # full, full, reused: every path once
@@ -165,12 +166,8 @@ class LatencyRun:
             for repeat in repeats
             for pair in self.samples
         ]
-        if self.settings.text_encoder:
-            turns.append(Turn("text encoder", "text encoder", self._time_text_encoder))
-        if self.settings.vae:
-            turns.append(Turn("decoder", "decoder", self._time_vae))
-        if self.settings.host:
-            turns.append(Turn("host", "host", self._time_host))
+        others = {"text encoder": self.settings.text_encoder, "decoder": self.settings.vae, "host": self.settings.host}
+        turns += [Turn(name, name, partial(self._time, name)) for name, wanted in others.items() if wanted]
         if self.settings.whole:
             turns += [
                 Turn(f"{_label(pair)}, whole", "whole", self._run_whole, pair) for _ in repeats for pair in self.samples
@@ -212,7 +209,10 @@ class LatencyRun:
         trajectory = self._trajectory(pair, False)
         if not self.samples[pair].full_ms:
             self._count(pair, trajectory)
-        self._book_sample(pair, trajectory.run(self.settings.sampled_steps))
+        sample, timing = self.samples[pair], trajectory.run(self.settings.sampled_steps)
+        for is_full, milliseconds in zip(timing.kinds, timing.milliseconds, strict=True):
+            (sample.full_ms if is_full or pair[0] == "plain" else sample.reused_ms).append(milliseconds)
+        sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _run_whole(self, pair: Pair) -> None:
         timing = self._trajectory(pair, True).run(self.forced.steps)
@@ -232,29 +232,25 @@ class LatencyRun:
         sample.blocks_full, sample.blocks_reused = self._blocks[method]
         sample.syncs_per_step = trajectory.count_syncs(WARM_UP_STEPS)
 
-    def _book_sample(self, pair: Pair, timing: Timing) -> None:
-        sample = self.samples[pair]
-        for is_full, milliseconds in zip(timing.kinds, timing.milliseconds, strict=True):
-            (sample.full_ms if is_full or pair[0] == "plain" else sample.reused_ms).append(milliseconds)
-        sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
-
-    def _time_text_encoder(self) -> None:
-        self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
-
-    def _time_vae(self) -> None:
-        self.once["vae_decode_seconds"] = vae_decode_seconds(self.preset, self.size, self.device)
-
-    def _time_host(self) -> None:
-        self.host = host_microseconds(self.settings.proxy)
+    def _time(self, stage: str) -> None:
+        if stage == "text encoder":
+            self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
+        elif stage == "decoder":
+            self.once["vae_decode_seconds"] = vae_decode_seconds(self.preset, self.size, self.device)
+        else:
+            self.host = host_microseconds(self.settings.proxy)
 
     def save(self, finished: bool) -> dict[str, Any]:
         """Write all results so far."""
         without_proxy = {name: method.without_proxy for name, method in METHODS.items() if method.without_proxy}
         measured = [sample for sample in self.samples.values() if sample.full_ms or sample.note]
-        settings = asdict(self.settings) | {"replay": str(self.settings.replay) if self.settings.replay else None}
+        settings: dict[str, Any] = asdict(self.settings) | {
+            "replay": self.settings.replay and str(self.settings.replay)
+        }
+        settings |= {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)}
         data: dict[str, Any] = {
-            "kind": latency_rows.KIND,
-            "format": latency_rows.FORMAT,
+            "kind": KIND,
+            "format": FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
                 "name": device_name(self.device),
@@ -263,8 +259,7 @@ class LatencyRun:
                 "clock": clock_name(self.device),
             },
             "versions": {"galaxydit": __version__} | {name: _version(name) for name in PACKAGES},
-            "settings": settings
-            | {"methods": list(self.settings.methods or METHODS), "modes": list(self.settings.modes)},
+            "settings": settings,
             "model": asdict(self.preset) | {"tokens": self.size.tokens, "dtype": self.settings.dtype},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
             "rows": [asdict(row) for row in rows_from(measured, self.forced, without_proxy)],
@@ -272,7 +267,7 @@ class LatencyRun:
             "host_microseconds_per_call": self.host,
             "finished": finished,
         }
-        latency_rows.save(self.out, data)
+        write_json(self.out, data)
         return data
 
 

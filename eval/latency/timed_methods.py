@@ -7,15 +7,15 @@ Each method runs its own code, its decision included, along the same steps.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods import db_cache, fewer_steps, first_block_cache, sea_cache
+from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
 from galaxydit.eval.latency.forced_steps import ForcedSteps
 
 NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of percent that other noise causes
@@ -44,10 +44,8 @@ class TimedMethod:
         return self.method.attach(SimpleNamespace(transformer=transformer), self.setting(forced, proxy), None)
 
 
-@contextmanager
-def _galaxydit(pipe: Any, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with galaxydit.accelerate(pipe.transformer, config=GalaxyDiTConfig(**setting)) as acceleration:
-        yield Attached(lambda: acceleration.report.bytes_held)
+def _galaxydit(pipe: Any, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    return accelerated(pipe.transformer, config=GalaxyDiTConfig(**setting))
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """One method on its own copy of the transformer: run, time and count its steps."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from diffusers import WanTransformer3DModel
 
 from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.latency.device_clock import StepClock, SyncCounter, allocated_bytes, peak_bytes, start_peak
+from galaxydit.eval.latency.device_clock import StepClock, SyncCounter
 from galaxydit.eval.latency.forced_steps import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
@@ -61,29 +62,29 @@ class TimedTrajectory:
 
     def run(self, steps: int) -> Timing:
         """Run and time the first `steps` steps, then reset the method."""
-        before = allocated_bytes(self.device)
-        start_peak(self.device)
+        on_gpu = self.device.type == "cuda"
+        before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self.device)
         kinds = self.forced.kinds(steps)
         clock = StepClock(self.device)
         clock.mark()
-        for step, which in self._steps(kinds):
-            self._denoise(step, which)
+        for _ in self._denoised(kinds):
             clock.mark()
         milliseconds = clock.milliseconds()
         held = self.attached.bytes_held()
-        after = allocated_bytes(self.device)
-        if held is None and before is not None and after is not None:
-            held = max(0, after - before)
-        timing = Timing(kinds, milliseconds, peak_bytes(self.device), held)
+        if held is None and on_gpu:
+            held = max(0, torch.cuda.memory_allocated(self.device) - before)
+        peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else None
         self._reset()
-        return timing
+        return Timing(kinds, milliseconds, peak, held)
 
     def count_syncs(self, steps: int) -> float | None:
         """Synchronizations of the host per step, mean over the first `steps`; None on a CPU."""
         counter = SyncCounter(self.device)
         with counter.watching():
-            for step, which in self._steps(self.forced.kinds(steps)):
-                self._denoise(step, which)
+            for _ in self._denoised(self.forced.kinds(steps)):
+                pass
         self._reset()
         return None if counter.count is None else counter.count / steps
 
@@ -96,12 +97,10 @@ class TimedTrajectory:
             count += 1
 
         handles = [block.ffn.register_forward_pre_hook(add) for block in self.transformer.blocks]
-        kinds = self.forced.kinds(steps)
         counts: dict[bool, list[int]] = {True: [], False: []}
-        for step, which in self._steps(kinds):
-            before = count
-            self._denoise(step, which)
-            counts[kinds[step]].append(count - before)
+        for is_full in self._denoised(self.forced.kinds(steps)):
+            counts[is_full].append(count)
+            count = 0
         for handle in handles:
             handle.remove()
         self._reset()
@@ -115,13 +114,13 @@ class TimedTrajectory:
         reset = self.attached.reset or self.transformer._reset_stateful_cache
         reset()
 
-    def _steps(self, kinds: list[bool]) -> list[tuple[int, int]]:
-        """Each step with the index of its input, which changes at full steps."""
-        which, steps = 0, []
+    def _denoised(self, kinds: list[bool]) -> Iterator[bool]:
+        """Denoise step by step, and yield after each whether it was full. The input changes at full steps."""
+        which = 0
         for step, is_full in enumerate(kinds):
             which = 1 - which if is_full else which
-            steps.append((step, which))
-        return steps
+            self._denoise(step, which)
+            yield is_full
 
     @torch.no_grad()
     def _denoise(self, step: int, which: int) -> None:

@@ -2,7 +2,7 @@
 
 from galaxydit.eval.metrics.metric import Metric, Score
 from galaxydit.eval.metrics.registry import METRICS, Measurement, measure, select
-from galaxydit.eval.metrics.signal_to_noise import psnr
-from galaxydit.eval.metrics.structural import ms_ssim, ssim
+from galaxydit.eval.metrics.signal_to_noise import PSNR
+from galaxydit.eval.metrics.structural import SSIM
 
-__all__ = ["METRICS", "Measurement", "Metric", "Score", "measure", "ms_ssim", "psnr", "select", "ssim"]
+__all__ = ["METRICS", "PSNR", "SSIM", "Measurement", "Metric", "Score", "measure", "select"]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame, sides_from
 from galaxydit.eval.metrics.windows import Image, gaussian_window, local_mean, local_moments
 
 LUMA = np.array((0.299, 0.587, 0.114))  # of red, green and blue (ITU-R BT.601)
@@ -12,11 +12,6 @@ WINDOWS = tuple(gaussian_window(side, side / 5) for side in (17, 9, 5, 3))  # fr
 NOISE = 2.0  # variance of the visual noise, in levels of 0..255
 FLAT = 1e-10  # a smaller variance is rounding error
 SMALLEST_SIDE = 41  # pixels: one window must fit into the coarsest scale
-
-
-def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
-    pairs = zip(*float_pair(video, reference), strict=True)
-    return mean_score([_fidelity(_luma(frame), _luma(other)) for frame, other in pairs])
 
 
 def _luma(frame: Video) -> Image:
@@ -41,7 +36,7 @@ VIF = Metric(
     name="vif",
     title="VIF",
     high=math.inf,
-    function=_measure,
+    function=frame_by_frame(lambda frame, other: _fidelity(_luma(frame), _luma(other))),
     refusal=sides_from(SMALLEST_SIDE),
 )
 """Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.

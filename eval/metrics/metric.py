@@ -79,6 +79,13 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
     return to_float(video, "video"), to_float(reference, "reference")
 
 
+def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], Score]:
+    """The function of a metric that compares frames `(height, width, 3)`, float32 in [0, 1], with their reference."""
+    return lambda video, reference, prompt: mean_score(
+        [compare(frame, other) for frame, other in zip(*float_pair(video, reference), strict=True)]
+    )
+
+
 def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:
     """The refusal of videos with a smaller side."""
 

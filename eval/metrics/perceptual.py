@@ -4,33 +4,19 @@ import math
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
-
-if TYPE_CHECKING:
-    import torch
+from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame, sides_from
 
 WEIGHTS_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
 SMALLEST_SIDE = 31  # pixels; AlexNet's second pooling needs them
 
 
-def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+def _distance(frame: Video, other: Video) -> float:
     import torch
 
-    distance = _network()
-    pairs = zip(*float_pair(video, reference), strict=True)
     with torch.inference_mode():
-        return mean_score([float(distance(_as_image(frame), _as_image(other))) for frame, other in pairs])
-
-
-def _as_image(frame: NDArray[np.float32]) -> "torch.Tensor":
-    import torch
-
-    return torch.from_numpy(frame).permute(2, 0, 1)[None]
+        return float(_network()(*(torch.from_numpy(image).permute(2, 0, 1)[None] for image in (frame, other))))
 
 
 @cache
@@ -59,7 +45,7 @@ LPIPS = Metric(
     title="LPIPS",
     high=math.inf,
     higher_is_better=False,
-    function=_measure,
+    function=frame_by_frame(_distance),
     missing=_missing,
     refusal=sides_from(SMALLEST_SIDE),
 )

@@ -19,12 +19,8 @@ PSNR = Metric(
     high=signal_to_noise.HIGHEST_PSNR,
     function=_measure,
 )
+"""Peak signal-to-noise ratio in dB, 10 log10(1 / MSE) with the MSE over all frames; higher is closer.
 
-
-def psnr(video: Video, reference: Video) -> float:
-    """Peak signal-to-noise ratio in dB, 10 log10(1 / MSE) with the MSE over all frames; higher is closer.
-
-    From 0 for black against white to 120, which stands for equal videos. The mean over the whole video comes before the
-    logarithm, so that a few equal frames cannot hide bad ones. Raises ValueError for bad or unequal shapes.
-    """
-    return PSNR(video, reference).value
+From 0 for black against white to 120, which stands for equal videos. The mean over the whole video comes before the
+logarithm, so that a few equal frames cannot hide bad ones. Raises ValueError for bad or unequal shapes.
+"""

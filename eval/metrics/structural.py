@@ -2,21 +2,13 @@
 
 import numpy as np
 
-from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+from galaxydit.eval.metrics.metric import Metric, frame_by_frame, sides_from
 from galaxydit.eval.metrics.windows import Image, gaussian_window, local_moments
 
 WINDOW = gaussian_window(11, 1.5)
 C1, C2 = 0.01**2, 0.03**2  # keep the quotients finite for black and flat areas
 SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to the coarsest
 SMALLEST_SIDE = len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1)  # pixels: one window must fit into the coarsest scale
-
-
-def _measure_ssim(video: Video, reference: Video | None, prompt: str) -> Score:
-    return mean_score([_compare(x, y)[0] for x, y in zip(*float_pair(video, reference), strict=True)])
-
-
-def _measure_ms_ssim(video: Video, reference: Video | None, prompt: str) -> Score:
-    return mean_score([_compare_at_scales(x, y) for x, y in zip(*float_pair(video, reference), strict=True)])
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
@@ -45,35 +37,27 @@ SSIM = Metric(
     name="ssim",
     title="SSIM",
     low=-1.0,
-    function=_measure_ssim,
+    function=frame_by_frame(lambda x, y: _compare(x, y)[0]),
     refusal=sides_from(len(WINDOW)),
 )
+"""Structural similarity, the mean over frames; from -1 to 1, which means equal.
+
+(2 m_x m_y + c1)(2 s_xy + c2) / ((m_x^2 + m_y^2 + c1)(s_x^2 + s_y^2 + c2)) with local means m and covariances s of
+each colour under a Gaussian window of 11 pixels and sigma 1.5 that lies inside the frame, c1 = 0.01^2, c2 = 0.03^2
+(Wang et al. 2004, doi 10.1109/TIP.2003.819861). Raises ValueError for bad or unequal shapes and for sides under 11
+pixels.
+"""
 
 MS_SSIM = Metric(
     name="ms_ssim",
     title="MS-SSIM",
-    function=_measure_ms_ssim,
+    function=frame_by_frame(_compare_at_scales),
     refusal=sides_from(SMALLEST_SIDE),
 )
+"""Multi-scale structural similarity, the mean over frames; from 0 to 1, which means equal.
 
-
-def ssim(video: Video, reference: Video) -> float:
-    """Structural similarity, the mean over frames; from -1 to 1, which means equal.
-
-    (2 m_x m_y + c1)(2 s_xy + c2) / ((m_x^2 + m_y^2 + c1)(s_x^2 + s_y^2 + c2)) with local means m and covariances s of
-    each colour under a Gaussian window of 11 pixels and sigma 1.5 that lies inside the frame, c1 = 0.01^2, c2 = 0.03^2
-    (Wang et al. 2004, doi 10.1109/TIP.2003.819861). Raises ValueError for bad or unequal shapes and for sides under 11
-    pixels.
-    """
-    return SSIM(video, reference).value
-
-
-def ms_ssim(video: Video, reference: Video) -> float:
-    """Multi-scale structural similarity, the mean over frames; from 0 to 1, which means equal.
-
-    cs_1^w1 cs_2^w2 cs_3^w3 cs_4^w4 ssim_5^w5, where scale i + 1 is scale i averaged over 2x2 pixels, cs is the mean of
-    SSIM's contrast and structure factor (2 s_xy + c2) / (s_x^2 + s_y^2 + c2) and ssim_5 the SSIM at the coarsest scale,
-    both cut off below 0, with window and constants as in `ssim` (Wang, Simoncelli and Bovik 2003, doi
-    10.1109/ACSSC.2003.1292216). Raises ValueError for bad or unequal shapes and for sides under 176 pixels.
-    """
-    return MS_SSIM(video, reference).value
+cs_1^w1 cs_2^w2 cs_3^w3 cs_4^w4 ssim_5^w5, where scale i + 1 is scale i averaged over 2x2 pixels, cs is the mean of
+SSIM's contrast and structure factor (2 s_xy + c2) / (s_x^2 + s_y^2 + c2) and ssim_5 the SSIM at the coarsest scale,
+both cut off below 0, with window and constants as in `SSIM` (Wang, Simoncelli and Bovik 2003, doi
+10.1109/ACSSC.2003.1292216). Raises ValueError for bad or unequal shapes and for sides under 176 pixels.
+"""

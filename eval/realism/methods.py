@@ -6,11 +6,11 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, teacache
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.compare.workload import Workload
 from galaxydit.eval.realism.step_lists import Cases, References, Row
 from galaxydit.pipelines.psnr import psnr
 

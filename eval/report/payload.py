@@ -23,7 +23,7 @@ def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, 
         "notes": _notes(run),
         "where": where,
         "worstFirst": _worst_first(run.figures),
-        "figures": [_figure(figure) for figure in run.figures],
+        "figures": [asdict(figure) for figure in run.figures],
         "variants": _variants(run),
         "rows": _rows(run, sources),
         "skipped": _skipped(run),
@@ -99,16 +99,6 @@ def _skipped(run: Run) -> list[str]:
 def _worst_first(figures: tuple[Figure, ...]) -> str:
     """The first metric, or the compute fraction where nothing was measured."""
     return next((figure.key for figure in figures if figure not in COST_FIGURES), figures[-1].key)
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "key": figure.key,
-        "title": figure.title,
-        "unit": figure.unit,
-        "digits": figure.digits,
-        "higherIsBetter": figure.higher_is_better,
-    }
 
 
 def _variants(run: Run) -> list[dict[str, Any]]:

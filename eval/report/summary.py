@@ -75,14 +75,12 @@ def figures_of(records: Sequence[VideoRecord], metrics: Mapping[str, Metric]) ->
 
     Raises GalaxyDiTError for a metric that is not in `metrics`.
     """
-    names = {name for record in records for name in record.metrics}
-    for record in records:
-        for name in record.metrics:
-            if name not in metrics:
-                raise GalaxyDiTError(
-                    f"{record.unit}: metrics has {name!r}, allowed are {', '.join(metrics)}; read the run with the "
-                    "galaxydit that wrote it"
-                )
+    names = {name: record.unit for record in records for name in record.metrics}
+    for name in names.keys() - metrics.keys():
+        raise GalaxyDiTError(
+            f"{names[name]}: metrics has {name!r}, allowed are {', '.join(metrics)}; read the run with the galaxydit "
+            "that wrote it"
+        )
     return COST_FIGURES + tuple(
         # Two digits suit decibels and hundreds, four what lies in [0, 1].
         Figure(

@@ -14,21 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.vbench.benchmark import Dimension
 
+Clips = Sequence[VideoRecord]
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
 ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
-
-
-@dataclass(frozen=True)
-class Clip:
-    """One video of a run; `sample` counts the videos of a prompt from 0."""
-
-    unit: str
-    prompt: str
-    sample: int
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -37,6 +29,7 @@ class Arrangement:
 
     Attributes:
         mode: STANDARD or CUSTOM.
+        units: all that there were videos of; the dimension may take some of them only.
         files: unit by file name.
         prompts: prompt by file name, in custom mode only.
         entries: entries of the benchmark's prompt list that have videos.
@@ -44,13 +37,14 @@ class Arrangement:
     """
 
     mode: str
+    units: tuple[str, ...]
     files: Mapping[str, str]
     prompts: Mapping[str, str] = field(default_factory=dict)
     entries: Sequence[Mapping[str, Any]] = ()
     complete: bool = False
 
 
-def arrange(dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
+def arrange(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
     """Choose mode, videos and names. `full_info` is VBench's list of prompts with dimensions.
 
     Raises GalaxyDiTError if the dimension takes only VBench's prompts and no clip has one of its own.
@@ -68,7 +62,7 @@ def arrange(dimension: Dimension, clips: Sequence[Clip], full_info: Sequence[Map
     return _arrange_standard(dimension, clips, entries)
 
 
-def _arrange_standard(dimension: Dimension, clips: Sequence[Clip], entries: Sequence[Mapping[str, Any]]) -> Arrangement:
+def _arrange_standard(dimension: Dimension, clips: Clips, entries: Sequence[Mapping[str, Any]]) -> Arrangement:
     wanted = {entry["prompt_en"] for entry in entries}
     chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < dimension.samples]
     if not chosen:
@@ -82,13 +76,14 @@ def _arrange_standard(dimension: Dimension, clips: Sequence[Clip], entries: Sequ
         raise GalaxyDiTError(f"the run has a prompt of {dimension.name} twice, allowed is once: take it out of the job")
     return Arrangement(
         mode=STANDARD,
+        units=tuple(clip.unit for clip in clips),
         files=files,
         entries=[entry for entry in entries if entry["prompt_en"] in present],
         complete=len(chosen) == len(wanted) * dimension.samples,
     )
 
 
-def _arrange_custom(clips: Sequence[Clip]) -> Arrangement:
+def _arrange_custom(clips: Clips) -> Arrangement:
     counts: Counter[str] = Counter()
     files, prompts = {}, {}
     for clip in clips:
@@ -97,7 +92,7 @@ def _arrange_custom(clips: Sequence[Clip]) -> Arrangement:
         name = f"{stem}-{counts[key]}.mp4"
         counts[key] += 1
         files[name], prompts[name] = clip.unit, clip.prompt
-    return Arrangement(CUSTOM, files, prompts)
+    return Arrangement(CUSTOM, tuple(files.values()), files, prompts)
 
 
 def legal_name(prompt: str) -> str:
@@ -106,14 +101,14 @@ def legal_name(prompt: str) -> str:
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
-def lay_out(arrangement: Arrangement, clips: Sequence[Clip], folder: Path) -> None:
-    """Fill a new folder with links to the videos, or with copies if links are not allowed.
+def lay_out(arrangement: Arrangement, clips: Clips, run: Path, folder: Path) -> None:
+    """Fill a new folder with links to the videos of a run, or with copies if links are not allowed.
 
     Raises GalaxyDiTError if a video is missing.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    paths = {clip.unit: clip.path.absolute() for clip in clips}
+    paths = {clip.unit: run.absolute() / str(clip.video) for clip in clips}
     for name, unit in arrangement.files.items():
         if not paths[unit].is_file():
             raise GalaxyDiTError(f"video {str(paths[unit])!r} of unit {unit} is not there: put it back")

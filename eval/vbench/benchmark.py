@@ -4,9 +4,13 @@ Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names
 (`scripts/constant.py`) and of the package vbench 0.1.5.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 
 PACKAGE = "vbench"
 FULL_INFO = "VBench_full_info.json"  # the package's list of prompts with dimensions
@@ -131,3 +135,26 @@ def select(names: list[str]) -> tuple[Dimension, ...]:
         if name not in DIMENSIONS:
             raise GalaxyDiTError(f"dimensions has {name!r}, allowed are {', '.join(DIMENSIONS)}: check the spelling")
     return tuple(DIMENSIONS[name] for name in dict.fromkeys(names))
+
+
+def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The first `count` prompts, by default all, of these dimensions, by default of all; each once.
+
+    They are read from the installed package (arXiv 2311.17982), which is not imported. Raises GalaxyDiTError if it is
+    not there, and for an unknown dimension and for more prompts than there are.
+    """
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None or not (path := Path(spec.origin).with_name(FULL_INFO)).is_file():
+        raise GalaxyDiTError(
+            f"suite={PACKAGE!r} is not allowed: expected the installed package with its {FULL_INFO}; its prompts alone "
+            f"come with `pip install --no-deps {PACKAGE}`"
+        )
+    entries = [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry.get("prompt_en")]
+    known = {dimension for entry in entries for dimension in entry["dimension"]}
+    wanted = known if dimensions is None else set(dimensions)
+    if unknown := sorted(wanted - known):
+        raise GalaxyDiTError(f"dimensions has {unknown[0]!r}: expected some of {', '.join(sorted(known))}")
+    prompts = tuple(dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))
+    if count is not None and count > len(prompts):
+        raise refusal("count", count, f"at most the {len(prompts)} prompts that there are", "take fewer")
+    return prompts[:count]

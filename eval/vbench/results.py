@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.score import Drop
+from galaxydit.eval.vbench.score import Drop, Totals
 from galaxydit.validation import parse
 
 VERSION = 2
@@ -36,20 +36,10 @@ class DimensionScore:
 
 
 @dataclass(frozen=True)
-class VariantScores:
-    """One variant.
-
-    Attributes:
-        dimensions: measured dimensions by name.
-        groups: points of the groups whose dimensions are all complete.
-        total: points; None unless every dimension is complete.
-        missing: dimensions that the total lacks.
-    """
+class VariantScores(Totals):
+    """One variant: what its complete dimensions come to, and all measured dimensions by name."""
 
     dimensions: Mapping[str, DimensionScore]
-    groups: Mapping[str, float]
-    total: float | None
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,11 +68,6 @@ def results_path(run: Path) -> Path:
     return run / "vbench" / "results.json"
 
 
-def to_json(results: Results) -> str:
-    """The text that `read_results` reads."""
-    return json.dumps(asdict(results), indent=1, allow_nan=False) + "\n"
-
-
 def read_results(path: Path) -> Results:
     """Raises GalaxyDiTError if the file is damaged or of another version, OSError if it is not there."""
     try:
@@ -91,8 +76,7 @@ def read_results(path: Path) -> Results:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
-    results: Results = parse(Results, data, str(path), CURE)
-    return results
+    return parse(Results, data, str(path), CURE)
 
 
 def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[float, dict[str, float]]:

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from huggingface_hub import try_to_load_from_cache
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
-from galaxydit.eval.vbench.arrange import Arrangement, Clip, arrange, lay_out
+from galaxydit.eval.vbench.arrange import Arrangement, arrange, lay_out
 from galaxydit.eval.vbench.benchmark import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import (
@@ -31,10 +31,9 @@ from galaxydit.eval.vbench.results import (
     VariantScores,
     read_scores,
     results_path,
-    to_json,
 )
 from galaxydit.eval.vbench.score import measure_drop, normalise, totals
-from galaxydit.files import replacing
+from galaxydit.files import write_json
 from galaxydit.validation import parse
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -50,29 +49,8 @@ OFFLINE = {
 }
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The videos that count: those of prompts and seeds that every variant has a video of.
-
-    clips: by variant, the baseline first. pairs: (prompt index, seed) by unit. left_out: how many pairs do not count.
-    """
-
-    clips: Mapping[str, tuple[Clip, ...]]
-    pairs: Mapping[str, tuple[int, int]]
-    left_out: int
-
-
-@dataclass(frozen=True)
-class Task:
-    """What one dimension of one variant was given, as it lies beside its result.
-
-    files: unit by file name. units: all that there were videos of; a dimension may take some of them only.
-    """
-
-    mode: str
-    complete: bool
-    files: Mapping[str, str]
-    units: tuple[str, ...]
+Selection = Mapping[str, Sequence[VideoRecord]]
+"""By variant, the baseline first: the videos that count, those of prompts and seeds that every variant has."""
 
 
 def evaluate(run: Path, dimension_names: list[str], environment: Environment, cache: Path | None = None) -> Results:
@@ -89,29 +67,35 @@ def evaluate(run: Path, dimension_names: list[str], environment: Environment, ca
     root = Path(store.root)
     found = store.survey([unit.id for unit in job.units()])
     records = [video_record(record, damage) for _, record, damage in found if record is not None]
-    selection = select_videos(root, records, [variant.name for variant in job.variants])
+    selection, left_out = select_videos(root, records, [variant.name for variant in job.variants])
     full_info = json.loads((environment.package / FULL_INFO).read_text(encoding="utf-8"))
     arranged = {
         (variant, dimension.name): arrange(dimension, clips, full_info)
-        for variant, clips in selection.clips.items()
+        for variant, clips in selection.items()
         for dimension in dimensions
     }
     cache = cache or cache_folder()
     check_weights(dimensions, cache)
-    root = results_path(root).parent.absolute()
-    tasks = [
-        _prepare(root / "work" / variant / dimension, dimension, arrangement, selection.clips[variant])
-        for (variant, dimension), arrangement in arranged.items()
-    ]
-    _call(environment, tasks, _variables(dimensions, cache, root), root)
-    results = collect(root, selection, list(arranged), environment.version, job.video == "lossless")
-    with replacing(root / "results.json") as partial:
-        partial.write_text(to_json(results), encoding="utf-8")
+    out = results_path(root).parent.absolute()
+    tasks = []
+    for (variant, dimension_name), arrangement in arranged.items():
+        folder = out / "work" / variant / dimension_name
+        shutil.rmtree(folder, ignore_errors=True)
+        lay_out(arrangement, selection[variant], root, folder / "videos")
+        tasks.append(_task(folder, dimension_name, arrangement))
+    _call(environment, tasks, _variables(dimensions, cache, out), out)
+    scores, failed = collect(out, selection, list(arranged))
+    lossless = job.video == "lossless"
+    results = Results(VERSION, environment.version, lossless, left_out, scores, failed)
+    write_json(results_path(root), asdict(results))
     return results
 
 
-def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
-    """Raises GalaxyDiTError if there is no prompt and seed that every variant has a video of."""
+def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> tuple[Selection, int]:
+    """The videos that count, and how many pairs of prompt and seed do not.
+
+    Raises GalaxyDiTError if there is no pair that every variant has a video of.
+    """
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = sorted(set.intersection(*(set(found) for found in done.values())))
@@ -122,14 +106,8 @@ def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence
             f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
             "`galaxydit eval run` make some first"
         )
-    clips, pair_of = {}, {}
-    for variant, found in done.items():
-        chosen = [found[pair] for pair in pairs]
-        clips[variant] = tuple(
-            Clip(record.unit, record.prompt, record.sample, root / str(record.video)) for record in chosen
-        )
-        pair_of.update({record.unit: record.pair for record in chosen})
-    return Selection(clips, pair_of, len(everything) - len(pairs))
+    chosen = {variant: [found[pair] for pair in pairs] for variant, found in done.items()}
+    return chosen, len(everything) - len(pairs)
 
 
 def cache_folder() -> Path:
@@ -155,18 +133,15 @@ def check_weights(dimensions: Sequence[Dimension], cache: Path) -> None:
 
 
 def collect(
-    root: Path,
-    selection: Selection,
-    asked: Sequence[tuple[str, str]],
-    package_version: str,
-    lossless: bool,
-) -> Results:
-    """Everything that lies in the work folder and is of just these videos. `asked` are the (variant, dimension) of this
-    call: those of them that gave no score end up in `Results.failed`.
+    root: Path, selection: Selection, asked: Sequence[tuple[str, str]]
+) -> tuple[dict[str, VariantScores], dict[str, str]]:
+    """Everything that lies in the work folder and is of just these videos, and why there is no score for some of
+    `asked`, the (variant, dimension) of this call: the last two fields of `Results`.
     """
     scores: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
-    for variant, clips in selection.clips.items():
+    pairs = {record.unit: record.pair for records in selection.values() for record in records}
+    for variant, clips in selection.items():
         scores[variant] = {}
         units = {clip.unit for clip in clips}
         for name, dimension in DIMENSIONS.items():
@@ -177,15 +152,8 @@ def collect(
                 if (variant, name) in asked:
                     failed[f"{variant}/{name}"] = _reason(folder, root / "log.txt", error)
                 continue
-            scores[variant][name] = _with_drop(score, dimension, scores[BASELINE].get(name), variant, selection.pairs)
-    return Results(
-        version=VERSION,
-        package_version=package_version,
-        lossless=lossless,
-        left_out=selection.left_out,
-        variants={variant: _variant_scores(found) for variant, found in scores.items()},
-        failed=failed,
-    )
+            scores[variant][name] = _with_drop(score, dimension, scores[BASELINE].get(name), variant, pairs)
+    return {variant: _variant_scores(found) for variant, found in scores.items()}, failed
 
 
 def _variant_scores(dimensions: Mapping[str, DimensionScore]) -> VariantScores:
@@ -193,12 +161,12 @@ def _variant_scores(dimensions: Mapping[str, DimensionScore]) -> VariantScores:
         {name: one.score for name, one in dimensions.items()},
         {name for name, one in dimensions.items() if one.complete},
     )
-    return VariantScores(dimensions, found.groups, found.total, tuple(found.missing))
+    return VariantScores(**vars(found), dimensions=dimensions)
 
 
 def _read_score(folder: Path, dimension: Dimension, units: set[str]) -> DimensionScore:
     path = folder / "task.json"
-    task: Task = parse(Task, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
+    task: Arrangement = parse(Arrangement, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
     if set(task.units) != units:
         raise GalaxyDiTError(f"{folder} is of other videos")
     written = folder / f"{NAME}_eval_results.json"
@@ -219,13 +187,10 @@ def _with_drop(
     return replace(score, drop=measure_drop(dimension, theirs, ours))
 
 
-def _prepare(folder: Path, dimension: str, arrangement: Arrangement, clips: Sequence[Clip]) -> dict[str, Any]:
-    """The folder of one task, anew, and the task as the driver takes it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    lay_out(arrangement, clips, folder / "videos")
-    (folder / "prompts.json").write_text(json.dumps(arrangement.entries), encoding="utf-8")
-    task = Task(arrangement.mode, arrangement.complete, arrangement.files, tuple(clip.unit for clip in clips))
-    (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")
+def _task(folder: Path, dimension: str, arrangement: Arrangement) -> dict[str, Any]:
+    """Write what lies beside the result, and return the task as the driver takes it."""
+    write_json(folder / "prompts.json", arrangement.entries)
+    write_json(folder / "task.json", asdict(arrangement))
     return {
         "dimension": dimension,
         "mode": arrangement.mode,
@@ -240,7 +205,7 @@ def _prepare(folder: Path, dimension: str, arrangement: Arrangement, clips: Sequ
 def _call(environment: Environment, tasks: list[dict[str, Any]], variables: Mapping[str, str], root: Path) -> None:
     """The exit status is not looked at, because what counts are the files that VBench writes."""
     path = root / "tasks.json"
-    path.write_text(json.dumps(tasks), encoding="utf-8")
+    write_json(path, tasks)
     with (root / "log.txt").open("w") as log:
         subprocess.run(
             [environment.python, DRIVER, path], env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT

@@ -1,6 +1,6 @@
 """From dimensions to totals as upstream does it, and how much a variant lost against the baseline. Pure numbers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,15 @@ POINTS = 100.0  # scores are published in points, of which 100 are the best
 
 @dataclass(frozen=True)
 class Totals:
-    """In points, 0 to 100. `groups` are those that could be computed; `total` is None unless all could."""
+    """In points, 0 to 100.
+
+    `groups` are those whose dimensions are all complete; `total` is None unless every dimension is, and `missing` names
+    those that it lacks.
+    """
 
     groups: Mapping[str, float]
     total: float | None
-    missing: Sequence[str]
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)

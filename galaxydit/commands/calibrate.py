@@ -27,6 +27,7 @@ from galaxydit.commands.options import (
     Guidance,
     Height,
     Model,
+    Offloading,
     Revision,
     Steps,
     Width,
@@ -61,6 +62,7 @@ def calibrate(
     ] = None,
     as_json: AsJson = False,
     revision: Revision = None,
+    offload: Offloading = "none",
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
@@ -86,7 +88,7 @@ def calibrate(
 
         Store(folder).create(KIND, {})
         # On Ray the workers have the GPUs: here the pipeline is only read.
-        pipe = load_quietly(model, revision, "cpu" if ray is not None else None)
+        pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     stability: Sequence[Stability] = ()
     progress = LiveProgress(messages())
@@ -102,7 +104,7 @@ def calibrate(
             name=out.stem,
             progress=progress,
             executor=executor,
-            load=None if ray is None else partial(load_pipeline, model, revision=revision),
+            load=None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload),
         )
         if analyze:
             from galaxydit.calibration.analyze import analyze as measure_stability

@@ -21,6 +21,7 @@ from galaxydit.commands.options import (
     Guidance,
     Height,
     Model,
+    Offloading,
     Revision,
     Steps,
     Width,
@@ -61,6 +62,7 @@ def compare(
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     as_json: AsJson = False,
     revision: Revision = None,
+    offload: Offloading = "none",
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
@@ -106,9 +108,9 @@ def compare(
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     with working(f"loading {model}"):
         # On Ray the workers have the GPUs: here the pipeline is only read.
-        pipe = load_quietly(model, revision, "cpu" if ray is not None else None)
+        pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
     settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    load = None if ray is None else partial(load_pipeline, model, revision=revision)
+    load = None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload)
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)

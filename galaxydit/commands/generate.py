@@ -14,6 +14,7 @@ from galaxydit.commands.options import (
     Height,
     MaxError,
     Model,
+    Offloading,
     ProfileName,
     Revision,
     Seed,
@@ -47,6 +48,7 @@ def generate(
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     revision: Revision = None,
+    offload: Offloading = "none",
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
     acceleration: dict[str, Any] = {
@@ -70,7 +72,7 @@ def generate(
         from galaxydit.pipelines.generate import generate as generate_video
         from galaxydit.pipelines.video import save_video
 
-        pipe = load_quietly(model, revision)
+        pipe = load_quietly(model, revision, offload=offload)
     settings = chosen_settings(pipe, **sizes, fps=fps)
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:

@@ -34,8 +34,8 @@ def inspect(
 
         pipe = load_quietly(model, revision)
     parts = galaxydit.describe(pipe)
-    transformer = next(iter(transformers_of(pipe).values()))
-    _, profile, notes = find_settings(pipe, transformer, galaxydit.GalaxyDiTConfig())
+    transformers = list(transformers_of(pipe).values())
+    _, profile, notes = find_settings(pipe, transformers, galaxydit.GalaxyDiTConfig())
     facts = describe_profile(profile, notes)
     settings = {name: value for name, value in asdict(recommended_settings(pipe)).items() if value is not None}
     if as_json:

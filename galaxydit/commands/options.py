@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from galaxydit.errors import refusal
+from galaxydit.pipelines.settings import Offload
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -15,6 +16,10 @@ Model = Annotated[
     str, typer.Option(help="wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
+Offloading = Annotated[
+    Offload,
+    typer.Option("--offload", help="For small GPUs: weights stay in CPU memory; sequential needs the least memory."),
+]
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps.")]
@@ -48,7 +53,9 @@ def check_sizes(**sizes: float | None) -> None:
     GenerationSettings(**_given(**sizes))
 
 
-def load_quietly(model: str, revision: str | None = None, device: str | None = None) -> "DiffusionPipeline":
+def load_quietly(
+    model: str, revision: str | None = None, device: str | None = None, offload: Offload = "none"
+) -> "DiffusionPipeline":
     """The pipeline of a model. The libraries' own progress bars are turned off, because commands show theirs."""
     import diffusers
     import transformers
@@ -57,7 +64,7 @@ def load_quietly(model: str, revision: str | None = None, device: str | None = N
 
     diffusers.logging.disable_progress_bar()
     transformers.logging.disable_progress_bar()
-    pipe = load_pipeline(model, revision=revision, device=device)
+    pipe = load_pipeline(model, revision=revision, device=device, offload=offload)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 

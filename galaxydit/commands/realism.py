@@ -18,6 +18,7 @@ from galaxydit.commands.options import (
     Frames,
     Height,
     Model,
+    Offloading,
     Revision,
     Width,
     check_sizes,
@@ -45,6 +46,7 @@ def realism(
     frames: Frames = None,
     as_json: AsJson = False,
     revision: Revision = None,
+    offload: Offloading = "none",
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
 
@@ -73,7 +75,7 @@ def realism(
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
-        pipe = load_quietly(model, revision)
+        pipe = load_quietly(model, revision, offload=offload)
     settings = chosen_settings(pipe, steps=STEPS, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()

@@ -28,6 +28,9 @@ class GalaxyDiTConfig:
             calibrated `Schedule` replace it.
         guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
             meant for comparison.
+        per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the
+            samples that need a step are gathered and computed. False lets the hardest sample decide for all, so that
+            the batch size of calls never changes, for which torch.compile would compile again.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -40,6 +43,7 @@ class GalaxyDiTConfig:
     reuse: str = "output"
     order: int = 1
     guidance_alignment: bool = True
+    per_sample: bool = True
 
     def __post_init__(self) -> None:
         if not hasattr(self.policy, "decide") or isinstance(self.policy, type):
@@ -49,6 +53,7 @@ class GalaxyDiTConfig:
         check_choice("reuse", self.reuse, REUSE_KINDS)
         check_choice("order", self.order, (0, 1))
         check_choice("guidance_alignment", self.guidance_alignment, (True, False))
+        check_choice("per_sample", self.per_sample, (True, False))
         check_count("keep_last", self.keep_last, minimum=0)
         if self.max_consecutive is not None:
             check_count("max_consecutive", self.max_consecutive, minimum=1)
@@ -66,7 +71,7 @@ def warmup_steps(steps: int, warmup: float) -> int:
 
 
 class Controller:
-    """The decisions of one scope (one branch, or all branches jointly) in one generation.
+    """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
 
     It adds the limits of the configuration to each observation and carries the policy's state from step to step.
     Where a second transformer takes over, a policy with a budget (it has a method `begin`) is told the step, and how

@@ -72,6 +72,8 @@ class Schedule:
             not read.
         reused_cost: block evaluations of a reused step whose proxy is read / those of a full one, in [0, 1).
         fewest_steps: generations of fewer steps are computed in full.
+        boundary: noise level below which a second transformer computes; its first step is always computed. None where
+            there is one.
     """
 
     speedup: float
@@ -82,6 +84,7 @@ class Schedule:
     cumulative_distance: CumulativeDistance | None = None
     reused_cost: float = 0.0
     fewest_steps: int = 0
+    boundary: float | None = None
     learns_errors = False
 
     def __post_init__(self) -> None:
@@ -121,8 +124,9 @@ class Schedule:
         if amount is None:
             return _compute(state, step, forced or "no distance", math.inf, None)
         expected = self._expected_error(amount, sigmas[step])
-        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas)
-        schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps)
+        switch = next((i for i, sigma in enumerate(sigmas) if self.boundary is not None and sigma < self.boundary), 0)
+        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas, switch)
+        schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps, switch)
         if step in schedule and forced != UNSERVED:
             return _compute(state, step, PLANNED, amount, expected)
         if forced is not None and forced != CAP:
@@ -177,24 +181,34 @@ def check_coefficients(coefficients: tuple[tuple[float, ...], ...], sigmas: tupl
 
 
 @lru_cache(maxsize=64)
-def place_full_steps(schedule: tuple[float, ...], count: int, sigmas: tuple[float, ...]) -> tuple[int, ...]:
-    """`count` steps to compute, rising, the first and the last step among them.
+def place_full_steps(
+    schedule: tuple[float, ...], count: int, sigmas: tuple[float, ...], switch: int = 0
+) -> tuple[int, ...]:
+    """`count` steps to compute, rising, the first and the last step among them, and a second transformer's first step
+    `switch`.
 
     The noise levels of the schedule are stretched to `count` of them, and each becomes the step of `sigmas` nearest to
-    it.
+    it; then the one nearest to `switch` is moved there.
     """
     last = len(schedule) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), schedule)
     places = np.interp(-stretched, -np.asarray(sigmas), np.arange(len(sigmas)))
-    return distinct_steps(places.tolist(), len(sigmas))
+    chosen = distinct_steps(places.tolist(), len(sigmas))
+    if switch in chosen or count < 3:
+        return chosen
+    nearest = min(chosen[1:-1], key=lambda step: abs(step - switch))
+    return tuple(sorted({*chosen, switch} - {nearest}))
 
 
-def with_forced(schedule: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int) -> tuple[int, ...]:
-    """As many steps to compute, the first `warmup_steps` and the last `keep_last` among them; more only if these are.
+def with_forced(
+    schedule: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int, switch: int = 0
+) -> tuple[int, ...]:
+    """As many steps to compute, the first `warmup_steps`, the last `keep_last` and `switch` among them; more only if
+    these are.
 
     Those that the schedule lacks take the places of others, spread evenly.
     """
-    forced = {*range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
+    forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in schedule if step not in forced]
     left = max(0, len(schedule) - len(forced))
     kept = [others[int((index + 0.5) * len(others) / left)] for index in range(left)] if left < len(others) else others

@@ -1,12 +1,13 @@
 """How a model is recognised: by its configuration, a few projections of its weights, and its adapters."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from galaxydit.profiles.schema import Model, Setting
+from galaxydit.profiles.schema import Model, Profile, Setting
 from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
@@ -29,7 +30,11 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     """
     # By name: other plugins that were attached before may have left the modules in another order.
     named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
-    matrices = [parameter for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
+    matrices = [
+        _loaded(transformer, name, parameter)
+        for name, parameter in named
+        if parameter.ndim >= 2 and "lora_" not in name
+    ]
     if not matrices or not all(map(_is_readable, matrices)):
         return ()
     chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
@@ -43,10 +48,27 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     return tuple(values)
 
 
-def _is_readable(weights: nn.Parameter) -> bool:
+def _loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
+    """The parameter, or what accelerate's sequential offloading keeps in its place."""
+    path, _, own = name.rpartition(".")
+    hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
+    maps = (getattr(one, "weights_map", None) for one in (hook, *getattr(hook, "hooks", ())))
+    kept = next((one for one in maps if one is not None), None)
+    return kept[own] if parameter.is_meta and kept is not None else parameter
+
+
+def _is_readable(weights: Tensor) -> bool:
     """Whether these are plain numbers, neither quantised, spread over processes, nor absent."""
-    plain = type(weights) is nn.Parameter and weights.is_floating_point()
+    plain = type(weights) in (nn.Parameter, Tensor) and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta
+
+
+def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> str | None:
+    """Why a profile does not belong to the transformers of a pipeline; None if it does."""
+    models = [model for model in (profile.model, profile.second_model) if model is not None]
+    if len(models) != len(transformers):
+        return f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
+    return next(filter(None, map(model_mismatch, models, transformers)), None)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:

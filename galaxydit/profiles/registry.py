@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from galaxydit.errors import ProfileWarning, refusal
-from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.schema import Profile, read_profile
 
 FOLDER = Path(str(files("galaxydit") / "profiles"))
@@ -34,11 +34,11 @@ def load_profile(name_or_path: str | Path) -> Profile:
     return read_profile(name_or_path)
 
 
-def find_profile(transformer: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of a model, measured ones before starters; or None, and why there is none."""
+def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
+    """The shipped profile of these transformers, measured ones before starters; or None, and why there is none."""
     matching, near = [], ""
     for profile in shipped_profiles():
-        mismatch = model_mismatch(profile.model, transformer)
+        mismatch = profile_mismatch(profile, transformers)
         if mismatch is None:
             matching.append(profile)
         elif "checkpoint" in mismatch or "adapters" in mismatch:

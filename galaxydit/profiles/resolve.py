@@ -1,6 +1,7 @@
 """From `speedup`, `max_error` and a profile to a configuration, and how a generation differs from the calibration."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from galaxydit.policies.online import Online
 from galaxydit.policies.policy import FEW_STEPS, Policy
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
-from galaxydit.profiles.fingerprint import model_mismatch
+from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
-from galaxydit.proxies import PROXIES
+from galaxydit.proxies import reading_cost
 from galaxydit.runtime.generation import Source
 
 DEFAULT_SPEEDUP = 2.0
@@ -46,11 +47,18 @@ class MeasuredProfile:
         found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
         if FEW_STEPS < steps < fewest_steps(profile):
             found = [self._few_steps(steps)]
-        guidance = source.guidance_scale
-        if guidance is not None and conditions.guidance_scale not in (None, guidance):
+        for name in ("guidance_scale", "guidance_scale_2"):
+            guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
+            if guidance is not None and known not in (None, guidance):
+                found.append(
+                    f"{name.replace('_', ' ')} is {guidance:g}, and the profile was measured at {known:g}: "
+                    "expected errors are off by an unknown factor, the speedup is met all the same"
+                )
+        boundary = boundary_of(source.pipe)
+        if boundary != conditions.boundary and profile.second_model is not None:
             found.append(
-                f"guidance scale is {guidance:g}, and the profile was measured at {conditions.guidance_scale:g}: "
-                "expected errors are off by an unknown factor, the speedup is met all the same"
+                f"the second transformer takes over at a noise level of {boundary}, and the profile was measured with "
+                f"{conditions.boundary}: its steps were chosen for that"
             )
         scheduler = type(source.scheduler).__name__
         if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
@@ -78,7 +86,7 @@ def fewest_steps(profile: Profile) -> int:
 
 def find_settings(
     pipe: Any,
-    transformer: nn.Module,
+    transformers: Sequence[nn.Module],
     config: GalaxyDiTConfig,
     *,
     speedup: float | None = None,
@@ -87,8 +95,8 @@ def find_settings(
     threshold: float | None = None,
     proxy: str | None = None,
 ) -> tuple[GalaxyDiTConfig, Profile | None, tuple[str, ...]]:
-    """The configuration for a speedup or an error limit (or a threshold on the profile's proxy), the profile that it
-    comes from, and remarks for the reports.
+    """The configuration of a pipeline with these transformers for a speedup or an error limit (or a threshold on the
+    profile's proxy), the profile that it comes from, and remarks for the reports.
 
     Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
     profile of another model and for a speedup that cannot be reached.
@@ -97,29 +105,26 @@ def find_settings(
     by_default = speedup is None and max_error is None and threshold is None
     if by_default:
         speedup = DEFAULT_SPEEDUP
-    if profile is None and isinstance(getattr(pipe, "transformer_2", None), nn.Module):
-        found, missing = None, "no profile covers pipelines with two denoising transformers"
-    else:
-        found, missing = _resolve(transformer, profile)
+    found, missing = _resolve(transformers, profile)
     if found is not None and profile is None and proxy not in (None, found.recipe.proxy):
         missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
         found = None
     if found is None:
         policy: Policy = Online(
-            speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformer, config.proxy)
+            speedup=speedup, max_error=max_error, reused_cost=reused_cost(transformers[0], config.proxy)
         )
         note = (
             f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
         )
         settings = _relax_limits(config, speedup)
-        _check_reachable(speedup, USUAL_STEPS, settings)
+        _check_reachable(speedup, USUAL_STEPS, settings, len(transformers))
         return replace(settings, policy=policy), None, (note,)
     target = found.target_for(_effective_speedup(found, speedup, max_error))
     settings = config_for(found, target, config)
-    _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings)
+    _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
     policy = policy_for(found, target, speedup, max_error) if threshold is None else Threshold(threshold)
-    if by_default and isinstance(policy, Schedule):
-        policy = replace(policy, fewest_steps=fewest_steps(found))
+    if isinstance(policy, Schedule):
+        policy = replace(policy, fewest_steps=fewest_steps(found) if by_default else 0, boundary=boundary_of(pipe))
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 
@@ -156,11 +161,16 @@ def policy_for(
     )
 
 
+def boundary_of(pipe: Any) -> float | None:
+    """The noise level below which the second transformer of a pipeline computes; None without one."""
+    return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
+
+
 def reused_cost(transformer: nn.Module, proxy: str) -> float:
-    """Block evaluations of a reused step / those of a full one: one branch reads the proxy, all branches reuse."""
+    """Block evaluations of a reused step / those of a full one, by how guidance usually reaches the transformer."""
     family = family_of(transformer)
-    branches = 2 if family.branches == SEPARATE else 1
-    return PROXIES[proxy].cost / (branches * len(blocks_of(transformer, family)))
+    calls = 2 if family.branches == SEPARATE else 1
+    return reading_cost(proxy, len(blocks_of(transformer, family)), calls)
 
 
 def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:
@@ -171,9 +181,11 @@ def _effective_speedup(profile: Profile, speedup: float | None, max_error: float
     return speedup if max_error is None or speedup * cost >= 1 else 1 / full_share(speedup, cost)
 
 
-def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig) -> None:
-    """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed."""
-    least = max(2, warmup_steps(steps, config.warmup) + config.keep_last)
+def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
+    """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed: those of the
+    limits, and the first one of each transformer.
+    """
+    least = max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1
     if speedup is not None and round(steps / speedup) < least:
         largest = math.floor(100 * steps / least) / 100
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
@@ -188,11 +200,11 @@ def _relax_limits(config: GalaxyDiTConfig, speedup: float | None) -> GalaxyDiTCo
     return replace(config, warmup=min(config.warmup, 0.4 / speedup), max_consecutive=cap)
 
 
-def _resolve(transformer: nn.Module, profile: Profile | str | Path | None) -> tuple[Profile | None, str]:
+def _resolve(transformers: Sequence[nn.Module], profile: Profile | str | Path | None) -> tuple[Profile | None, str]:
     if profile is None:
-        return find_profile(transformer)
+        return find_profile(*transformers)
     found = profile if isinstance(profile, Profile) else load_profile(profile)
-    mismatch = model_mismatch(found.model, transformer)
+    mismatch = profile_mismatch(found, transformers)
     if mismatch is not None:
         raise GalaxyDiTError(
             f"profile={found.name!r} does not belong to this model: {mismatch}; run `galaxydit calibrate` for this "

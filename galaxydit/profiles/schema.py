@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
-from galaxydit.files import replacing
+from galaxydit.files import write_json
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.schedule import check_coefficients
 from galaxydit.proxies import PROXIES
@@ -49,7 +49,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the calibration ran under. `prompts_sha256` covers prompts, seeds and their order."""
+    """What the calibration ran under. `prompts_sha256` covers prompts, seeds and their order.
+
+    Below the noise level `boundary` a second transformer computes, with `guidance_scale_2` if it is not the first
+    one's.
+    """
 
     scheduler: str
     steps: Count
@@ -63,6 +67,8 @@ class Conditions:
     prompts_sha256: str
     versions: Mapping[str, str]
     sigmas: tuple[float, ...]
+    guidance_scale_2: float | None = None
+    boundary: float | None = None
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
@@ -226,7 +232,8 @@ class Evidence:
 class Profile:
     """What `accelerate` needs to know about a model, and where it comes from.
 
-    `kind` is "measured" for a calibration, "starter" for published constants that were never measured here.
+    `kind` is "measured" for a calibration, "starter" for published constants that were never measured here. Pipelines
+    with a `transformer_2` need a profile with its `second_model`.
     """
 
     schema_version: int
@@ -237,6 +244,7 @@ class Profile:
     conditions: Conditions
     recipe: Recipe
     evidence: Evidence
+    second_model: Model | None = None
 
     def __post_init__(self) -> None:
         _check_version(self.schema_version)
@@ -273,8 +281,7 @@ class Profile:
         """Write the JSON file, at once or not at all. Raises GalaxyDiTError for values that could not be read back."""
         data = self.to_dict()
         parse_profile(data)
-        with replacing(Path(path)) as partial:
-            partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(Path(path), data)
 
 
 def read_profile(path: str | Path) -> Profile:

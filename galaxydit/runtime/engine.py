@@ -2,62 +2,30 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import token_group
-from galaxydit.extrapolation import ORDERS, predict, remember
-from galaxydit.families import CONCATENATED, Family, blocks_of
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.families import FAMILIES, Family, blocks_of
+from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
-from galaxydit.proxies import PROXIES, Place, Proxy, relative_l1, relative_l2
-from galaxydit.report import CallRecord
-from galaxydit.runtime.generation import Generation, Session, TransformerState
+from galaxydit.proxies import PROXIES, Place, Proxy, reading_cost
+from galaxydit.runtime.cache import forget, keep, predict_samples
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.decide import decide, distances_of, divide
+from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.outputs import OutputForms, pack, tensors_of, unpack
-from galaxydit.runtime.step import StepInfo, locate, signature_of
+from galaxydit.runtime.outputs import OutputForms, tensors_of, unpack
+from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
+from galaxydit.runtime.step import locate, records_gradients, signature_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
-class ReuseStep(Exception):  # noqa: N818  (it is no error)
-    """Leaves a forward pass as soon as its step is known to be reused; never seen outside the plugin."""
-
-
-@dataclass
-class Call:
-    """The transformer call under way.
-
-    Attributes:
-        generation, state: the generation it belongs to, and what this transformer remembers of it.
-        branch: guidance branch, "cond" or "uncond", or "call 0", "call 1" where the pipeline names none.
-        info: step, number of steps and sigma.
-        latent: the transformer's `hidden_states`.
-        conditional_half: whether only the second half of the batch, the conditional one, counts in distances.
-        decision: None until the step is decided.
-        distance: relative L1 distance of the proxy; None where it was not read.
-        blocks_run: block evaluations done.
-        skips_stack: whether the block stack is reused.
-        before, after: hidden states `(batch, tokens, dim)` around the last segment of the stack that began, where they
-            are watched.
-    """
-
-    generation: Generation
-    state: TransformerState
-    branch: str
-    info: StepInfo
-    latent: Tensor
-    conditional_half: bool = False
-    decision: Decision | None = None
-    distance: float | None = None
-    blocks_run: float = 0.0
-    skips_stack: bool = False
-    before: Tensor | None = None
-    after: Tensor | None = None
+class LeaveForward(Exception):  # noqa: N818  (it is no error)
+    """Leaves a forward pass as soon as it is known which samples are reused; never seen outside the plugin."""
 
 
 class Engine:
@@ -78,13 +46,11 @@ class Engine:
         self.config: GalaxyDiTConfig = session.config
         self.observer = observer or Observer()
         self._blocks = len(blocks_of(transformer, family))
-        segments = self.observer.segments or ((0, self._blocks - 1),)
-        self._segment_of = {
-            index: one for one, (first, last) in enumerate(segments) for index in range(first, last + 1)
-        }
-        self._segments = segments
-        self._watches_segments = self.config.reuse == "residual" or self.observer.watches_segments
+        self._watches_stack = self.config.reuse == "residual"
         self._reads_proxy = self.config.policy.reads_proxy and not self.observer.decides
+        # Observers see whole batches; of an unknown family it is not known which rows are branches of one sample.
+        is_open = observer is None and family.class_name in FAMILIES
+        self._decides_by_sample = self.config.per_sample and self._reads_proxy and is_open
         self.watched_proxies = tuple(self._find_watched_proxies())
         self._forms = OutputForms()
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
@@ -100,7 +66,7 @@ class Engine:
     def hooked_blocks(self) -> list[int]:
         """Indices of the blocks that need a hook."""
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
-        return sorted({*([0] if reads_inside else []), *(self._segment_of if self._watches_segments else [])})
+        return list(range(self._blocks if self._watches_stack else int(reads_inside)))
 
     @property
     @beside_the_model
@@ -127,15 +93,16 @@ class Engine:
         call = self._begin(context, inputs)
         if call is None:
             return forward(*args, **kwargs)
+        return_dict = inputs.get("return_dict") is not False
         self.call = call
         try:
             output = self._compute_or_reuse(call, forward, args, kwargs)
+            if output is None:
+                tensors = self._run_parts(call, forward, inputs) if call.is_mixed else self._predict_outputs(call)
         finally:
             self.call = None
-        return_dict = inputs.get("return_dict") is not False
         if output is None:
-            predicted = unpack(self._predict(call), call.state.shapes.get(call.branch, ()))
-            output = self._forms.build(predicted, return_dict)
+            output = self._forms.build(tensors, return_dict)
         else:
             self._forms.learn(output, return_dict)
         self._record(call)
@@ -148,7 +115,7 @@ class Engine:
         if not isinstance(latent, Tensor):
             self.session.note("the transformer was called without hidden_states, so it is computed in full")
             return None
-        if self._records_gradients(inputs):
+        if records_gradients(self.transformer, inputs):
             self.session.note(
                 "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
                 "inside torch.no_grad() to reuse steps"
@@ -172,56 +139,60 @@ class Engine:
                 "fewer), so all are computed"
             )
         state = generation.states[self.component]
-        call = Call(generation, state, branch, info, latent)
-        if self.family.branches == CONCATENATED and len(latent) % 2 == 0 and self._reads_proxy:
-            # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
-            call.conditional_half = torch.equal(*latent.chunk(2))
-        call.decision = state.decisions.get(self._scope(branch))
+        scope = "all branches" if self.config.guidance_alignment else branch
+        call = Call(generation, state, branch, scope, info, latent, is_cached=not self.observer.decides)
+        if self._reads_proxy and not divide(call, self.family, inputs, by_sample=self._decides_by_sample):
+            self.session.note(
+                "it is not known how to divide the inputs of this model among the samples of a batch, so a step that "
+                "one sample needs is computed for all"
+            )
+        call.decisions = state.decisions.get(scope, ())
+        if call.decisions and len(call.decisions) != len(call.samples):
+            call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
         return call
-
-    def _records_gradients(self, inputs: dict[str, Any]) -> bool:
-        """Whether the output of this call is part of a graph for backward."""
-        if not torch.is_grad_enabled():
-            return False
-        tensors = (value for value in inputs.values() if isinstance(value, Tensor))
-        return any(one.requires_grad for one in (*tensors, *self.transformer.parameters()))
-
-    def _scope(self, branch: str) -> str:
-        return "all branches" if self.config.guidance_alignment else branch
 
     @around_the_model
     def _compute_or_reuse(
         self, call: Call, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any | None:
-        """The output of the forward pass; None where that was left, and the output is to be predicted."""
+        """The output of the forward pass; None where it was left, because all samples are reused, or only some."""
         self._ask_observer(call)
-        if call.decision is None and not self._reads_proxy and not self.observer.decides:
-            self._decide(call, None)
+        if not call.decisions and not self._reads_proxy and not self.observer.decides:
+            self._decide(call, ())
         self.read(Place.LATENT, call.latent, call.info.sigma)
-        call.skips_stack = self._reuses(call)
-        if call.skips_stack and self.config.reuse == "output":
+        call.skips_stack = call.is_reused
+        if call.is_mixed or (call.skips_stack and self.config.reuse == "output"):
             return None
         try:
             output = forward(*args, **kwargs)
-        except ReuseStep:
-            call.skips_stack = True
+        except LeaveForward:
+            call.skips_stack = call.is_reused
             return None
         if not call.skips_stack:
-            call.blocks_run = self._blocks
+            call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
             self._keep(call, tensors_of(output))
         return output
 
-    def _predict(self, call: Call, segment: int = 0) -> Tensor:
-        """What reuse gives for the branch of this call."""
-        if self.observer.decides:
-            return self.observer.predict(call, segment)
-        coefficients = call.decision.coefficients if call.decision else None
-        return predict(call.state.history[call.branch], call.info.sigma, coefficients or ORDERS[self.config.order])
+    @around_the_model
+    def _run_parts(self, call: Call, forward: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        """The predictions of a batch of which some samples are computed and the others reused."""
+        reused, count = call.reused, len(call.latent)
+        outputs, rows = [], []
+        for kind in (False, True):
+            places = [place for place, is_reused in enumerate(reused) if is_reused == kind]
+            part = self.call = call.part(places)
+            call.parts.append(part)
+            rows.append(rows_of(places, len(reused), count))
+            output = self._compute_or_reuse(part, forward, (), take_inputs(inputs, rows[-1], count))
+            outputs.append(self._predict_outputs(part) if output is None else tensors_of(output))
+        return join_rows(outputs, rows)
 
-    def _reuses(self, call: Call) -> bool:
-        """Whether this branch is reused now: decided, and there is something to reuse."""
-        cached = self.observer.decides or bool(call.state.history.get(call.branch))
-        return call.decision is not None and call.decision.reuse and cached
+    def _predict(self, call: Call) -> Tensor:
+        """What reuse gives for the branch of this call."""
+        return predict_samples(call, self.config.order) if call.is_cached else self.observer.predict(call)
+
+    def _predict_outputs(self, call: Call) -> tuple[Tensor, ...]:
+        return unpack(self._predict(call), call.state.shapes.get(call.branch, ()))
 
     @beside_the_model
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
@@ -232,27 +203,19 @@ class Engine:
         self.observer.on_output(call, outputs[0])
         if self.observer.decides:
             return
-        history, length = call.state.history, self.config.history_length
         is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-        if is_last or length == 0:
-            history.pop(call.branch, None)
+        if is_last or self.config.history_length == 0:
+            forget(call)
             return
-        kept = pack([output.detach() for output in outputs]) if self.config.reuse == "output" else None
         call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
-        if kept is None:
-            if call.before is None or call.after is None:
-                self.session.note("the block stack did not run as expected, so nothing of it is reused")
-                return
-            kept = (call.after - call.before).detach()
-        if self.config.policy.learns_errors and history.get(call.branch):
-            error = relative_l2(kept, self._predict(call), token_group(self.transformer))
-            call.state.errors[call.branch] = float(error)
-        history[call.branch] = remember(history.get(call.branch, ()), (call.info.sigma, kept), length)
+        problem = keep(call, outputs, self.config, token_group(self.transformer))
+        if problem is not None:
+            self.session.note(problem)
 
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
         """Read the proxies of a place from the tensors at hand there.
 
-        The engine reads its proxy once in each step, in the branch that decides. Raises ReuseStep inside the first
+        The engine reads its proxy once in each step, in the branch that decides. Raises LeaveForward inside the first
         block where that decides the step for reuse.
         """
         if self.call is not None:
@@ -262,7 +225,7 @@ class Engine:
 
     @beside_the_model
     def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
-        drives = call.decision is None and self._reads_proxy and proxy.name == self.config.proxy
+        drives = not call.decisions and self._reads_proxy and proxy.name == self.config.proxy
         watched = proxy.name in self.observer.proxies
         if not drives and not watched:
             return
@@ -271,80 +234,46 @@ class Engine:
             self.observer.on_proxy(call, proxy.name, current)
             self._ask_observer(call)
         if drives:
-            scope = self._scope(call.branch)
-            previous = call.state.proxies.get(scope)
-            if previous is not None and previous.shape == current.shape:
-                call.distance = self._distance(call, current, previous)
-            call.state.proxies[scope] = current
-            self._decide(call, call.distance)
-        if self._reuses(call) and not call.skips_stack:
+            previous = call.state.proxies.get(call.scope)
+            call.state.proxies[call.scope] = current
+            self._decide(call, distances_of(call, current, previous, token_group(self.transformer)))
+        if call.is_reused and not call.skips_stack:
             call.blocks_run = proxy.cost
             if proxy.place is not Place.LATENT:
-                self._leave(call, inside_segment=0 in self._segment_of)
+                self._leave(call, inside_block=True)
 
     @beside_the_model
     def read_module(self, path: str, output: Any) -> None:
-        """Pass on the output of one of the observer's modules. Raises ReuseStep as `read` does."""
+        """Pass on the output of one of the observer's modules. Raises LeaveForward as `read` does."""
         call = self.call
         if call is not None:
             self.observer.on_module(call, path, output)
             self._ask_observer(call)
-            if self._reuses(call) and not call.skips_stack:
-                self._leave(call, inside_segment=False)
+            if call.is_reused and not call.skips_stack:
+                self._leave(call, inside_block=False)
 
-    def _leave(self, call: Call, *, inside_segment: bool) -> None:
-        """Leave the forward pass, or go on with it to where the next segment is skipped."""
+    def _leave(self, call: Call, *, inside_block: bool) -> None:
+        """Leave the forward pass, or go on with it to where the block stack is skipped."""
         call.skips_stack = True
-        if self.config.reuse == "output" or inside_segment:
-            raise ReuseStep
-
-    def _distance(self, call: Call, current: Tensor, previous: Tensor) -> float:
-        """The largest distance of any sample, so that an easy sample does not hide a hard one."""
-        distances = relative_l1(current, previous, token_group(self.transformer))
-        if call.conditional_half:
-            distances = distances[len(distances) // 2 :]
-        return float(distances.max())
+        if self.config.reuse == "output" or inside_block:
+            raise LeaveForward
 
     @beside_the_model
-    def _decide(self, call: Call, distance: float | None) -> None:
-        state, scope = call.state, self._scope(call.branch)
-        branches = [call.branch] if scope == call.branch else list(state.history) or [call.branch]
-        controller = self._controller(call, scope)
-        call.decision = state.decisions[scope] = controller.decide(
-            call.info.step,
-            call.info.steps,
-            distance,
-            all(state.history.get(branch) for branch in branches),
-            call.generation.sigmas,
-            max(state.errors.values(), default=None),
-            self._reused_cost(state.calls),
-        )
-        state.errors.clear()
-
-    def _controller(self, call: Call, scope: str) -> Controller:
-        controllers = call.state.controllers
-        if scope not in controllers:
-            of_others = [record for record in call.generation.calls if record.transformer != self.component]
-            computed = len({record.step for record in of_others if not record.reused}) if of_others else None
-            controllers[scope] = Controller(self.config, call.info.step, computed)
-        return controllers[scope]
-
-    def _reused_cost(self, calls: int) -> float | None:
-        """Block evaluations of a reused step / those of a full one, which has this many calls; None for 0 calls."""
-        if not calls or not self._reads_proxy:
-            return None
-        reading = 1 if self.config.guidance_alignment else calls
-        return reading * PROXIES[self.config.proxy].cost / (self._blocks * calls)
+    def _decide(self, call: Call, distances: tuple[float, ...]) -> None:
+        cost, calls = None, call.state.calls
+        if self._reads_proxy and calls:
+            cost = reading_cost(self.config.proxy, self._blocks, calls if self.config.guidance_alignment else 1)
+        decide(call, self.config, self.component, distances, cost)
 
     def _ask_observer(self, call: Call) -> None:
-        chosen = self.observer.decide(call) if self.observer.decides and call.decision is None else None
+        chosen = self.observer.decide(call) if self.observer.decides and not call.decisions else None
         if chosen is not None:
-            call.decision = Decision(chosen, "decided by the observer")
+            call.decisions = (Decision(chosen, "decided by the observer"),)
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A block, with the proxies around the first one read; a segment of skipped blocks passes its input through to
-        its last block, which adds the prediction.
+        """A block, with the proxies around the first one read; skipped blocks pass their input through to the last one,
+        which adds the prediction.
         """
         call = self.call
         if call is None:
@@ -353,60 +282,46 @@ class Engine:
         if not isinstance(hidden, Tensor):
             self.session.note("a block was called without hidden states, so the model is computed in full")
             return forward(*args, **kwargs)
-        segment = self._segment_of.get(index) if self._watches_segments else None
-        first, last = (-1, -1) if segment is None else self._segments[segment]
-        if index == first:
+        if self._watches_stack and index == 0:
             call.before = hidden
-        if not call.skips_stack or segment is None:
+        is_last = index == self._blocks - 1
+        if not call.skips_stack:
             try:
-                output = self._compute_block(index, hidden, forward, args, kwargs)
-            except ReuseStep:
-                if self.config.reuse == "output":
+                first = index == 0
+                output = self._compute_first(call, hidden, forward, args, kwargs) if first else forward(*args, **kwargs)
+            except LeaveForward:
+                if self.config.reuse == "output" or not call.skips_stack:
                     raise
             else:
-                if segment is not None and index == last and call.before is not None:
+                if self._watches_stack and is_last and call.before is not None:
                     call.after = output
-                    self.observer.on_segment(call, segment, call.before, output)
+                    self.observer.on_stack(call, call.before, output)
                 return output
-        return hidden + self._predict(call, segment or 0) if index == last else hidden
+        return hidden + self._predict(call) if is_last else hidden
 
     @around_the_model
-    def _compute_block(
-        self, index: int, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _compute_first(
+        self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if index > 0:
-            return forward(*args, **kwargs)
-        self.read(Place.BLOCK_INPUT, hidden, self._time_embedding(args, kwargs))
+        """The output of the first block. Raises LeaveForward where that decides that some samples are reused."""
+        if call.first_output is not None:
+            return call.first_output
+        self.read(Place.BLOCK_INPUT, hidden, self.family.time_embedding_of(args, kwargs))
+        self._leave_where_mixed(call, None, 0.0)
         output = forward(*args, **kwargs)
         self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
+        self._leave_where_mixed(call, output, 1.0)
         return output
 
-    def _time_embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        if self.family.time_embedding is None:
-            return None
-        name, position = self.family.time_embedding
-        embedding: Tensor = args[position] if len(args) > position else kwargs[name]
-        return embedding
+    def _leave_where_mixed(self, call: Call, first_output: Any, blocks_run: float) -> None:
+        if call.is_mixed:
+            call.first_output, call.blocks_run = first_output, blocks_run
+            raise LeaveForward
 
     @beside_the_model
     def _record(self, call: Call) -> None:
-        decision = call.decision
-        reason = decision.reason if decision else "the proxy was not read"
-        if decision and decision.reuse and not call.skips_stack:
-            reason = "this branch had nothing to reuse"
-        if decision is None and not self.observer.decides:
+        if not call.decisions and not self.observer.decides:
             self.session.note(f"proxy {self.config.proxy!r} was not read in a call, so it was computed in full")
-        record = CallRecord(
-            step=call.info.step,
-            sigma=call.info.sigma,
-            transformer=self.component,
-            branch=call.branch,
-            reused=call.skips_stack,
-            reason=reason,
-            distance=call.distance,
-            accumulated=decision.accumulated if decision and call.distance is not None else None,
-            blocks_run=call.blocks_run + (self._blocks - len(self._segment_of) if call.skips_stack else 0),
-            blocks=self._blocks,
-            expected_error=decision.expected_error if decision else None,
-        )
-        self.session.leave(call.generation, record, call.latent.device)
+        records = [one for part in call.parts or [call] for one in part.records(self.component, self._blocks)]
+        records.sort(key=lambda record: record.sample)
+        self.session.leave(call.generation, records, call.latent.device)

@@ -35,10 +35,6 @@ class Source:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
 
     @property
-    def guidance_scale(self) -> float | None:
-        return getattr(self.pipe, "_guidance_scale", None)
-
-    @property
     def adapters(self) -> tuple[str, ...]:
         return adapters_of(self.transformer)
 
@@ -54,18 +50,21 @@ class MeasuredConditions(Protocol):
 class TransformerState:
     """What one transformer remembers during one generation.
 
-    `history`, `errors`, `signatures` and `texts` are keyed by guidance branch; `proxies`, `controllers` and `decisions`
-    by decision scope: one branch, or all branches jointly. `calls` is the number of calls of the last whole step, or 0.
+    `signatures`, `shapes` and `texts` are keyed by guidance branch, `history` and `errors` by branch and sample,
+    `proxies` and `decisions` by decision scope (one branch, or all branches jointly), `controllers` by scope and
+    sample. `calls` is the number of calls of the last whole step, or 0; `samples` the number of samples that decide for
+    themselves, or 0 where it is not known yet.
     """
 
     calls: int = 0
+    samples: int = 0
     signatures: dict[str, Signature] = field(default_factory=dict)
     shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
-    history: dict[str, tuple[CachedStep, ...]] = field(default_factory=dict)
+    history: dict[tuple[str, int], tuple[CachedStep, ...]] = field(default_factory=dict)
     proxies: dict[str, Tensor] = field(default_factory=dict)
-    controllers: dict[str, Controller] = field(default_factory=dict)
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    errors: dict[str, float] = field(default_factory=dict)
+    controllers: dict[tuple[str, int], Controller] = field(default_factory=dict)
+    decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
+    errors: dict[tuple[str, int], float] = field(default_factory=dict)
     texts: dict[str, KnownInput] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
@@ -73,7 +72,7 @@ class TransformerState:
         self.decisions.clear()
         self.calls = len(branches)
         self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
-        self.history = {name: steps for name, steps in self.history.items() if name in branches}
+        self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def switches_guidance(self, branch: str, signature: Signature) -> bool:
@@ -282,11 +281,11 @@ class Session:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
-    def leave(self, generation: Generation, record: CallRecord, device: torch.device) -> None:
+    def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
         """Record a finished call. After the last step it waits for the device, so that the denoise time is true."""
-        generation.calls.append(record)
+        generation.calls += records
         generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
-        if record.step == generation.steps - 1:
+        if records[-1].step == generation.steps - 1:
             synchronize(device)
         generation.denoise_ended = time.perf_counter()
 

@@ -5,30 +5,25 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from galaxydit.runtime.engine import Call
+    from galaxydit.runtime.call import Call
 
 
 class Observer:
     """Attached with `Acceleration(pipe, config, observer=...)`. Override what is needed; the defaults do nothing.
 
-    The engine passes the call under way, see `galaxydit.runtime.engine.Call`: its generation, step, number of steps,
+    The engine passes the call under way, see `galaxydit.runtime.call.Call`: its generation, step, number of steps,
     sigma, branch and latent.
 
     Attributes:
         proxies: names of proxies that `on_proxy` receives; the family must offer them.
         modules: paths below the transformer, outside its blocks, whose outputs `on_module` receives.
-        watches_segments: whether `on_segment` is called.
         decides: the observer replaces policy, cache and extrapolation: the engine asks `decide`, caches nothing, and
             takes the tensors of reused calls from `predict`.
-        segments: first and last index of each group of consecutive blocks that a reused call skips with
-            `reuse="residual"`; None, the default, is one segment of all blocks. Others need `decides`.
     """
 
     proxies: frozenset[str] = frozenset()
     modules: tuple[str, ...] = ()
-    watches_segments = False
     decides = False
-    segments: tuple[tuple[int, int], ...] | None = None
 
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
         """Receive a proxy's tensor, which the observer may keep. A reused call has those before its decision alone."""
@@ -36,8 +31,8 @@ class Observer:
     def on_module(self, call: "Call", path: str, output: Any) -> None:
         """Receive what one of `modules` returned."""
 
-    def on_segment(self, call: "Call", segment: int, before: Tensor, after: Tensor) -> None:
-        """Receive the hidden states `(batch, tokens, dim)` before and after a computed segment."""
+    def on_stack(self, call: "Call", before: Tensor, after: Tensor) -> None:
+        """With `reuse="residual"`: receive the hidden states `(batch, tokens, dim)` around a computed block stack."""
 
     def on_output(self, call: "Call", output: Tensor) -> None:
         """Receive the output of a computed call, in the shape of `call.latent`."""
@@ -52,6 +47,8 @@ class Observer:
         computed.
         """
 
-    def predict(self, call: "Call", segment: int) -> Tensor:
-        """With `decides`: the output of a reused call, or with `reuse="residual"` what a segment adds to its input."""
+    def predict(self, call: "Call") -> Tensor:
+        """With `decides`: the output of a reused call, or with `reuse="residual"` what the block stack adds to its
+        input.
+        """
         raise NotImplementedError

@@ -32,11 +32,11 @@ def pack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def unpack(packed: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
-    """The tensors of these shapes that were packed."""
+    """The tensors that were packed, of these shapes apart from the batch."""
     if len(shapes) < 2:
         return (packed,)
     parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)
-    return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+    return tuple(part.view(-1, *shape[1:]) for part, shape in zip(parts, shapes, strict=True))
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Which step of which generation a transformer call belongs to, from the call itself, never from a count of calls."""
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -44,6 +45,14 @@ def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
             for layer in layers
         )
     return Signature(tuple(latent.shape), latent.dtype, latent.device, adapters)
+
+
+def records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> bool:
+    """Whether the output of a call with these inputs is part of a graph for backward."""
+    if not torch.is_grad_enabled():
+        return False
+    tensors = (value for value in inputs.values() if isinstance(value, Tensor))
+    return any(one.requires_grad for one in (*tensors, *transformer.parameters()))
 
 
 def adapters_of(transformer: nn.Module) -> tuple[str, ...]:

@@ -58,8 +58,8 @@ class Store:
 
     # What the folder is
 
-    def create(self, kind: str, conditions: Mapping[str, Any]) -> None:
-        """Make an empty folder the store of such a run, or join the run that it holds.
+    def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
+        """Make an empty folder the store of such a run, or join the run that it holds. Returns the store.
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
@@ -74,6 +74,7 @@ class Store:
         if self.is_local:
             for folder in (UNITS, FILES):
                 Path(self.root, folder).mkdir(exist_ok=True)
+        return self
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -275,10 +276,7 @@ class Store:
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             with suppress(OSError):
-                if self.is_local:
-                    Path(self.root, name).unlink(missing_ok=True)
-                else:
-                    self._fs.rm_file(f"{self._path}/{name}")
+                self._fs.rm_file(f"{self._path}/{name}")
 
 
 def _json(data: Any) -> bytes:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -7,22 +8,24 @@ import pytest
 from galaxydit.calibration.coefficients import fit_coefficients
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.search import LONGEST_GAP, best_schedules, refine
+from galaxydit.calibration.search import LONGEST_GAP, Planner, best_schedules, interval_errors, refine
 from galaxydit.profiles.schema import ErrorPropagation, Profile
 
 FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
 RIDGE = 1.0
 
 
+@pytest.mark.parametrize("switch", [0, 1, 6])
 @pytest.mark.parametrize("full_steps", [4, 6])
 def test_the_best_schedule_is_that_of_an_exhaustive_search(
-    recording_of: Callable, noisy_proxy: Callable, full_steps: int
+    recording_of: Callable, noisy_proxy: Callable, full_steps: int, switch: int
 ) -> None:
-    model = ScheduleError([recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)])
+    recordings = [recording_of(index, {"block_residual": noisy_proxy(0.1)}, 11) for index in range(3)]
+    model = ScheduleError([replace(recording, switch=switch) for recording in recordings])
     schedules = [
         (0, *middle, 10)
         for middle in combinations(range(1, 10), full_steps - 2)
-        if all(b - a <= LONGEST_GAP for a, b in pairwise((0, *middle, 10)))
+        if switch in (0, *middle) and all(b - a <= LONGEST_GAP for a, b in pairwise((0, *middle, 10)))
     ]
 
     def mean_error(schedule: tuple[int, ...]) -> float:
@@ -43,6 +46,29 @@ def test_full_steps_lie_where_errors_grow(recordings: list[Recording]) -> None:
     early, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (100.0, 0.01)))[16]
     late, _ = best_schedules(ScheduleError(recordings), 16, ErrorPropagation((0.9, 0.2), (0.01, 100.0)))[16]
     assert np.mean(early) < np.mean(late) - 3
+
+
+def test_the_transformer_whose_errors_cost_most_gets_more_steps_and_the_second_computes_its_first(
+    recordings: list[Recording],
+) -> None:
+    two = [replace(recording, switch=20) for recording in recordings]
+    share = {}
+    for high_noise, low_noise in ((10.0, 1.0), (1.0, 1.0), (1.0, 10.0)):
+        planned = Planner(two, ErrorPropagation((0.9, 0.2), (high_noise, low_noise))).plan(16)
+        assert planned is not None
+        assert 20 in planned.full
+        share[high_noise / low_noise] = sum(step < 20 for step in planned.full) / 16
+    assert share[10.0] > share[1.0] > share[0.1]
+    assert share[10.0] > 0.5
+
+
+def test_the_second_transformer_predicts_from_its_own_steps_alone(recordings: list[Recording]) -> None:
+    """Its first interval repeats one step, as that of the first transformer does, whatever was computed before."""
+    model = ScheduleError([replace(recordings[0], switch=20)])
+    errors = interval_errors(model, FADING)
+    assert all(errors[20, before, 4] == errors[20, 0, 4] for before in range(1, 13))
+    assert errors[21, 2, 4] == errors[21, 0, 4]
+    assert errors[21, 1, 4] != errors[21, 0, 4]
 
 
 def test_refining_a_schedule_keeps_its_size_and_warm_up_and_lowers_the_error(recordings: list[Recording]) -> None:

@@ -24,6 +24,7 @@ from galaxydit import (
     UnknownFamilyWarning,
 )
 from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
+from galaxydit.policies.policy import Decision, Observation
 
 BLOCKS = 4
 STEPS = 9
@@ -100,12 +101,14 @@ _HISTORY = {
     "latents_history_long": torch.ones(4, 4, 4, 4),
 }
 _FRAMEPACK = {
+    "latents_clean": torch.ones(4, 1, 4, 4),
+    "latents_history_2x": torch.ones(4, 1, 4, 4),
+    "latents_history_4x": torch.ones(4, 4, 4, 4),
+}
+_FRAMEPACK_INDICES = {
     "indices_latents": _frames(2),
-    "latents_clean": torch.ones(1, 4, 1, 4, 4),
     "indices_latents_clean": torch.ones(1),
-    "latents_history_2x": torch.ones(1, 4, 1, 4, 4),
     "indices_latents_history_2x": torch.ones(1),
-    "latents_history_4x": torch.ones(1, 4, 4, 4, 4),
     "indices_latents_history_4x": torch.ones(4),
 }
 _KANDINSKY = {"in_visual_dim": 4, "out_visual_dim": 4, "in_text_dim": 16, "in_text_dim2": 8, "time_dim": 16}
@@ -166,8 +169,8 @@ _ENTRIES = (
         | {"num_single_layers": 2, "num_refiner_layers": 1, "pooled_projection_dim": 8, "patch_size": 2}
         | {"has_image_proj": True, "image_proj_dim": 8, "has_clean_x_embedder": True},
         conditions=_TEXT_AND_POOLED,
-        fixed=_MASK | {"guidance": torch.tensor(6000.0), "image_embeds": torch.ones(3, 8)},
-        others=_FRAMEPACK,
+        fixed=_MASK | _FRAMEPACK | {"guidance": torch.tensor(6000.0), "image_embeds": torch.ones(3, 8)},
+        others=_FRAMEPACK_INDICES,
     ),
     Tiny(
         "HunyuanVideo15Transformer3DModel",
@@ -282,14 +285,24 @@ def noise(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Tensor]:
     return {name: torch.randn(1, *shape, generator=generator) for name, shape in shapes.items()}
 
 
+def batch_of(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """One batch of tensors that have a batch of 1 each."""
+    return {name: torch.cat([sample[name] for sample in samples]) for name in samples[0]}
+
+
 @torch.no_grad()
 def denoise(
-    transformer: Any, tiny: Tiny, scheduler: Any, steps: int = STEPS, guided: range = range(1000)
+    transformer: Any,
+    tiny: Tiny,
+    scheduler: Any,
+    steps: int = STEPS,
+    guided: range = range(1000),
+    samples: tuple[int, ...] = (0,),
 ) -> dict[str, Tensor]:
-    """The final latents of a generation; guidance comes as the family has it, in the steps of `guided`."""
+    """The final latents of a batch of samples; guidance comes as the family has it, in the steps of `guided`."""
     scheduler.set_timesteps(steps)
-    latents = noise(tiny.latents, 0)
-    texts = [noise(tiny.conditions, 1), noise(tiny.conditions, 2)]
+    latents = batch_of([noise(tiny.latents, 10 * sample) for sample in samples])
+    texts = [batch_of([noise(tiny.conditions, 10 * sample + text) for sample in samples]) for text in (1, 2)]
     both = {name: torch.cat([texts[1][name], texts[0][name]]) for name in texts[0]}
     for index, timestep in enumerate(scheduler.timesteps):
         step = scheduler.sigmas[index + 1] - scheduler.sigmas[index]
@@ -303,7 +316,8 @@ def denoise(
         inputs = {name: torch.cat([latent] * (1 + concatenated)) for name, latent in latents.items()}
         outputs = [call(transformer, tiny, inputs, timestep, *branch) for branch in branches]
         if concatenated:
-            outputs = [tuple(part[1:] for part in outputs[0]), tuple(part[:1] for part in outputs[0])]
+            halves = [part.chunk(2) for part in outputs[0]]
+            outputs = [tuple(half[1] for half in halves), tuple(half[0] for half in halves)]
         predicted = [parts[0] + 2.0 * (parts[0] - parts[-1]) for parts in zip(*outputs, strict=True)]
         video, *others = latents
         moved = {name: latents[name] + step * output for name, output in zip(others, predicted[1:], strict=True)}
@@ -401,6 +415,56 @@ def test_a_family_keeps_all_promises(tiny: Tiny, scheduler: Any) -> None:
     registries = [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
     assert not [name for registry in registries for name in registry.hooks]
     assert equal(denoise(transformer, tiny, scheduler), plain)
+
+
+class Tables:
+    """A policy that reuses other steps in each sample: the state that a sample starts with counts the samples."""
+
+    reads_proxy = True
+    learns_errors = False
+    history_length = 1
+    reused = ((3, 6), (4, 6, 7), (2, 5))
+
+    def __init__(self, *samples: int) -> None:
+        self.new = list(samples)
+
+    def decide(self, observation: Observation, state: int | None) -> tuple[Decision, int]:
+        sample = self.new.pop(0) if state is None else state
+        return Decision(observation.step in self.reused[sample], "table"), sample
+
+
+@pytest.mark.parametrize("reuse", ["output", "residual"])
+@pytest.mark.parametrize("name", [name for name in TINY if name != "MiniMaxH3Transformer3DModel"])
+def test_each_sample_of_a_batch_is_computed_and_reused_as_if_it_were_alone(
+    name: str, reuse: str, scheduler: Any
+) -> None:
+    """MiniMax-H3 packs the tokens of all samples into one row."""
+    tiny, samples = TINY[name], (0, 1, 2)
+    if reuse == "residual" and not FAMILIES[name].is_chain:
+        return
+    transformer = tiny.build()
+    calls = 2 if tiny.branches == SEPARATE else 1
+    alone = []
+    for sample in samples:
+        config: Any = GalaxyDiTConfig(Tables(sample), reuse=reuse)
+        with galaxydit.accelerate(transformer, config=config, scheduler=scheduler):
+            alone.append(denoise(transformer, tiny, scheduler, samples=(sample,)))
+    config = GalaxyDiTConfig(Tables(*samples), reuse=reuse)
+    with galaxydit.accelerate(transformer, config=config, scheduler=scheduler) as acceleration:
+        together = denoise(transformer, tiny, scheduler, samples=samples)
+    report = acceleration.report
+    assert not report.notes
+    for sample in samples:
+        records = [record for record in report.calls if record.sample == sample]
+        assert [record.step for record in records if record.reused] == [
+            step for step in Tables.reused[sample] for _ in range(calls)
+        ]
+        assert sum(record.blocks_run for record in records) == (
+            (STEPS - len(Tables.reused[sample])) * calls * tiny.blocks + len(Tables.reused[sample])
+        )
+    expected = batch_of(alone)
+    for latent, tensor in together.items():
+        torch.testing.assert_close(tensor, expected[latent], atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.is_chain])

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from typer.main import get_command
 from galaxydit.cli import app, main
 from galaxydit.commands.demo import build_table
 from galaxydit.commands.inspect import describe_profile
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.pipelines import model_names
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.settings import GenerationSettings, Offload
 from galaxydit.pipelines.video import load_video, to_uint8
 from galaxydit.profiles.registry import load_profile
 
@@ -70,6 +72,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list, message: str, ca
             ["generate", "--model", "m", "--prompt", "x", "--out", "a.mp4", "--threshold", "1", "--no-accelerate"],
             "--threshold",
         ),
+        (["generate", "--model", "m", "--prompt", "x", "--out", "a.mp4", "--offload", "disk"], "--offload"),
         (["demo", "--prompt", "x", "--prompts", "2"], "--prompts"),
         (["demo", "--prompts", "0"], "--prompts"),
         (["demo", "--speedup", "0.5"], "--speedup"),
@@ -85,16 +88,43 @@ def test_debug_shows_where_an_error_came_from():
         main(["--debug", "inspect", "--model", "no-such-model"])
 
 
+@pytest.mark.parametrize("offload", ["none", "model"])
 def test_generate_without_acceleration_writes_the_plain_video(
-    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, offload: str
 ):
     out = tmp_path / "videos" / "plain.mp4"
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", out, "--lossless", "--no-accelerate"]
+    options += ["--offload", offload]
     assert run("generate", *options, *SMALL) == 0
     settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
     expected = generate(load_pipeline(tiny_wan_folder), PROMPT, settings, seed=2)
     np.testing.assert_array_equal(load_video(out), to_uint8(expected.frames))
     assert "s denoising" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("offload", get_args(Offload))
+@pytest.mark.parametrize("command", ["generate", "calibrate", "compare", "realism"])
+def test_every_command_that_loads_a_model_may_offload_it(
+    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, offload: str
+):
+    texts, others = tmp_path / "texts.txt", tmp_path / "others.txt"
+    texts.write_text("\n".join(f"a ball, number {index}" for index in range(8)))
+    others.write_text("\n".join(f"a square, number {index}" for index in range(8)))
+    options = {
+        "generate": ["--prompt", PROMPT, "--out", tmp_path / "a.mp4"],
+        "calibrate": ["--prompts", texts, "--out", tmp_path / "a.json"],
+        "compare": ["--prompts", texts, "--calibration", others, "--out", tmp_path / "a"],
+        "realism": ["--prompts", texts, "--out", tmp_path / "a"],
+    }
+    asked = []
+
+    def stop(name: str, **options: str | None) -> None:
+        asked.append(options["offload"])
+        raise GalaxyDiTError("enough")
+
+    monkeypatch.setattr("galaxydit.pipelines.loading.load_pipeline", stop)
+    assert run(command, "--model", tiny_wan_folder, *options[command], "--offload", offload) == 2
+    assert asked == [offload]
 
 
 def test_generate_with_acceleration_reports_what_it_did(

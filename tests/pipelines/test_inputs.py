@@ -6,7 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel
+from diffusers import (
+    AutoencoderKLWan,
+    WanImageToVideoPipeline,
+    WanPipeline,
+    WanTransformer3DModel,
+    WanVACEPipeline,
+    WanVACETransformer3DModel,
+)
 from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
@@ -55,6 +62,9 @@ def test_paths_become_images_and_videos(folder: Path) -> None:
         '{"prompt": "a cat", "sound": "cat.wav"}',
         '{"prompt": "a cat", "image": 3}',
         '{"prompt": "a cat", "image": "missing.png"}',
+        '{"prompt": "a cat", "image": ["red.png"]}',
+        '{"prompt": "a cat", "reference_images": "red.png"}',
+        '{"prompt": "a cat", "reference_images": []}',
         '{"prompt": "a cat", "video": "missing.mp4"}',
     ],
 )
@@ -71,6 +81,41 @@ def test_an_image_reaches_the_pipeline(
     assert not torch.equal(red, blue)
     with pytest.raises(ValueError, match="WanImageToVideoPipeline needs an image: give the prompt as a JSON object"):
         generate(image_to_video, "a ball", tiny_settings, seed=0)
+
+
+def test_vace_takes_a_video_its_mask_and_reference_images(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, folder: Path
+) -> None:
+    torch.manual_seed(0)
+    mask_channels = 8 * 8  # of the pixels of a latent
+    config = dict(tiny_wan_pipeline.transformer.config) | {
+        "vace_layers": [0],
+        "vace_in_channels": 2 * 16 + mask_channels,
+    }
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "scheduler")}
+    # Wan2.1's own kind of VAE, from whose downsamplings VACE counts the pixels of a latent.
+    vae = AutoencoderKLWan(
+        base_dim=3, z_dim=16, dim_mult=[1] * 4, num_res_blocks=1, temperal_downsample=[False, True, True]
+    )
+    pipe = WanVACEPipeline(**parts, vae=vae.eval(), transformer=WanVACETransformer3DModel.from_config(config).eval())
+    pipe.set_progress_bar_config(disable=True)
+    red, blue, clip = (str(folder / name) for name in ("red.png", "blue.png", "clip.mp4"))
+    made = {}
+    for name, given in {
+        "text": {},
+        "video": {"video": clip, "mask": clip},
+        "one": {"reference_images": [red]},
+        "other": {"reference_images": [blue]},
+        "two": {"reference_images": [red, blue]},
+        "all": {"video": clip, "mask": clip, "reference_images": [red, blue]},
+    }.items():
+        line = json.dumps({"prompt": "a ball", **given})
+        made[name] = generate(pipe, line, tiny_settings, seed=0, decode=False).latents
+        frames = made[name].shape[2] - len(given.get("reference_images", ()))
+        assert frames == 2, "each reference is a frame before those of the video"
+    assert not torch.equal(made["text"], made["video"])
+    assert not torch.equal(made["one"], made["other"])
+    assert not torch.equal(made["two"], made["all"])
 
 
 def test_an_image_for_a_text_to_video_pipeline_is_refused(

@@ -79,7 +79,7 @@ def test_each_layer_may_be_offloaded_for_itself(tiny_wan_folder: Path, monkeypat
 
 def test_an_offload_of_another_kind_is_refused(tiny_wan_folder: Path):
     with pytest.raises(
-        ValueError, match="offload='disk' is not allowed: expected one of 'model', 'sequential', 'group'"
+        ValueError, match="offload='disk' is not allowed: expected one of 'none', 'model', 'sequential', 'group'"
     ):
         load_pipeline(tiny_wan_folder, offload="disk")
 

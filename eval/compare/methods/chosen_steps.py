@@ -45,22 +45,17 @@ def chosen_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], r
     for as many steps as are kept. Raises GalaxyDiTError if the scheduler is not UniPC.
     """
     original = pipe.scheduler
-    check_scheduler(original)
+    if not isinstance(original, UniPCMultistepScheduler):
+        raise GalaxyDiTError(
+            f"scheduler={type(original).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise levels "
+            "can be replaced; leave the method 'chosen steps' out"
+        )
     pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
     pipe.scheduler.register_to_config(choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
         yield
     finally:
         pipe.scheduler = original
-
-
-def check_scheduler(scheduler: Any) -> None:
-    """Raise GalaxyDiTError for a scheduler other than UniPC, whose noise levels are known to be replaceable."""
-    if not isinstance(scheduler, UniPCMultistepScheduler):
-        raise GalaxyDiTError(
-            f"scheduler={type(scheduler).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise "
-            "levels can be replaced; leave the method 'chosen steps' out"
-        )
 
 
 def noise_levels(scheduler: UniPCMultistepScheduler, steps: int) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 from diffusers import FirstBlockCacheConfig
 
-from galaxydit.eval.compare.diffusers_cache import cache_method
 from galaxydit.eval.compare.method import geometric_grid
+from galaxydit.eval.compare.third_party import cache_method
 
 METHOD = cache_method(
     "FirstBlockCache",

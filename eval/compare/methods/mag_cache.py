@@ -13,8 +13,8 @@ from typing import Any
 
 from diffusers import DiffusionPipeline, MagCacheConfig
 
-from galaxydit.eval.compare.diffusers_cache import cache_method, enabled
 from galaxydit.eval.compare.method import Setting, geometric_grid
+from galaxydit.eval.compare.third_party import cache_method, enabled
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 

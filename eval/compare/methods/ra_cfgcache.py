@@ -10,13 +10,12 @@ each branch's error r. Guidance u + s (c - u) composes them, with rho the correl
 
 and the sensitivity w(t) = a ((T - t) / T)^alpha + b, scaled to a mean of 1, weights them. The risks w e are summed
 since the last full step, and a step is reused while the sum is within a threshold. rho, for pairs of steps, and the law
-w are
-measured beforehand: w from generations in which one step's guided prediction is replaced by the previous one. A reused
-step adds the residual of the block stack at the last full step.
+w are measured beforehand: w from generations in which one step's guided prediction is replaced by the previous one. A
+reused step adds the residual of the block stack at the last full step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -25,7 +24,6 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
-from torch import Tensor
 
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
@@ -46,14 +44,18 @@ from galaxydit.eval.compare.rules.full_trajectory import (
     relative_change,
 )
 from galaxydit.eval.compare.rules.rule_observer import under_rule
-from galaxydit.eval.compare.rules.step_pairs import Pairs, at, mean_of, over_pairs
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.proxies import relative_l2
 
 LINEAR_DECAY = (1.0, 1.0, 0.0)
 PERTURBED_PROMPTS = 2
 PERTURBED_STEPS = 12
 FITTED_GAPS = 8  # steps; the polynomial is evaluated for changes over as many
+LONGEST_GAP = 16  # steps; an older full step is not reused
+
+Pairs = list[list[float]]
+"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, at most LONGEST_GAP of them."""
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
@@ -132,6 +134,25 @@ def calibrate(
     }
 
 
+def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
+    """The table of value(earlier, step), rounded to six significant digits."""
+    return [
+        [float(f"{value(step - gap, step):.6g}") for gap in range(1, min(step, LONGEST_GAP) + 1)]
+        for step in range(steps)
+    ]
+
+
+def mean_of(tables: list[Pairs]) -> Pairs:
+    """The mean of tables of equal shape."""
+    return [[float(value) for value in np.mean(rows, axis=0)] for rows in zip(*tables, strict=True)]
+
+
+def at(table: Pairs, earlier: int, step: int) -> float | None:
+    """The value of a pair; None if the gap is longer than the table."""
+    gap = step - earlier
+    return table[step][gap - 1] if 1 <= gap <= len(table[step]) else None
+
+
 def branch_correlation(recorded: Trajectory, earlier: int, step: int) -> float:
     """Cosine of the errors that reusing an earlier residual causes in the two branches; 1 without guidance."""
     if UNCONDITIONAL not in recorded.outputs:
@@ -160,8 +181,8 @@ def _propagation(
         for index, one in enumerate(recorded[:PERTURBED_PROMPTS]):
             with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
-            caused = _relative_l2(one.guided(step - 1), one.guided(step))
-            found.append(_relative_l2(final, one.final) / max(caused, 1e-12))
+            caused = float(relative_l2(one.guided(step), one.guided(step - 1)))
+            found.append(float(relative_l2(one.final, final)) / max(caused, 1e-12))
         ratios[step] = sum(found) / len(found)
     return ratios
 
@@ -173,10 +194,6 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
     start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])
     law, _ = curve_fit(lambda x, a, alpha, b: a * x**alpha + b, left, values, start, bounds=bounds)
     return [float(value) for value in law]
-
-
-def _relative_l2(tensor: Tensor, reference: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-12))
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:

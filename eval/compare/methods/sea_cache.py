@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from diffusers import SeaCacheConfig
 
-from galaxydit.eval.compare.diffusers_cache import cache_method
 from galaxydit.eval.compare.method import Method, Setting, geometric_grid
+from galaxydit.eval.compare.third_party import cache_method
 
 
 def _settings(steps: int) -> list[Setting]:

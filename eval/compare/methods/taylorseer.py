@@ -10,8 +10,8 @@ from typing import Any
 from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
 from diffusers.hooks.taylorseer_cache import TaylorSeerState
 
-from galaxydit.eval.compare.diffusers_cache import cache_method, enabled
 from galaxydit.eval.compare.method import Attached, Setting
+from galaxydit.eval.compare.third_party import cache_method, enabled
 from galaxydit.families import family_of
 
 

@@ -15,7 +15,7 @@ from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
 from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, wan_transformer
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 
 
 @dataclass

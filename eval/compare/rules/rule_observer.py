@@ -21,9 +21,8 @@ from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
 from galaxydit.families import SEPARATE, family_of
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
-from galaxydit.runtime.hooks import HOOK_NAME
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
@@ -169,13 +168,13 @@ class RuleObserver(Observer):
             state.slopes[call.branch] = mean_size(cached.output - previous.output) / max(change, 1e-12)
         state.outputs[call.branch] = cached
 
-    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+    def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
         """Cache what the blocks added to their input in a full step, with `aligned` those of the last two."""
         residuals = self._state_of(call).residuals
         previous = residuals.get(call.branch, ()) if self.aligned else ()
         residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
 
-    def predict(self, call: Call, segment: int) -> Tensor:
+    def predict(self, call: Call) -> Tensor:
         """The output of a reused step, or the residual of its blocks."""
         state = self._state_of(call)
         if self._predict is not None:
@@ -223,21 +222,13 @@ def under_rule(
 def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
     """The transformer of a pipeline that the rules can work on.
 
-    Raises GalaxyDiTError if the pipeline has two transformers, if the guidance branches are not separate calls, or if
-    another cache is enabled.
+    Raises GalaxyDiTError if the pipeline has two transformers, or if the guidance branches are not separate calls.
     """
     transformer = only_transformer(pipe)
-    name = type(transformer).__name__
     if family_of(transformer).branches != SEPARATE:
         raise GalaxyDiTError(
-            f"transformer={name} is not allowed: expected one that is called once per guidance branch, such as Wan's; "
-            "leave this method out"
-        )
-    registry = getattr(transformer, "_diffusers_hook", None)
-    hooked = registry is not None and registry.get_hook(HOOK_NAME) is not None
-    if hooked or getattr(transformer, "is_cache_enabled", False):
-        raise GalaxyDiTError(
-            f"transformer={name} is accelerated already: expected one without a cache; remove the cache first"
+            f"transformer={type(transformer).__name__} is not allowed: expected one that is called once per guidance "
+            "branch, such as Wan's; leave this method out"
         )
     return transformer
 

@@ -43,11 +43,11 @@ const swatch = (variant) => make("span", { class: `swatch tone${variant % 8}`, "
 function worstOf(values, figure) {
   const known = values.filter((value) => value !== undefined);
   if (!known.length) return undefined;
-  return figure.higherIsBetter ? Math.min(...known) : Math.max(...known);
+  return figure.higher_is_better ? Math.min(...known) : Math.max(...known);
 }
 
 // What is absent, a failed video first of all, counts as the worst there can be.
-const orWorst = (value, figure) => value ?? (figure.higherIsBetter ? -Infinity : Infinity);
+const orWorst = (value, figure) => value ?? (figure.higher_is_better ? -Infinity : Infinity);
 
 function compare(a, b) {
   if (typeof a === "string") return a.localeCompare(b);

@@ -20,14 +20,14 @@ function applyFilters(rows) {
   const text = byId("filter-text").value.trim().toLocaleLowerCase();
   const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value) ?? data.figures[0];
   const percent = figure.unit === "%";
-  byId("filter-direction").textContent = `is ${figure.higherIsBetter ? "below" : "above"}${percent ? " (in %)" : ""}`;
+  byId("filter-direction").textContent = `is ${figure.higher_is_better ? "below" : "above"}${percent ? " (in %)" : ""}`;
   const typed = byId("filter-limit").valueAsNumber;
   const limit = percent ? typed / 100 : typed;
   const onlyFailed = byId("filter-failed").checked;
   let count = 0;
   for (const row of rows) {
     const value = rank(row, figure);
-    const isWorse = Number.isNaN(limit) || (figure.higherIsBetter ? value < limit : value > limit);
+    const isWorse = Number.isNaN(limit) || (figure.higher_is_better ? value < limit : value > limit);
     const fits = row.prompt.toLocaleLowerCase().includes(text) && isWorse && (!onlyFailed || hasFailed(row));
     row.element.hidden = !fits;
     if (!fits) row.player.pause();

@@ -53,7 +53,7 @@ function drawAxes(points, speed, metric) {
   }
   const middle = (PLOT.left + PLOT.width - PLOT.right) / 2;
   svg.append(draw("text", { x: middle, y: PLOT.height - 8, "text-anchor": "middle" }, `${speed.title}, faster to the right`));
-  const better = metric.higherIsBetter ? "better upwards" : "better downwards";
+  const better = metric.higher_is_better ? "better upwards" : "better downwards";
   svg.append(
     draw("text", { transform: `translate(16 ${(PLOT.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, `${heading(metric)}, ${better}`),
   );
@@ -89,7 +89,7 @@ function describe(point, speed, metric) {
 }
 
 function frontOf(points, metric) {
-  const sign = metric.higherIsBetter ? 1 : -1;
+  const sign = metric.higher_is_better ? 1 : -1;
   const beats = (a, b) =>
     a.x.mean >= b.x.mean && sign * a.y.mean >= sign * b.y.mean && (a.x.mean > b.x.mean || sign * a.y.mean > sign * b.y.mean);
   return points.filter((point) => !points.some((other) => beats(other, point))).sort((a, b) => a.x.mean - b.x.mean);

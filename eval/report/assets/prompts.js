@@ -12,9 +12,9 @@ function buildPrompts() {
     ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
-      note: figure.higherIsBetter ? "lowest" : "highest",
+      note: figure.higher_is_better ? "lowest" : "highest",
       // The worst first, since that is what there is to look at.
-      ascending: figure.higherIsBetter,
+      ascending: figure.higher_is_better,
       value: (row) => rank(row, figure),
     })),
   ];
@@ -30,7 +30,7 @@ function buildPrompts() {
     },
     { rootMargin: "300px" },
   );
-  const head = sortableHead(table, columns, { key: worst.key, ascending: worst.higherIsBetter }, () =>
+  const head = sortableHead(table, columns, { key: worst.key, ascending: worst.higher_is_better }, () =>
     table.append(...head.sorted(rows).map((row) => row.element)),
   );
   const update = () => {

@@ -7,7 +7,7 @@ function buildSummary() {
     ...data.figures.map((figure) => ({
       key: figure.key,
       title: heading(figure),
-      ascending: !figure.higherIsBetter,
+      ascending: !figure.higher_is_better,
       value: (variant) => orWorst(variant.estimates[figure.key]?.mean, figure),
     })),
   ];

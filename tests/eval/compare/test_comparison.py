@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare import workload
+from galaxydit.eval.compare import bench as bench_module
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
 from galaxydit.eval.compare.comparison import run_comparison
@@ -51,7 +51,7 @@ def settings(tiny_settings):
 def generations(monkeypatch):
     """The prompts generated so far; a number in `kill_after` ends the process there."""
     state = type("State", (), {"prompts": [], "kill_after": None})()
-    generate = workload.generate
+    generate = bench_module.generate
 
     def counted(pipe, prompt, *rest):
         if state.kill_after is not None and len(state.prompts) >= state.kill_after:
@@ -59,7 +59,7 @@ def generations(monkeypatch):
         state.prompts.append(prompt)
         return generate(pipe, prompt, *rest)
 
-    monkeypatch.setattr(workload, "generate", counted)
+    monkeypatch.setattr(bench_module, "generate", counted)
     return state
 
 

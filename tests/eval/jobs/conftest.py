@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from galaxydit.eval.compare.workload import Workload
+from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.maker import Generated, VideoMaker
 from galaxydit.eval.jobs.run_job import open_run

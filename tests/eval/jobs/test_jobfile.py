@@ -9,7 +9,7 @@ from galaxydit.eval.jobs import jobfile
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import load_run, open_run
-from galaxydit.eval.vbench.prompts import vbench_prompts
+from galaxydit.eval.vbench.benchmark import vbench_prompts
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import FOLDER
@@ -48,6 +48,12 @@ def test_the_smallest_job_is_the_baseline_alone(tmp_path: Path):
         ("a cat", 0, "baseline"),
         ("a dog", 1, "baseline"),
     ]
+
+
+def test_offloading_changes_where_weights_lie_and_no_unit(tmp_path: Path):
+    job, plain = read_job(write(tmp_path, with_top('offload = "model"'))), read_job(write(tmp_path, SMALLEST))
+    assert (job.offload, plain.offload) == ("model", "none")
+    assert job.units() == plain.units()
 
 
 def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_prompts(tmp_path: Path):

@@ -19,7 +19,7 @@ from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.jobs.run_job import open_run, run_job
-from galaxydit.eval.metrics import psnr
+from galaxydit.eval.metrics import PSNR
 from galaxydit.eval.report.run import read_run
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -66,7 +66,7 @@ def test_every_unit_is_the_pipelines_own_video_measured_on_decoded_arrays(job_fi
     baseline, half, fast = (records[1, name] for name in ("baseline", "half", "galaxydit"))
     assert baseline.frames_sha256 == hash_frames(plain)
     assert half.frames_sha256 == hash_frames(fewer)
-    assert half.metrics["psnr"] == psnr(fewer, plain)
+    assert half.metrics["psnr"] == PSNR(fewer, plain).value
     assert set(baseline.metrics) == {"temporal_flickering"}
     assert "baseline" in baseline.skipped["psnr"]
     assert (baseline.compute_fraction, half.compute_fraction) == (1.0, 0.5)

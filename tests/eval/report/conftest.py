@@ -65,6 +65,8 @@ def make_record(unit: Unit, speedup: float, rng: np.random.Generator) -> VideoRe
         metrics |= {"psnr": psnr, "ssim": 1 - 10 ** (-psnr / 16)}
     return VideoRecord(
         unit=unit.id,
+        data=unit.data,
+        seconds=3.0,
         **{name: unit.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=variant,
         status="done",

@@ -3,7 +3,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
 from galaxydit.eval.report.run import read_run
-from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, results_path, to_json
+from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, results_path
 from galaxydit.eval.vbench.score import Drop
+from galaxydit.files import write_json
 from galaxydit.pipelines.video import load_video
 
 ASSETS = Path(page.__file__).parent / "assets"
@@ -210,12 +211,10 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
     slower = replace(flicker, score=0.96, points=89.0, drop=Drop(3.0, 1.0, 5.0, 1))
     missing = ("scene", "color", "motion_smoothness", "dynamic_degree", "aesthetic_quality")
     variants = {
-        "baseline": VariantScores({"temporal_flickering": flicker}, {}, None, missing),
-        "fast": VariantScores({"temporal_flickering": slower}, {}, None, missing),
+        "baseline": VariantScores({}, None, missing, {"temporal_flickering": flicker}),
+        "fast": VariantScores({}, None, missing, {"temporal_flickering": slower}),
     }
-    path = results_path(root)
-    path.parent.mkdir()
-    path.write_text(to_json(Results(2, "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
+    write_json(results_path(root), asdict(Results(2, "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
     (table,) = build(root).data["benchmarks"]
     assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench", ["temporal flickering"])
     assert table["rows"][0]["cells"] == [

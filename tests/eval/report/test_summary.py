@@ -21,6 +21,8 @@ def record(
 ) -> VideoRecord:
     return VideoRecord(
         unit=f"{prompt}-{sample}-{variant}",
+        data={},
+        seconds=1.0,
         prompt=f"prompt {prompt}",
         prompt_index=prompt,
         seed=10 * prompt + sample,

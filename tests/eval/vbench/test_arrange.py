@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Clip, arrange, lay_out, legal_name
+from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, arrange, lay_out, legal_name
 from galaxydit.eval.vbench.benchmark import DIMENSIONS
 
 FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]
@@ -14,9 +15,13 @@ FULL_INFO = [
 ]
 
 
-def clips(*prompts: str, samples: int = 1) -> list[Clip]:
+def clip(unit: str, prompt: str, sample: int, video: str) -> VideoRecord:
+    return VideoRecord(unit, {}, "done", 1, 1.0, "", "", prompt=prompt, sample=sample, video=video)
+
+
+def clips(*prompts: str, samples: int = 1) -> list[VideoRecord]:
     return [
-        Clip(f"unit {index} {sample}", prompt, sample, Path(f"{index}-{sample}.mp4"))
+        clip(f"unit {index} {sample}", prompt, sample, f"{index}-{sample}.mp4")
         for index, prompt in enumerate(prompts)
         for sample in range(samples)
     ]
@@ -94,12 +99,12 @@ def test_names_are_never_empty_and_keep_the_words():
 
 def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path, monkeypatch):
     (tmp_path / "0-0.mp4").write_text("video")
-    one = [Clip("unit 0 0", "a cat", 0, tmp_path / "0-0.mp4")]
+    one = [clip("unit 0 0", "a cat", 0, "0-0.mp4")]
     found = arrange(FLICKER, one, FULL_INFO)
     folder = tmp_path / "videos"
     folder.mkdir()
     (folder / "left-over.mp4").touch()
-    lay_out(found, one, folder)
+    lay_out(found, one, tmp_path, folder)
     assert [path.name for path in folder.iterdir()] == ["a cat-0.mp4"]
     assert (folder / "a cat-0.mp4").resolve() == tmp_path / "0-0.mp4"
 
@@ -107,12 +112,12 @@ def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path,
         raise OSError
 
     monkeypatch.setattr("os.symlink", refuse)
-    lay_out(found, one, folder)
+    lay_out(found, one, tmp_path, folder)
     assert not (folder / "a cat-0.mp4").is_symlink()
     assert (folder / "a cat-0.mp4").read_text() == "video"
 
 
 def test_a_video_that_is_gone_is_named(tmp_path):
-    one = [Clip("unit 0 0", "a cat", 0, tmp_path / "gone.mp4")]
+    one = [clip("unit 0 0", "a cat", 0, "gone.mp4")]
     with pytest.raises(GalaxyDiTError, match=r"gone\.mp4' of unit unit 0 0 is not there"):
-        lay_out(arrange(FLICKER, one, FULL_INFO), one, tmp_path / "videos")
+        lay_out(arrange(FLICKER, one, FULL_INFO), one, tmp_path, tmp_path / "videos")

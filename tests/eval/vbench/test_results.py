@@ -1,10 +1,11 @@
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, read_scores, to_json
+from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, read_scores
 from galaxydit.eval.vbench.score import Drop
 
 FILES = {"a-0.mp4": "unit a", "b-0.mp4": "unit b"}
@@ -55,18 +56,22 @@ def test_a_video_without_a_score_is_refused_by_name(tmp_path, value):
 
 def some_results() -> Results:
     score = DimensionScore(0.98, 94.6, "custom_input", False, {"unit a": 0.98}, Drop(0.1, None, None, 1))
-    return Results(2, "0.1.5", True, 0, {"fast": VariantScores({"color": score}, {}, None, ("scene",))}, {})
+    return Results(2, "0.1.5", True, 0, {"fast": VariantScores({}, None, ("scene",), {"color": score})}, {})
+
+
+def text() -> str:
+    return json.dumps(asdict(some_results()), indent=1)
 
 
 def test_results_come_back_as_they_were_written(tmp_path):
-    path = written(tmp_path, to_json(some_results()))
+    path = written(tmp_path, text())
     assert read_results(path) == some_results()
 
 
 def test_damaged_and_foreign_results_are_refused(tmp_path):
     with pytest.raises(GalaxyDiTError, match="is damaged"):
-        read_results(written(tmp_path, to_json(some_results())[:-20]))
+        read_results(written(tmp_path, text()[:-20]))
     with pytest.raises(GalaxyDiTError, match="not of version 2"):
         read_results(written(tmp_path, {"version": 1}))
     with pytest.raises(GalaxyDiTError, match="total='high'"):
-        read_results(written(tmp_path, to_json(some_results()).replace('"total": null', '"total": "high"')))
+        read_results(written(tmp_path, text().replace('"total": null', '"total": "high"')))

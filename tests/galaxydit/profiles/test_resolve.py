@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import accelerate
 import pytest
 import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
@@ -137,6 +138,14 @@ def test_weights_are_recognised_in_half_precision_and_told_from_a_fine_tune(tiny
         for parameter in transformer.parameters():
             parameter += 0.05 * parameter.std() * torch.randn_like(parameter) if parameter.ndim > 1 else 0
     assert "checkpoint" in model_mismatch(model, transformer)
+
+
+def test_weights_are_recognised_where_each_layer_is_offloaded_for_itself(tiny_transformer: Callable) -> None:
+    transformer = tiny_transformer(3)
+    expected = project_weights(transformer)
+    accelerate.cpu_offload(transformer, torch.device("cpu"))
+    assert all(parameter.is_meta for parameter in transformer.parameters())
+    assert project_weights(transformer) == expected
 
 
 def test_a_speedup_beyond_what_the_profiles_steps_allow_is_refused(tiny_wan_pipeline: WanPipeline) -> None:

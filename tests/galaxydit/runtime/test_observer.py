@@ -7,7 +7,7 @@ from torch import Tensor
 
 from galaxydit import PROXIES, GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.runtime.engine import Call
+from galaxydit.runtime.call import Call
 
 
 class Recorder(Observer):
@@ -15,7 +15,6 @@ class Recorder(Observer):
 
     proxies = frozenset(PROXIES)
     modules = ("condition_embedder",)
-    watches_segments = True
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, str, str]] = []
@@ -31,8 +30,7 @@ class Recorder(Observer):
         assert output.shape == call.latent.shape
         self.outputs.append(output)
 
-    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
-        assert segment == 0
+    def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
         self.residuals.append(after - before)
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
@@ -44,8 +42,8 @@ class Recorder(Observer):
 
 def test_an_observer_sees_every_proxy_stack_and_output_and_changes_nothing(tiny_wan: Any) -> None:
     plain = tiny_wan.run()
-    recorder = Recorder()
-    with Acceleration(tiny_wan.pipe, GalaxyDiTConfig(Threshold(0.0)), observer=recorder) as acceleration:
+    recorder, config = Recorder(), GalaxyDiTConfig(Threshold(0.0), reuse="residual")
+    with Acceleration(tiny_wan.pipe, config, observer=recorder) as acceleration:
         assert torch.equal(tiny_wan.run(), plain)
     calls = [(step, branch) for step in range(12) for branch in ("cond", "uncond")]
     assert {(step, branch) for step, branch, _ in recorder.seen} == set(calls)
@@ -80,7 +78,7 @@ class EveryOther(Observer):
     def on_output(self, call: Call, output: Tensor) -> None:
         self.cached = output
 
-    def predict(self, call: Call, segment: int) -> Tensor:
+    def predict(self, call: Call) -> Tensor:
         return torch.zeros_like(call.latent) if call.branch == "uncond" else self.cached
 
 
@@ -100,11 +98,10 @@ def test_an_observer_may_decide_after_a_proxy_and_predict(tiny_wan: Any) -> None
     assert torch.equal(outputs[2], outputs[1])
 
 
-class SkipsTheMiddle(Observer):
-    """Reuses what the middle block adds to its input, in odd steps, once a module before the blocks has run."""
+class SkipsTheStack(Observer):
+    """Reuses what the blocks add to their input, in odd steps, once a module before the blocks has run."""
 
     modules = ("condition_embedder",)
-    segments = ((1, 1),)
     decides = True
 
     def __init__(self) -> None:
@@ -118,14 +115,14 @@ class SkipsTheMiddle(Observer):
         embedded, self.embedded = self.embedded, False
         return call.info.step % 2 == 1 if embedded else None
 
-    def on_segment(self, call: Call, segment: int, before: Tensor, after: Tensor) -> None:
+    def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
         self.residual[call.branch] = after - before
 
-    def predict(self, call: Call, segment: int) -> Tensor:
+    def predict(self, call: Call) -> Tensor:
         return self.residual[call.branch]
 
 
-def test_an_observer_may_skip_a_segment_of_the_blocks(tiny_wan: Any) -> None:
+def test_an_observer_may_skip_the_blocks_after_a_module(tiny_wan: Any) -> None:
     runs = [0, 0, 0]
 
     def count(index: int) -> Any:
@@ -136,9 +133,9 @@ def test_an_observer_may_skip_a_segment_of_the_blocks(tiny_wan: Any) -> None:
 
     handles = [block.ffn.register_forward_hook(count(i)) for i, block in enumerate(tiny_wan.pipe.transformer.blocks)]
     config = GalaxyDiTConfig(reuse="residual")
-    with Acceleration(tiny_wan.pipe, config, observer=SkipsTheMiddle()) as acceleration:
+    with Acceleration(tiny_wan.pipe, config, observer=SkipsTheStack()) as acceleration:
         tiny_wan.run()
     for handle in handles:
         handle.remove()
-    assert runs == [24, 12, 24]
-    assert {call.blocks_run for call in acceleration.report.calls if call.reused} == {2.0}
+    assert runs == [12, 12, 12]
+    assert {call.blocks_run for call in acceleration.report.calls if call.reused} == {0.0}

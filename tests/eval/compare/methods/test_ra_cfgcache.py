@@ -10,11 +10,11 @@ from galaxydit.eval.compare.methods.ra_cfgcache import (
     branch_correlation,
     fit_law,
     guided_error,
+    over_pairs,
     sensitivities,
 )
 from galaxydit.eval.compare.rules.decision import StepObservation
 from galaxydit.eval.compare.rules.full_trajectory import Trajectory
-from galaxydit.eval.compare.rules.step_pairs import over_pairs
 
 EVEN = (0.0, 1.0, 1.0)  # a law that weighs all steps alike
 

@@ -1,6 +1,6 @@
 """Tables over pairs of steps."""
 
-from galaxydit.eval.compare.rules.step_pairs import LONGEST_GAP, at, mean_of, over_pairs
+from galaxydit.eval.compare.methods.ra_cfgcache import LONGEST_GAP, at, mean_of, over_pairs
 
 
 def test_a_pair_is_found_where_it_was_put() -> None:

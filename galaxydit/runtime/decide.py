@@ -1,0 +1,78 @@
+"""The decision of a call: its samples, their distances, and a controller for each, which asks the policy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from galaxydit.families import CONCATENATED, Family
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.proxies import relative_l1
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.samples import are_divisible, sample_count
+
+
+def divide(call: Call, family: Family, inputs: Mapping[str, Any], *, by_sample: bool) -> bool:
+    """Find the samples and the conditional half of a call whose proxy is read.
+
+    Returns whether some samples can be computed without the others. Their number is that of the first call of the
+    generation.
+    """
+    latent, state = call.latent, call.state
+    if family.branches == CONCATENATED and len(latent) % 2 == 0:
+        # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
+        call.conditional_half = torch.equal(*latent.chunk(2))
+    if by_sample:
+        state.samples = state.samples or sample_count(latent, family)
+        if len(latent) % state.samples == 0:
+            call.samples = tuple(range(state.samples))
+    call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
+    return call.is_divisible
+
+
+def distances_of(call: Call, current: Tensor, previous: Tensor | None, group: Any | None) -> tuple[float, ...]:
+    """The largest distance in the rows of each sample; where one decision serves all, that of the hardest sample.
+
+    Empty without a previous tensor of the same shape.
+    """
+    if previous is None or previous.shape != current.shape:
+        return ()
+    distances, samples = relative_l1(current, previous, group), len(call.samples)
+    if len(distances) % len(call.latent):
+        return (float(distances.max()),) * samples
+    rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
+    if call.conditional_half and len(rows) > 1:
+        rows = rows[len(rows) // 2 :]
+    return tuple(rows.amax(dim=0).tolist())
+
+
+def decide(
+    call: Call, config: GalaxyDiTConfig, component: str, distances: tuple[float, ...], reused_cost: float | None
+) -> None:
+    """Decide the step for each sample of a call; without `distances` none was measured."""
+    state, info = call.state, call.info
+    branches = [call.branch] if call.scope == call.branch else [branch for branch, _ in state.history] or [call.branch]
+    call.distances = distances
+    call.decisions = state.decisions[call.scope] = tuple(
+        _controller(call, config, component, sample).decide(
+            info.step,
+            info.steps,
+            distance,
+            all(state.history.get((branch, sample)) for branch in branches),
+            call.generation.sigmas,
+            max((error for (_, other), error in state.errors.items() if other == sample), default=None),
+            reused_cost,
+        )
+        for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
+    )
+    state.errors.clear()
+
+
+def _controller(call: Call, config: GalaxyDiTConfig, component: str, sample: int) -> Controller:
+    controllers, key = call.state.controllers, (call.scope, sample)
+    if key not in controllers:
+        others = [one for one in call.generation.calls if one.transformer != component and one.sample == sample]
+        computed = len({record.step for record in others if not record.reused}) if others else None
+        controllers[key] = Controller(config, call.info.step, computed)
+    return controllers[key]
