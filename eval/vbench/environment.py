@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.benchmark import PACKAGE
+from galaxydit.eval.published.vbench import PACKAGE
 
 QUESTION = f"""
 from importlib import metadata, util
