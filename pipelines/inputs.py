@@ -2,14 +2,15 @@
 
 import inspect
 import json
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from diffusers import DiffusionPipeline
 from PIL import Image
 
 from galaxydit.errors import refusal
-from galaxydit.pipelines.video import load_video
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 IMAGES = ("image", "last_image")
 VIDEOS = ("video", "mask")
@@ -17,31 +18,48 @@ IMAGE_LISTS = ("reference_images",)
 EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
+def parse_inputs(prompt: str) -> dict[str, Any]:
+    """The text and the paths that a prompt names, by argument of the pipeline. Loads no torch.
+
+    Raises GalaxyDiTError for an object of another kind, and for a path that is no file.
+    """
+    if not prompt.lstrip().startswith("{"):
+        return {"prompt": prompt}
+    try:
+        data: dict[str, Any] = json.loads(prompt)
+    except (ValueError, RecursionError) as error:
+        raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
+    known = ("prompt", *IMAGES, *VIDEOS, *IMAGE_LISTS)
+    if "prompt" not in data or set(data) - set(known) or not all(_has_kind(*item) for item in data.items()):
+        lists, texts = ", ".join(IMAGE_LISTS), ", ".join((*IMAGES, *VIDEOS))
+        expected = f"texts for prompt and any of {texts}, and a list of texts for {lists}"
+        raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
+    for name, value in data.items():
+        for path in () if name == "prompt" else value if name in IMAGE_LISTS else (value,):
+            if "\0" in path or not Path(path).is_file():
+                raise refusal(name, path, "a file", "pass an existing one; a path starts at the current folder")
+    return data
+
+
 def read_inputs(prompt: str) -> dict[str, Any]:
     """Arguments for the call of a pipeline. A text is `{"prompt": text}`; so is a JSON object, one line of a prompts
     file, with the images (PIL, RGB) and videos (lists of those) that it names by path; `reference_images` (VACE) is a
     list of paths.
 
-    Raises GalaxyDiTError for an object of another kind, and for a file that cannot be read.
+    Raises GalaxyDiTError as `parse_inputs` does, and for a file that cannot be read.
     """
-    if not prompt.lstrip().startswith("{"):
-        return {"prompt": prompt}
-    try:
-        data = json.loads(prompt)
-    except ValueError as error:
-        raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
-    readers: dict[str, Callable[[Any], Any]] = {"prompt": str, **dict.fromkeys(IMAGES, _read_image)}
-    readers |= dict.fromkeys(VIDEOS, _read_video) | dict.fromkeys(
-        IMAGE_LISTS, lambda paths: list(map(_read_image, paths))
-    )
-    if "prompt" not in data or set(data) - set(readers) or not all(_has_kind(*item) for item in data.items()):
-        lists, texts = ", ".join(IMAGE_LISTS), ", ".join((*IMAGES, *VIDEOS))
-        expected = f"texts for prompt and any of {texts}, and a list of texts for {lists}"
-        raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
-    return {name: readers[name](value) for name, value in data.items()}
+    inputs = parse_inputs(prompt)
+    for name, value in inputs.items():
+        if name in IMAGES:
+            inputs[name] = _read_image(name, value)
+        elif name in VIDEOS:
+            inputs[name] = _read_video(name, value)
+        elif name in IMAGE_LISTS:
+            inputs[name] = [_read_image(name, path) for path in value]
+    return inputs
 
 
-def check_inputs(pipe: DiffusionPipeline, inputs: dict[str, Any]) -> None:
+def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
     """Raise ValueError unless the pipeline takes these inputs, reports its steps, and needs nothing else."""
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
     for name in (*IMAGES, *VIDEOS):
@@ -60,16 +78,18 @@ def _has_kind(name: str, value: Any) -> bool:
     return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
 
 
-def _read_image(path: str) -> Image.Image:
+def _read_image(name: str, path: str) -> Image.Image:
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
-    except OSError as error:
-        raise refusal("image", path, f"an image that can be read ({error})", "pass an existing one") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise refusal(name, path, f"an image that can be read ({error})", "pass another") from error
 
 
-def _read_video(path: str) -> list[Image.Image]:
+def _read_video(name: str, path: str) -> list[Image.Image]:
+    from galaxydit.pipelines.video import load_video
+
     try:
         return [Image.fromarray(frame) for frame in load_video(path)]
-    except FileNotFoundError as error:
-        raise refusal("video", path, "a video that can be read", "pass an existing one") from error
+    except (OSError, ValueError) as error:
+        raise refusal(name, path, f"a video that can be read ({error})", "pass another") from error

@@ -17,7 +17,7 @@ def local_folder(name: str) -> Path | None:
     """
     if name in EMBEDDED:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
-    elif Path(name).is_dir():
+    elif name and Path(name).is_dir():
         folder, what = Path(name), f"model {name!r}"
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None

@@ -15,7 +15,7 @@ from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
 from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
-from galaxydit.eval.vbench.benchmark import PACKAGE, vbench_prompts
+from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000

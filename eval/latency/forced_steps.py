@@ -61,7 +61,7 @@ def forced_by_report(path: Path) -> ForcedSteps:
         report = data["reports"][0] if "reports" in data else data
         computed = {call["step"] for call in report["calls"] if not call["reused"]}
         return ForcedSteps(int(report["steps"]), tuple(sorted(computed)))
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
             f"replay={path} is not allowed: expected a report, found none ({error!r}); pass a file written by "
             "Report.save or by the demo"

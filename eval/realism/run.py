@@ -82,7 +82,7 @@ class Realism:
         A file of another model, prompts or settings is measured anew.
         """
         conditions = self.conditions()
-        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+        found = _read(out)
         if found.get("conditions") != conditions:
             found = {"conditions": conditions}
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -200,6 +200,15 @@ class Realism:
         for trajectory, batch in zip(plain, self.cases.batches, strict=True):
             found += score(best, *batch, trajectory.frames)
         return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one if there is none, or if the file is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def goals(found: dict[str, Any]) -> list[Goal]:

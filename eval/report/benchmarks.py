@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS
 from galaxydit.eval.report.run import Run
-from galaxydit.eval.vbench.benchmark import DIMENSIONS, GROUP_WEIGHTS
 from galaxydit.eval.vbench.results import DimensionScore, Results, read_results, results_path
 
 NAMED = 4  # missing dimensions that are named, the others are counted

@@ -15,7 +15,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.vbench.benchmark import Dimension
+from galaxydit.eval.published.vbench import Dimension
 
 Clips = Sequence[VideoRecord]
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes

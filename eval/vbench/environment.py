@@ -4,8 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from galaxydit.errors import refusal
-from galaxydit.eval.vbench.benchmark import PACKAGE
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.published.vbench import PACKAGE
 
 QUESTION = f"""
 from importlib import metadata, util
@@ -27,7 +27,9 @@ def open_environment(folder: Path) -> Environment:
     python = folder.absolute() / "bin" / "python"
     done = subprocess.run([python, "-c", QUESTION], capture_output=True, text=True) if python.exists() else None
     if done is None or done.returncode:
-        expected = f"the folder of a virtual environment with the package {PACKAGE}"
-        raise refusal("environment", str(folder), expected, "make one as eval/README.md shows, or name another")
+        raise GalaxyDiTError(
+            f"environment={str(folder)!r} is not allowed: expected the folder of a virtual environment with the "
+            f"package {PACKAGE}; make one as eval/README.md shows, or name another"
+        )
     package, version = done.stdout.splitlines()
     return Environment(python, Path(package), version)

@@ -20,8 +20,8 @@ from huggingface_hub import try_to_load_from_cache
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
+from galaxydit.eval.published.vbench import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.arrange import Arrangement, arrange, lay_out
-from galaxydit.eval.vbench.benchmark import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import (
     CURE,

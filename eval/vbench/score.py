@@ -7,7 +7,7 @@ import numpy as np
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.bootstrap import interval
-from galaxydit.eval.vbench.benchmark import DIMENSIONS, GROUP_WEIGHTS, Dimension, group_of
+from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, Dimension, group_of
 
 POINTS = 100.0  # scores are published in points, of which 100 are the best
 

@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from galaxydit.calibration.samples import read_prompts, split_prompts
-from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_text_file
+from galaxydit.commands.checks import (
+    check_model,
+    check_output_file,
+    check_output_folder,
+    check_prompt_inputs,
+    check_text_file,
+)
 from galaxydit.commands.console import messages, resumable, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
@@ -69,7 +75,9 @@ def calibrate(
     check_ray_options(ray, workers, gpus_per_worker)
     if report is not None:
         check_output_folder(report, "--report")
+    check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
     texts = read_prompts(prompts)
+    check_prompt_inputs(texts)
     split_prompts(texts, samples, verify, steps)
     with working(f"loading {model}"):
         from galaxydit.calibration import calibrate as run_calibration
@@ -78,7 +86,6 @@ def calibrate(
         from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
-        folder = resume_dir or out.with_suffix(".parts")
         Store(folder).create(KIND, {})
         # On Ray the workers have the GPUs: here the pipeline is only read.
         pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)

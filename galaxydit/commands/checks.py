@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def check_model(name: str) -> None:
     local_folder(name)
 
 
+def check_prompt_inputs(prompts: Iterable[str]) -> None:
+    """Raise GalaxyDiTError for a prompt that names an image or a video which is no file."""
+    from galaxydit.pipelines.inputs import parse_inputs
+
+    for prompt in prompts:
+        parse_inputs(prompt)
+
+
 def check_text_file(option: str, path: Path) -> None:
     """Raise GalaxyDiTError unless this is a text file that can be read."""
     try:
@@ -45,7 +54,9 @@ def check_text_file(option: str, path: Path) -> None:
 def check_output_file(path: Path, suffix: str, option: str = OUT) -> None:
     """Raise GalaxyDiTError unless a file of this name can be written; leaves nothing behind."""
     if path.suffix != suffix:
-        raise refusal(option, str(path), f"a name ending in {suffix}", f"pass for example {path.stem or 'x'}{suffix}")
+        raise refusal(
+            option, str(path), f"a name ending in {suffix}", f"pass for example {path.stem.strip('.') or 'x'}{suffix}"
+        )
     try:
         if not path.parent.is_dir():
             _write_nearby(path.parent)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
-from galaxydit.commands.checks import check_model, check_output_folder, check_text_file
+from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs, check_text_file
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
@@ -90,6 +90,7 @@ def compare(
     check_output_folder(out)
     reserved = tuple(read_prompts(calibration or reserved_captions()))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
+    check_prompt_inputs([*plan.prompts, *plan.tuning_prompts])
     with working("loading the methods"):
         import diffusers
 

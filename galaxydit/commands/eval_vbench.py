@@ -27,7 +27,7 @@ def vbench(
     as_json: AsJson = False,
 ) -> None:
     """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
-    from galaxydit.eval.vbench.benchmark import select
+    from galaxydit.eval.published.vbench import select
 
     names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
     select(names)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from galaxydit.commands.checks import check_acceleration, check_model, check_output_file
+from galaxydit.commands.checks import check_acceleration, check_model, check_output_file, check_prompt_inputs
 from galaxydit.commands.console import show, step_bar, working
 from galaxydit.commands.options import (
     Frames,
@@ -30,7 +30,9 @@ from galaxydit.commands.options import (
 
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Option(help="What the video shows.")],
+    prompt: Annotated[
+        str, typer.Option(help="What the video shows, or a JSON object that also names images and videos.")
+    ],
     out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
     seed: Seed = 0,
     steps: Steps = None,
@@ -63,6 +65,7 @@ def generate(
     sizes: dict[str, Any] = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
     check_sizes(**sizes, fps=fps)
     check_model(model)
+    check_prompt_inputs([prompt])
     check_output_file(out, ".mp4")
     with working(f"loading {model}"):
         import galaxydit

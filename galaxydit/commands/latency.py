@@ -16,6 +16,7 @@ from galaxydit.commands.console import messages, show, show_json, working
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import check_choice, check_number, refusal
 from galaxydit.eval.compare.catalogue import is_installed
+from galaxydit.eval.latency.forced_steps import evenly_forced, forced_by_report
 
 if TYPE_CHECKING:
     from galaxydit.eval.latency.latency_rows import LatencyRow
@@ -60,8 +61,8 @@ class Mode(StrEnum):
 def latency(
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny",
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny",
-    steps: Annotated[int, typer.Option(min=1, help="Denoising steps.")] = 50,
-    sampled_steps: Annotated[int, typer.Option(min=1, help="Steps run to time single ones.")] = 12,
+    steps: Annotated[int, typer.Option(min=4, help="Denoising steps.")] = 50,
+    sampled_steps: Annotated[int, typer.Option(min=4, help="Steps run to time single ones.")] = 12,
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5,
     replay: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="A report to repeat.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3,
@@ -98,6 +99,10 @@ def latency(
         if name == "cache-dit" and not is_installed("cache_dit"):
             raise refusal("--method", name, "one that is installed", "pip install 'galaxydit[bench]'")
     check_options(size, fraction, minutes, device, dtype)
+    if replay is None:
+        evenly_forced(steps, fraction)
+    else:
+        forced_by_report(replay)
     if out is not None:
         check_output_file(out, ".json")
     with working("loading torch"):

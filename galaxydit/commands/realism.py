@@ -20,14 +20,13 @@ from galaxydit.commands.options import (
     Model,
     Offloading,
     Revision,
-    Steps,
     Width,
     check_sizes,
     chosen_settings,
     load_quietly,
 )
-from galaxydit.errors import check_choice
-from galaxydit.eval.realism import PARTS, SHIFT_FACTOR
+from galaxydit.errors import check_choice, check_number, refusal
+from galaxydit.eval.realism import PARTS, SHIFT_FACTOR, STEPS
 
 
 def realism(
@@ -38,11 +37,10 @@ def realism(
     out: Annotated[Path, typer.Option(help="Folder for realism.json and the plot.")] = Path("runs/realism"),
     shift_factor: Annotated[
         float | None,
-        typer.Option(min=0, help="Flow shift of this model / published flow shift; by default wan-tiny's own, else 1."),
+        typer.Option(help="Flow shift of this model / published flow shift; by default wan-tiny's own, else 1."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Prompts in one pipeline call.")] = 1,
     parts: Annotated[str, typer.Option(help="What to measure, with commas; by default everything.")] = "",
-    steps: Steps = None,
     height: Height = None,
     width: Width = None,
     frames: Frames = None,
@@ -57,12 +55,19 @@ def realism(
     check_model(model)
     check_prompts(prompts, model)
     check_output_folder(out)
-    check_sizes(steps=steps, height=height, width=width, frames=frames)
+    check_sizes(height=height, width=width, frames=frames)
+    if shift_factor is not None:
+        check_number("--shift-factor", shift_factor, 0.01, 100)
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
     for name in wanted:
         check_choice("--parts", name, PARTS)
     reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
     texts = read_or_draw_prompts(prompts, model, reserved)
+    for text in texts:
+        if text.startswith("{"):
+            raise refusal(
+                "--prompts", text, "texts alone, because the published runs are text-to-video", "leave it out"
+            )
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
         from galaxydit.eval.published import load_published
@@ -71,7 +76,7 @@ def realism(
         from galaxydit.eval.realism.step_lists import Cases
 
         pipe = load_quietly(model, revision, offload=offload)
-    settings = chosen_settings(pipe, steps=steps, guidance=None, height=height, width=width, frames=frames)
+    settings = chosen_settings(pipe, steps=STEPS, guidance=None, height=height, width=width, frames=frames)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
     cases = Cases(texts, tuple(range(len(texts))), batch)

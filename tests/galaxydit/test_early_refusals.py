@@ -41,6 +41,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
+    lines = '{"prompt": "x", "image": "missing.png"}\nx\ny\nz\n'
+    (tmp_path / "images.txt").write_text(lines, encoding="utf-8")
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
     return tmp_path
@@ -55,6 +58,18 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         [*GENERATE, "--profile", "wan-tny"],
         [*GENERATE, "--guidance", "nan"],
         [*GENERATE, "--fps", "0"],
+        [*GENERATE, "--prompt", '{"prompt": "x", "image": "missing.png"}'],
+        [*GENERATE, "--prompt", '{"prompt": 3}'],
+        [*GENERATE, "--prompt", "{"],
+        [*GENERATE, "--model", ""],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "images.txt", "--out", "p.json", "--verify", "1"],
+        ["compare", "--prompts", "images.txt"],
+        ["realism", "--prompts", "images.txt"],
+        ["realism", "--shift-factor", "0"],
+        ["realism", "--shift-factor", "inf"],
+        ["latency", "--steps", "3"],
+        ["latency", "--replay", "broken.json"],
+        ["latency", "--fraction", "0.1"],
         [*GENERATE, "--seed", str(2**64)],
         ["generate", "--model", "nowhere", "--prompt", "x", "--out", "a.mp4"],
         ["generate", "--model", "wan-tiny", "--prompt", "x", "--out", "dir.mp4"],
@@ -109,6 +124,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "did you mean 'teacache'?",
         "did you mean 'step lists'?",
         "did you mean 'SeaCache'?",
+        "error: image='missing.png' is not allowed: expected a file; pass an existing one",
+        "error: replay=broken.json is not allowed: expected a report",
         "did you mean 'block_residual'?",
     ):
         assert message in finished.stderr

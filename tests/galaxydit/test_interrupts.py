@@ -66,7 +66,7 @@ def test_an_interrupt_of_realism_says_where_its_finished_parts_are(
 ) -> None:
     monkeypatch.setattr(Realism, "residual", lambda self: signal.raise_signal(signal.SIGINT))
     (tmp_path / "prompts.txt").write_text("a red ball\n", encoding="utf-8")
-    given = ["--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", tmp_path, *SMALL[:-2]]
+    given = ["--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", tmp_path, *SMALL[:6]]
     assert run("realism", *given, "--parts", "residual") == 130
     expected = f"stopped, finished parts are in {tmp_path / 'realism.json'}; the same command goes on"
     assert expected in capsys.readouterr().out

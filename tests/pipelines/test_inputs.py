@@ -66,10 +66,21 @@ def test_paths_become_images_and_videos(folder: Path) -> None:
         '{"prompt": "a cat", "reference_images": "red.png"}',
         '{"prompt": "a cat", "reference_images": []}',
         '{"prompt": "a cat", "video": "missing.mp4"}',
+        '{"prompt": "a cat", "image": "nul\\u0000.png"}',
+        '{"prompt": ' * 100_000,
     ],
+    ids=lambda line: line[:50],
 )
 def test_other_objects_and_missing_files_are_refused(line: str) -> None:
     with pytest.raises(GalaxyDiTError, match="is not allowed: expected"):
+        read_inputs(line)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("last_image", "an image"), ("video", "a video")])
+def test_a_damaged_file_is_refused_by_the_name_of_its_argument(name: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "damaged").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    line = json.dumps({"prompt": "a cat", name: str(tmp_path / "damaged")})
+    with pytest.raises(GalaxyDiTError, match=rf"{name}='.*damaged' is not allowed: expected {kind} that can be read"):
         read_inputs(line)
 
 

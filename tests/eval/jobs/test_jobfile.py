@@ -9,7 +9,7 @@ from galaxydit.eval.jobs import jobfile
 from galaxydit.eval.jobs.job import Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import load_run, open_run
-from galaxydit.eval.vbench.benchmark import vbench_prompts
+from galaxydit.eval.published.vbench import vbench_prompts
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import FOLDER

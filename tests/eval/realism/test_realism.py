@@ -121,6 +121,15 @@ def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pip
     assert measure(0.02)["residual"]["mean_absolute_difference"] == 0.02
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_a_damaged_file_is_measured_anew(content, tiny_wan_pipeline, settings, tmp_path):
+    (tmp_path / "realism.json").write_text(content)
+    cases = Cases(("a red ball",), (0,), 1)
+    measured = Realism(tiny_wan_pipeline, load_published(), cases, cases, settings, 1.0)
+    measured.residual = lambda: {"mean_absolute_difference": 0.5}
+    assert measured.run(tmp_path / "realism.json", ["residual"])["residual"]["mean_absolute_difference"] == 0.5
+
+
 def test_a_goal_outside_its_range_does_not_hold():
     (goal,) = goals({"propagation": {"first_by_40": 9.0}})
     assert not goal.holds

@@ -4,8 +4,8 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.published.vbench import DIMENSIONS
 from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, arrange, lay_out, legal_name
-from galaxydit.eval.vbench.benchmark import DIMENSIONS
 
 FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]
 FULL_INFO = [

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
+from galaxydit.eval.published.vbench import DIMENSIONS
 from galaxydit.eval.report.run import read_run
-from galaxydit.eval.vbench.benchmark import DIMENSIONS
 from galaxydit.eval.vbench.environment import open_environment
 from galaxydit.eval.vbench.run import evaluate
 from galaxydit.pipelines.runs import Unit

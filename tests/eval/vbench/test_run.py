@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.published.vbench import DIMENSIONS
 from galaxydit.eval.report.run import read_run
-from galaxydit.eval.vbench.benchmark import DIMENSIONS
 from galaxydit.eval.vbench.results import read_results, results_path
 from galaxydit.eval.vbench.run import cache_folder, check_weights, evaluate
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.benchmark import DIMENSIONS, GROUP_WEIGHTS, group_of, select
+from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, group_of, select
 from galaxydit.eval.vbench.score import group_score, measure_drop, normalise, total_score, totals
 
 RAW = {
