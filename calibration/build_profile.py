@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.acceleration import transformers_of
 from galaxydit.calibration.costs import Costs
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import device_name, package_versions, scheduler_shift
@@ -18,6 +17,7 @@ from galaxydit.calibration.recording import Recording, mean_distances, round_dig
 from galaxydit.calibration.search import Planner
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import refusal
+from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count

@@ -10,8 +10,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from galaxydit.acceleration import transformers_of
-from galaxydit.families import blocks_of, family_of
+from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.generation import synchronize

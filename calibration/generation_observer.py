@@ -7,11 +7,11 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from galaxydit.acceleration import Acceleration, transformers_of
+from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.scheduler_response import scheduler_response
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.families import CONCATENATED, family_of
+from galaxydit.families import CONCATENATED, family_of, transformers_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.config import GalaxyDiTConfig

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refus
 from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
-from galaxydit.profiles.resolve import MeasuredProfile, find_settings
+from galaxydit.profiles.resolve import differences, find_settings
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import proxies_of
 from galaxydit.report import Report
@@ -165,8 +166,8 @@ class Acceleration:
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
         steps_back = getattr(config.policy, "fewest_steps", 0) > 0
-        conditions = None if profile is None else MeasuredProfile(profile, steps_back)
-        self._session = Session(config, source, notes, conditions, keep_reports)
+        compared = None if profile is None else partial(differences, profile, steps_back)
+        self._session = Session(config, source, notes, compared, keep_reports)
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():

@@ -81,20 +81,26 @@ class Suite:
     def _attach(self, pipe: Any) -> Any:
         from galaxydit import GalaxyDiTConfig, GalaxyDiTError, Threshold, accelerate
         from galaxydit.acceleration import transformers_of
+        from galaxydit.runtime.hooks import refuse_other_caches
 
         settings: dict[str, Any] = {"threshold": 0}
         if self.mode == "reuse":
             policy = Threshold(1e9)
             settings = {"config": GalaxyDiTConfig(policy, warmup=0.0, keep_last=0, max_consecutive=None)}
+        known, acceleration = self._attached.pop(pipe, ([], None))
         try:
             transformers = list(transformers_of(pipe).values())
-            known, acceleration = self._attached.get(pipe, ([], None))
+            for one in transformers:
+                refuse_other_caches("transformer", one)
             if acceleration is not None and all(map(lambda one, other: one is other, known, transformers)):
+                self._attached[pipe] = (transformers, acceleration)
                 return acceleration
             if acceleration is not None:
                 acceleration.remove()
             acceleration = accelerate(pipe, **settings, keep_reports=None)
         except GalaxyDiTError as error:
+            if acceleration is not None:
+                acceleration.remove()
             self.counts[f"refused: {error}"] += 1
             return None
         if self.mode == "attached":

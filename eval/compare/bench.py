@@ -185,8 +185,7 @@ class Bench:
 
     def plain_unit(self, case: Case) -> Unit:
         """The plain video of a case."""
-        data = {"conditions": self._conditions, "part": "plain", "method": "", "case": asdict(case)}
-        return Unit("plain", data, hash_of(asdict(case)))
+        return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
         """The records of these units, in their order; from the store if they were made before."""
@@ -195,8 +194,7 @@ class Bench:
 
     def frames(self, unit: Unit) -> NDArray[np.uint8]:
         """The video of a unit that keeps it, `(frames, height, width, 3)`."""
-        (record,) = self.measure([unit])
-        return load_video(self.store.local_path(record.files[VIDEO].path))
+        return load_video(self.store.local_path(self.measure([unit])[0].files[VIDEO].path))
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
         data = {"conditions": self._conditions, "part": part, "method": method.name, "identity": self._identity(method)}
@@ -209,9 +207,8 @@ class Bench:
 
 def _as_calibrated(method: Method) -> Method:
     """The method under the name of its `calibrate`, if it has one."""
-    if (found := method.calibrate) is None:
-        return method
-    return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}")
+    found = method.calibrate
+    return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}") if found else method
 
 
 def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import Offload
@@ -109,8 +109,7 @@ class Job:
 
     def baseline_of(self, unit: Unit) -> Unit:
         """The unit that a variant is compared with."""
-        name = f"{unit.group}-{BASELINE}"
-        return Unit(name, {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
+        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt. Counted on, so that no two videos of a job start from the same noise by default."""
@@ -159,9 +158,7 @@ def options_of(name: str) -> type:
         return OWN[name]
     method = compared_methods()[name]
     if not method.is_available:
-        raise GalaxyDiTError(
-            f"method={name!r} is not allowed: expected an installed {method.needs}; pip install 'galaxydit[bench]'"
-        )
+        raise refusal("method", name, f"an installed {method.needs}", "pip install 'galaxydit[bench]'")
     examples = method.settings(EXAMPLE_STEPS)
     kinds: dict[str, Any] = {}
     for key, value in (item for one in examples for item in one.items()):

@@ -67,7 +67,6 @@ class VideoMaker(Maker):
         pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
         pipe.set_progress_bar_config(disable=True)
         share_video(pipe, rank)
-        self.device = device_name(pipe)
         settings = replace(recommended_settings(pipe), **job.settings)
         self.store.bind("model", conditions_of(pipe, settings), SAME_WEIGHTS)
         for variant in job.variants:
@@ -109,7 +108,7 @@ class VideoMaker(Maker):
             metrics={name: float(score.value) for name, score in measurement.scores.items()},
             skipped=dict(measurement.skipped),
             versions=package_versions(),
-            device=self.device,
+            device=device_name(self.workload.pipe),
         )
         content = encode_video(video.frames, self.workload.settings.fps, lossless=self.job.video == "lossless")
         return Output(to_plain(result), {VIDEO: content})

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -83,7 +83,7 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
     file = record.files.get(VIDEO)
     return VideoRecord(
-        **vars(record)
+        **vars(replace(record, result=None))  # it is in the fields of `result`
         | vars(result)
         | {name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=record.data["variant"]["name"],

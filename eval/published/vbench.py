@@ -145,10 +145,8 @@ def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = 
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None or not (path := Path(spec.origin).with_name(FULL_INFO)).is_file():
-        raise GalaxyDiTError(
-            f"suite={PACKAGE!r} is not allowed: expected the installed package with its {FULL_INFO}; its prompts alone "
-            f"come with `pip install --no-deps {PACKAGE}`"
-        )
+        cure = f"its prompts alone come with `pip install --no-deps {PACKAGE}`"
+        raise refusal("suite", PACKAGE, f"the installed package with its {FULL_INFO}", cure)
     entries = [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry.get("prompt_en")]
     known = {dimension for entry in entries for dimension in entry["dimension"]}
     wanted = known if dimensions is None else set(dimensions)

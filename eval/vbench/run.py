@@ -152,7 +152,10 @@ def collect(
                 if (variant, name) in asked:
                     failed[f"{variant}/{name}"] = _reason(folder, root / "log.txt", error)
                 continue
-            scores[variant][name] = _with_drop(score, dimension, scores[BASELINE].get(name), variant, pairs)
+            if (baseline := scores[BASELINE].get(name)) is not None:  # not there yet where this is the baseline
+                ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
+                score = replace(score, drop=measure_drop(dimension, theirs, ours))
+            scores[variant][name] = score
     return {variant: _variant_scores(found) for variant, found in scores.items()}, failed
 
 
@@ -172,19 +175,6 @@ def _read_score(folder: Path, dimension: Dimension, units: set[str]) -> Dimensio
     written = folder / f"{NAME}_eval_results.json"
     score, videos = read_scores(written, dimension.name, task.files)
     return DimensionScore(score, normalise(dimension, score), task.mode, task.complete, videos, None)
-
-
-def _with_drop(
-    score: DimensionScore,
-    dimension: Dimension,
-    baseline: DimensionScore | None,
-    variant: str,
-    pairs: Mapping[str, tuple[int, int]],
-) -> DimensionScore:
-    if variant == BASELINE or baseline is None:
-        return score
-    ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
-    return replace(score, drop=measure_drop(dimension, theirs, ours))
 
 
 def _task(folder: Path, dimension: str, arrangement: Arrangement) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def inspect(
         from dataclasses import asdict
 
         import galaxydit
-        from galaxydit.acceleration import transformers_of
+        from galaxydit.families import transformers_of
         from galaxydit.pipelines.settings import recommended_settings
         from galaxydit.profiles.resolve import find_settings
 

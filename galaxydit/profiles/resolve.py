@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,52 +31,43 @@ SERVED_SHARE = 0.28
 50; at a speedup of 2 it is 4 dB ahead of half the steps without reuse at 14 steps, 0.5 dB behind at 10 (3 captions)."""
 
 
-@dataclass(frozen=True)
-class MeasuredProfile:
-    """A profile in use, which the runtime asks at the start of each generation how that differs from it.
+def differences(
+    profile: Profile, steps_back: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
+) -> list[str]:
+    """How a generation differs from what its profile was measured under, as sentences for the report.
 
-    With `steps_back`, generations of fewer steps than it serves are computed in full.
+    With `steps_back`, generations of fewer steps than the profile serves are computed in full.
     """
-
-    profile: Profile
-    steps_back: bool = False
-
-    def differences(self, steps: int, sigmas: tuple[float, ...] | None, source: Source) -> list[str]:
-        """Differences that matter, as sentences for the report."""
-        profile, conditions = self.profile, self.profile.conditions
-        found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
-        if FEW_STEPS < steps < fewest_steps(profile):
-            found = [self._few_steps(steps)]
-        for name in ("guidance_scale", "guidance_scale_2"):
-            guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
-            if guidance is not None and known not in (None, guidance):
-                found.append(
-                    f"{name.replace('_', ' ')} is {guidance:g}, and the profile was measured at {known:g}: "
-                    "expected errors are off by an unknown factor, the speedup is met all the same"
-                )
-        boundary = boundary_of(source.pipe)
-        if boundary != conditions.boundary and profile.second_model is not None:
+    conditions = profile.conditions
+    found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+    if FEW_STEPS < steps < fewest_steps(profile):
+        done = "all are computed by default" if steps_back else "reuse can be worse than computing fewer steps"
+        found = [
+            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
+            f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
+        ]
+    for name in ("guidance_scale", "guidance_scale_2"):
+        guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
+        if guidance is not None and known not in (None, guidance):
             found.append(
-                f"the second transformer takes over at a noise level of {boundary}, and the profile was measured with "
-                f"{conditions.boundary}: its steps were chosen for that"
+                f"{name.replace('_', ' ')} is {guidance:g}, and the profile was measured at {known:g}: "
+                "expected errors are off by an unknown factor, the speedup is met all the same"
             )
-        scheduler = type(source.scheduler).__name__
-        if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
-            found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
-        if source.adapters != profile.model.adapters:
-            found.append(
-                f"adapters {list(source.adapters)} are active, and the profile was measured with "
-                f"{list(profile.model.adapters)}: calibrate again with them"
-            )
-        return found
-
-    def _few_steps(self, steps: int) -> str:
-        measured = self.profile.conditions.steps
-        done = "all are computed by default" if self.steps_back else "reuse can be worse than computing fewer steps"
-        return (
-            f"{steps} steps are too few for the profile, which was measured with {measured}, so {done}: take fewer "
-            f"steps to be faster, or `galaxydit calibrate --steps {steps}`"
+    boundary = boundary_of(source.pipe)
+    if boundary != conditions.boundary and profile.second_model is not None:
+        found.append(
+            f"the second transformer takes over at a noise level of {boundary}, and the profile was measured with "
+            f"{conditions.boundary}: its steps were chosen for that"
         )
+    scheduler = type(source.scheduler).__name__
+    if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
+        found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+    if source.adapters != profile.model.adapters:
+        found.append(
+            f"adapters {list(source.adapters)} are active, and the profile was measured with "
+            f"{list(profile.model.adapters)}: calibrate again with them"
+        )
+    return found
 
 
 def fewest_steps(profile: Profile) -> int:

@@ -3,8 +3,9 @@
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,8 @@ class Source:
         return adapters_of(self.transformer)
 
 
-class MeasuredConditions(Protocol):
-    """A profile, as far as a generation asks it."""
-
-    def differences(self, steps: int, sigmas: tuple[float, ...] | None, source: Source) -> list[str]:
-        """How a generation differs from the conditions that the profile was measured under."""
+Differences = Callable[[int, tuple[float, ...] | None, Source], list[str]]
+"""From the steps and sigmas of a generation to how it differs from what a profile was measured under."""
 
 
 @dataclass
@@ -158,7 +156,7 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: remarks that belong in every report.
-        conditions: the profile that the settings come from, if any.
+        differences: from the profile that the settings come from, if any; asked at the start of each generation.
         keep_reports: how many finished reports are kept; None keeps all.
     """
 
@@ -167,7 +165,7 @@ class Session:
         config: GalaxyDiTConfig,
         source: Source,
         notes: tuple[str, ...] = (),
-        conditions: MeasuredConditions | None = None,
+        differences: Differences | None = None,
         keep_reports: int | None = DEFAULT_REPORTS,
     ) -> None:
         self.config = config
@@ -175,7 +173,7 @@ class Session:
         self.reports: deque[Report] = deque(maxlen=keep_reports)
         self.current: Generation | None = None
         self._notes = notes
-        self._conditions = conditions
+        self._differences = differences
         self._text_seconds = 0.0
         self._warned: set[str] = set()
 
@@ -260,8 +258,8 @@ class Session:
         self._text_seconds = 0.0
         self.current = generation
         notes = list(self._notes)
-        if self._conditions is not None:
-            notes += self._conditions.differences(generation.steps, generation.sigmas, self.source)
+        if self._differences is not None:
+            notes += self._differences(generation.steps, generation.sigmas, self.source)
         for text in notes:
             self.note(text, ProfileWarning)
         return generation

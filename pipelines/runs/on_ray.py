@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.run import Maker, Progress, Rank, attempt, finish, finished
 from galaxydit.pipelines.runs.store import Store
@@ -85,9 +85,7 @@ class OnRay:
 
     def __init__(self, address: str = LOCAL, workers: int | None = None, gpus_per_worker: int | None = None) -> None:
         if find_spec("ray") is None:
-            raise GalaxyDiTError(
-                f"ray={address!r} is not allowed: expected an installed Ray; pip install 'galaxydit[ray]'"
-            )
+            raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 

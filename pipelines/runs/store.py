@@ -23,7 +23,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.files import replacing
 from galaxydit.pipelines.runs.differences import differences
 from galaxydit.pipelines.runs.record import FORMAT, Record, StoredFile, decode, encode
@@ -47,10 +47,8 @@ class Store:
         try:
             fs, path = fsspec.core.url_to_fs(str(root), use_listings_cache=False)
         except (ValueError, ImportError) as error:
-            raise GalaxyDiTError(
-                f"out={str(root)!r} is not allowed: expected a folder or an address that fsspec reaches ({error}); "
-                "install the package that it names, or take a folder"
-            ) from error
+            expected = f"a folder or an address that fsspec reaches ({error})"
+            raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
         self._fs = fs
         self._path = path
         self.is_local = isinstance(fs, LocalFileSystem)
@@ -64,7 +62,7 @@ class Store:
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
         if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
-            raise GalaxyDiTError(f"out={self.root!r} is not allowed: expected a folder; take another --out")
+            raise refusal("out", self.root, "a folder", "take another --out")
         wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
         if self._read(HEADER) is None:
             self._check_empty()

@@ -280,13 +280,13 @@ def test_without_alignment_each_branch_decides_for_itself(tiny_wan_pipeline: Wan
     assert distances["cond"] != distances["uncond"]
 
 
-def test_the_hardest_sample_of_a_batch_decides(tiny_wan_pipeline: WanPipeline) -> None:
-    single = []
+def test_without_decisions_by_sample_the_hardest_one_decides(tiny_wan_pipeline: WanPipeline) -> None:
+    config, single = GalaxyDiTConfig(Threshold(1e-9), per_sample=False), []
     for seed in (0, 1):
-        with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(Threshold(1e-9))) as acceleration:
+        with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
             run(tiny_wan_pipeline, latents=noise(seed))
         single.append([call.distance for call in acceleration.report.calls[2::2]])
-    with galaxydit.accelerate(tiny_wan_pipeline, config=GalaxyDiTConfig(Threshold(1e-9))) as acceleration:
+    with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
         run(tiny_wan_pipeline, prompt=[PROMPT, PROMPT], latents=torch.cat([noise(0), noise(1)]))
     together = [call.distance for call in acceleration.report.calls[2::2]]
     assert together == pytest.approx([max(pair) for pair in zip(*single, strict=True)], rel=1e-3)

@@ -1,9 +1,12 @@
 """Every video pipeline of the installed diffusers is accepted, or refused by name with the reason."""
 
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
+import diffusers
 import pytest
+from diffusers import ParallelConfig
 from torch import nn
 
 import galaxydit
@@ -31,6 +34,17 @@ def test_nothing_is_refused_that_diffusers_does_not_have() -> None:
     known = set(pipelines).union(*pipelines.values())
     assert known >= UNSUPPORTED.keys()
     assert not FAMILIES.keys() & UNSUPPORTED.keys()
+
+
+def test_no_accepted_pipeline_takes_an_ip_adapter() -> None:
+    """As tests/README.md says; a pipeline that takes one needs a test of the combination."""
+    accepted = [getattr(diffusers, name) for name in video_pipelines() if name not in UNSUPPORTED]
+    assert not [kind.__name__ for kind in accepted if "load_ip_adapter" in dir(kind)]
+
+
+def test_diffusers_does_not_run_guidance_branches_on_processes_of_their_own() -> None:
+    names = {field.name for field in fields(ParallelConfig) if not field.name.startswith("_")}
+    assert names == {"context_parallel_config", "tensor_parallel_config"}
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)

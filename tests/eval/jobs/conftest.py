@@ -1,6 +1,7 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]
 
     def build(root: Path, job: Job) -> VideoMaker:
         made = VideoMaker(job, open_run(root, job))
-        made.workload, made.device = Workload(None, GenerationSettings(fps=8.0)), "cpu"
+        made.workload = Workload(SimpleNamespace(device=torch.device("cpu")), GenerationSettings(fps=8.0))
         monkeypatch.setattr(made, "prepare", lambda _: None)
         return made
 
