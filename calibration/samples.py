@@ -13,7 +13,7 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises GalaxyDiTError if there is none.
     """
-    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     prompts = list(dict.fromkeys(line for line in lines if line))
     if not prompts:
         raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")

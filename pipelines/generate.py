@@ -142,15 +142,19 @@ class _DenoiseClock:
         return tensors
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out. On a CPU, PyTorch raises a plain RuntimeError."""
+    words = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
+
+
 @contextmanager
 def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
     """Within the context, running out of memory becomes an error that names the size and what to do."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # On a CPU, PyTorch raises a plain RuntimeError.
-        words = ("out of memory", "not enough memory", "can't allocate memory", "Storage size calculation overflowed")
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in words):
+        if not is_out_of_memory(error):
             raise
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
         raise GalaxyDiTError(

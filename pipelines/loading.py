@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from galaxydit.errors import check_choice
+from galaxydit.errors import check_choice, refusal
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.settings import CHECKPOINTS, Offload
 
@@ -52,7 +52,13 @@ def load_pipeline(
     index = _download_index(source, revision) if folder is None else folder / INDEX
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
-    pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
+    try:
+        pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
+    except (AttributeError, ValueError, TypeError) as error:  # an unknown pipeline, components that do not fit
+        expected = f"a pipeline that diffusers {diffusers.__version__} can load ({error})"
+        raise refusal(
+            "model", name, expected, "write it again with save_pretrained, or take another version"
+        ) from error
     if checkpoint is not None and checkpoint.settings.flow_shift is not None:
         scheduler = getattr(diffusers, checkpoint.scheduler)
         pipe.scheduler = scheduler.from_config(pipe.scheduler.config, flow_shift=checkpoint.settings.flow_shift)

@@ -1,9 +1,10 @@
 """What names a model: the embedded one, a published one, a folder, or a Hugging Face hub id. Loads no torch."""
 
+import json
 import re
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.settings import CHECKPOINTS
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
@@ -28,4 +29,19 @@ def local_folder(name: str) -> Path | None:
         )
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained")
+    _check_index(folder / INDEX)
     return folder
+
+
+def _check_index(path: Path) -> None:
+    """Raise GalaxyDiTError for an index that is damaged, or that names a component whose folder is missing."""
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        missing = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]
+        missing = [name for name in missing if not (path.parent / name).is_dir()]
+        known = "_class_name" in index
+    except (ValueError, AttributeError):
+        known, missing = False, []
+    if not known or missing:
+        expected = f"a folder with {', '.join(missing)}" if missing else f"a {INDEX} that names a pipeline"
+        raise refusal("model", str(path.parent), expected, "write the folder again with save_pretrained")

@@ -1,5 +1,7 @@
 """Prompts of a command: a text file, or for the embedded model a number of captions that training never showed."""
 
+import re
+from collections.abc import Container
 from importlib.resources import files
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import typer
 
 from galaxydit.calibration.samples import read_prompts
 from galaxydit.commands.checks import check_text_file
+from galaxydit.commands.console import say
 
 WITH_CAPTIONS = "wan-tiny"
 """The model whose unseen captions can be drawn."""
@@ -16,6 +19,15 @@ MOST_CAPTIONS = 10_000
 def reserved_captions() -> Path:
     """The file of captions that calibration and tuning may use, so that no result is scored on them."""
     return Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
+
+
+def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
+    """Say which words of a caption the embedded model has never seen."""
+    if unknown := [word for word in re.findall(r"\w+", prompt.lower()) if word not in known]:
+        example = "a red ball moves left over a plain background"
+        say(
+            f"warning: {WITH_CAPTIONS} does not know {', '.join(unknown)}; it knows captions like '{example}'", "yellow"
+        )
 
 
 def check_prompts(given: str, model: str) -> None:

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.captions import warn_of_unknown_words
 from galaxydit.commands.checks import check_acceleration, check_output_folder
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson, MaxError, ProfileName, Seed, Speedup, Threshold, load_quietly
@@ -41,6 +42,7 @@ def demo(
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
         pipe = load_quietly(MODEL)
+        warn_of_unknown_words(prompt or "", pipe.tokenizer.get_vocab())
         result = run_demo(
             pipe,
             [prompt] if prompt is not None else draw_prompts(prompts, seed),

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_acceleration, check_model, check_output_file, check_prompt_inputs
 from galaxydit.commands.console import show, step_bar, working
 from galaxydit.commands.options import (
@@ -73,6 +74,8 @@ def generate(
         from galaxydit.pipelines.video import save_video
 
         pipe = load_quietly(model, revision, offload=offload)
+    if model == WITH_CAPTIONS:
+        warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
     settings = chosen_settings(pipe, **sizes, fps=fps)
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:

@@ -178,10 +178,20 @@ def check_device(device: str) -> None:
 
 
 def _run(run: Any, settings: Any, out: Path) -> dict[str, Any]:
+    from galaxydit.pipelines.generate import is_out_of_memory
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=messages(), transient=True) as progress:
         task = progress.add_task("starting", total=1.0)
-        return run(settings, out, lambda text, done: progress.update(task, description=text, completed=done)).measure()
+        try:
+            return run(
+                settings, out, lambda text, done: progress.update(task, description=text, completed=done)
+            ).measure()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            expected = f"one that fits into the memory of {settings.device} ({str(error).splitlines()[0][:120]})"
+            raise refusal("--size", settings.size, expected, "take a smaller --size or --model") from error
 
 
 def build_table(rows: "list[LatencyRow]") -> Table:

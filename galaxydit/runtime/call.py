@@ -97,8 +97,12 @@ class Call:
             parts=[],
         )
 
-    def records(self, component: str, blocks: int) -> Iterator[CallRecord]:
-        """One record for each sample; `component` is the transformer, and `blocks` their number."""
+    def records(self, component: str, blocks: int) -> list[CallRecord]:
+        """One record for each sample in order; `component` is the transformer, `blocks` the number of its blocks."""
+        records = [record for part in self.parts or [self] for record in part._records(component, blocks)]
+        return sorted(records, key=lambda record: record.sample)
+
+    def _records(self, component: str, blocks: int) -> Iterator[CallRecord]:
         for place, sample in enumerate(self.samples):
             decision = self.decisions[place] if self.decisions else None
             distance = self.distances[place] if self.distances else None

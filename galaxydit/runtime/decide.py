@@ -27,6 +27,8 @@ def divide(call: Call, family: Family, inputs: Mapping[str, Any], *, by_sample: 
         state.samples = state.samples or sample_count(latent, family)
         if len(latent) % state.samples == 0:
             call.samples = tuple(range(state.samples))
+    if call.decisions and len(call.decisions) != len(call.samples):
+        call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
     call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
     return call.is_divisible
 

@@ -140,15 +140,14 @@ class Engine:
             )
         state = generation.states[self.component]
         scope = "all branches" if self.config.guidance_alignment else branch
-        call = Call(generation, state, branch, scope, info, latent, is_cached=not self.observer.decides)
+        decisions = state.decisions.get(scope, ())
+        is_cached = not self.observer.decides
+        call = Call(generation, state, branch, scope, info, latent, is_cached=is_cached, decisions=decisions)
         if self._reads_proxy and not divide(call, self.family, inputs, by_sample=self._decides_by_sample):
             self.session.note(
                 "it is not known how to divide the inputs of this model among the samples of a batch, so a step that "
                 "one sample needs is computed for all"
             )
-        call.decisions = state.decisions.get(scope, ())
-        if call.decisions and len(call.decisions) != len(call.samples):
-            call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
         return call
 
     @around_the_model
@@ -322,6 +321,4 @@ class Engine:
     def _record(self, call: Call) -> None:
         if not call.decisions and not self.observer.decides:
             self.session.note(f"proxy {self.config.proxy!r} was not read in a call, so it was computed in full")
-        records = [one for part in call.parts or [call] for one in part.records(self.component, self._blocks)]
-        records.sort(key=lambda record: record.sample)
-        self.session.leave(call.generation, records, call.latent.device)
+        self.session.leave(call.generation, call.records(self.component, self._blocks), call.latent.device)

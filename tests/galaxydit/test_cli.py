@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from galaxydit.cli import app, main
+from galaxydit.commands.captions import warn_of_unknown_words
 from galaxydit.commands.demo import build_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.errors import GalaxyDiTError
@@ -222,6 +223,14 @@ def test_a_misspelt_method_gets_a_proposal(capsys: pytest.CaptureFixture, tmp_pa
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"methods='seacahe order 1' is not .*; did you mean 'SeaCache order 1'\?$", error)
     assert not (tmp_path / "new").exists()
+
+
+def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.CaptureFixture):
+    vocabulary = json.loads((model_names.EMBEDDED["wan-tiny"] / "tokenizer" / "tokenizer.json").read_text())
+    warn_of_unknown_words(PROMPT.capitalize() + ", in front of a cyan square", vocabulary["model"]["vocab"])
+    assert not capsys.readouterr().err
+    warn_of_unknown_words("A cat moves left", vocabulary["model"]["vocab"])
+    assert capsys.readouterr().err.startswith("warning: wan-tiny does not know cat; it knows captions like 'a red ball")
 
 
 def test_wherever_a_table_is_printed_it_can_be_json():

@@ -43,6 +43,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
     lines = '{"prompt": "x", "image": "missing.png"}\nx\ny\nz\n'
     (tmp_path / "images.txt").write_text(lines, encoding="utf-8")
+    for name, index in (("damaged", "[]"), ("incomplete", '{"_class_name": "X", "vae": ["diffusers", "Y"]}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model_index.json").write_text(index, encoding="utf-8")
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
@@ -62,6 +65,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         [*GENERATE, "--prompt", '{"prompt": 3}'],
         [*GENERATE, "--prompt", "{"],
         [*GENERATE, "--model", ""],
+        ["inspect", "--model", "damaged"],
+        ["inspect", "--model", "incomplete"],
         ["calibrate", "--model", "wan-tiny", "--prompts", "images.txt", "--out", "p.json", "--verify", "1"],
         ["compare", "--prompts", "images.txt"],
         ["realism", "--prompts", "images.txt"],
@@ -125,6 +130,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "did you mean 'step lists'?",
         "did you mean 'SeaCache'?",
         "error: image='missing.png' is not allowed: expected a file; pass an existing one",
+        "error: model='damaged' is not allowed: expected a model_index.json that names a pipeline; write the folder",
+        "error: model='incomplete' is not allowed: expected a folder with vae; write the folder again",
         "error: replay=broken.json is not allowed: expected a report",
         "did you mean 'block_residual'?",
     ):

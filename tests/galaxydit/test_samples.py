@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,7 +149,7 @@ def test_at_threshold_0_and_after_removal_a_batch_is_what_it_was(tiny_wan: Any) 
     assert not any(module._diffusers_hook.hooks for module in registries)
 
 
-def test_several_videos_of_a_prompt_are_samples(tiny_wan: Any) -> None:
+def test_several_videos_of_a_prompt_are_samples(tiny_wan: Any, tmp_path: Path) -> None:
     latents = torch.cat([noise(0), noise(1)])
     with galaxydit.accelerate(tiny_wan.pipe, config=SETTINGS["output"]) as acceleration:
         tiny_wan.run(prompt=PROMPTS[0], num_videos_per_prompt=2, latents=latents)
@@ -156,6 +157,8 @@ def test_several_videos_of_a_prompt_are_samples(tiny_wan: Any) -> None:
         for sample in range(2):
             tiny_wan.run(prompt=PROMPTS[0], latents=latents[sample : sample + 1])
             assert decisions(together, sample) == decisions(acceleration.report)
+    together.plot(tmp_path / "decisions.png")
+    assert [call["sample"] for call in together.to_dict()["calls"][:4]] == [0, 1, 0, 1]
 
 
 def test_a_sample_keeps_its_rows_in_a_concatenated_batch(tiny_pipeline: Callable[[str], Any]) -> None:

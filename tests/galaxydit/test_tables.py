@@ -107,7 +107,7 @@ def of_realism() -> tuple[list[Any], Expected]:
 def of_vbench() -> tuple[list[Any], Expected]:
     drop = Drop(-10.25, -12.75, 14.5, 944)
     score = DimensionScore(0.98765, 100.0, "vbench_standard", True, dict.fromkeys("ab", 1.0), drop)
-    variant = VariantScores({"background_consistency": score}, {}, None, ())
+    variant = VariantScores(groups={}, total=None, missing=(), dimensions={"background_consistency": score})
     found = Results(2, "0.1.5", True, 0, {"galaxydit-paper-branches-alone": variant}, {})
     expected = ["background_consistency", "0.9877", "100.00", "-10.25", "-12.75 to +14.50"]
     return [eval_vbench.build_table(found)], expected

@@ -172,7 +172,7 @@ def test_the_first_transformer_lets_go_once_the_second_has_taken_over(two_stage:
 
     def look(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         states = acceleration._session.current.states
-        held.append({name: sorted(branch for branch, _ in state.history) for name, state in states.items()})
+        held.append({name: sorted({branch for branch, _ in state.history}) for name, state in states.items()})
         return tensors
 
     with galaxydit.accelerate(two_stage.pipe, config=OFTEN) as acceleration:

@@ -6,6 +6,7 @@ import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import loading, model_names
 from galaxydit.pipelines.loading import load_pipeline
 
@@ -99,6 +100,12 @@ def test_a_folder_that_does_not_exist_is_not_taken_for_a_hub_id(name: str):
 
 def test_a_folder_without_a_pipeline_is_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"there is no model_index.json in .*; write the folder with save_pret"):
+        load_pipeline(tmp_path)
+
+
+def test_a_pipeline_that_diffusers_does_not_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text('{"_class_name": "NoSuchPipeline"}')
+    with pytest.raises(GalaxyDiTError, match=r"expected a pipeline that diffusers .* can load \(.*NoSuchPipeline\)"):
         load_pipeline(tmp_path)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.schedule_search import METHOD as SEARCHED_SCHEDULE
 from galaxydit.eval.compare.methods.schedule_search import search
@@ -21,6 +21,7 @@ from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
 SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
 PLANNED = "planned"
+LEVELS_RANGE = (0.01, 100.0)
 
 
 class ChosenNoiseLevels(UniPCMultistepScheduler):
@@ -74,6 +75,11 @@ def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
     count, levels = setting["steps"], setting["levels"]
     is_planned = levels == PLANNED
+    if is_planned:
+        check_choice("steps", str(count), tuple(calibration))
+        check_count("of", setting["of"], minimum=max(calibration[str(count)]) + 1)
+    else:
+        check_number("levels", levels, *LEVELS_RANGE)
     of, kept = (setting["of"], calibration[str(count)]) if is_planned else (count, range(count))
     with chosen_noise_levels(pipe, of, kept, 1.0 if is_planned else levels):
         yield Attached(lambda: 0)

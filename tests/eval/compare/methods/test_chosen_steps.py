@@ -41,6 +41,26 @@ def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline):
         pass
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"levels": "foo"}, "levels"),
+        ({"levels": 0}, "levels"),
+        ({"levels": float("nan")}, "levels"),
+        ({"steps": 5}, "steps"),
+        ({"of": 6}, "of"),
+        ({"of": "8"}, "of"),
+    ],
+)
+def test_settings_that_no_plan_serves_are_refused(tiny_wan_pipeline, change, field):
+    setting = {"steps": 4, "levels": "planned", "of": 8} | change
+    with (
+        pytest.raises(GalaxyDiTError, match=f"{field}=.* is not allowed"),
+        METHOD.attach(tiny_wan_pipeline, setting, {"4": (0, 2, 4, 6)}),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("levels", ["planned", 2.0])
 def test_the_levels_are_chosen_from_those_of_the_flow_shift_of_the_settings(tiny_wan_pipeline, tiny_settings, levels):
     own = tiny_wan_pipeline.scheduler
