@@ -83,7 +83,7 @@ class Call:
 
     @beside_the_model
     def part(self, places: list[int]) -> "Call":
-        """The call of the samples at these places alone."""
+        """The call of the samples at these places alone, which are all computed or all reused."""
         rows, count = rows_of(places, len(self.samples), len(self.latent)), len(self.latent)
         return replace(
             self,
@@ -91,7 +91,7 @@ class Call:
             samples=tuple(self.samples[place] for place in places),
             decisions=tuple(self.decisions[place] for place in places),
             distances=tuple(self.distances[place] for place in places) if self.distances else (),
-            first_output=take_rows(self.first_output, rows, count),
+            first_output=None if self.reused[places[0]] else take_rows(self.first_output, rows, count),
             before=None,
             after=None,
             parts=[],

@@ -129,10 +129,9 @@ class Engine:
                 "step_index=..., num_inference_steps=..., sigma=...)"
             )
             return None
-        name = context.name if context else None
         signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
-        shared_latent = latent if self.family.shares_latent else None
-        generation, branch = self.session.enter(self.component, name, info, signature, text, shared_latent)
+        name, shared = context.name if context else None, latent if self.family.shares_latent else None
+        generation, branch = self.session.enter(self.component, name, info, signature, text, shared)
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
@@ -140,9 +139,8 @@ class Engine:
             )
         state = generation.states[self.component]
         scope = "all branches" if self.config.guidance_alignment else branch
-        decisions = state.decisions.get(scope, ())
-        is_cached = not self.observer.decides
-        call = Call(generation, state, branch, scope, info, latent, is_cached=is_cached, decisions=decisions)
+        call = Call(generation, state, branch, scope, info, latent, is_cached=not self.observer.decides)
+        call.decisions = state.decisions.get(scope, ())
         if self._reads_proxy and not divide(call, self.family, inputs, by_sample=self._decides_by_sample):
             self.session.note(
                 "it is not known how to divide the inputs of this model among the samples of a batch, so a step that "
@@ -176,13 +174,14 @@ class Engine:
     def _run_parts(self, call: Call, forward: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
         """The predictions of a batch of which some samples are computed and the others reused."""
         reused, count = call.reused, len(call.latent)
-        outputs, rows = [], []
-        for kind in (False, True):
-            places = [place for place, is_reused in enumerate(reused) if is_reused == kind]
-            part = self.call = call.part(places)
-            call.parts.append(part)
-            rows.append(rows_of(places, len(reused), count))
-            output = self._compute_or_reuse(part, forward, (), take_inputs(inputs, rows[-1], count))
+        places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
+        rows = [rows_of(each, len(reused), count) for each in places]
+        call.parts = [call.part(each) for each in places]
+        call.first_output = None
+        outputs = []
+        for part, taken in zip(call.parts, rows, strict=True):
+            self.call = part
+            output = self._compute_or_reuse(part, forward, (), take_inputs(inputs, taken, count))
             outputs.append(self._predict_outputs(part) if output is None else tensors_of(output))
         return join_rows(outputs, rows)
 
