@@ -118,10 +118,11 @@ def settings_without_profile(
     transformers: Sequence[nn.Module], config: GalaxyDiTConfig, speedup: float | None, max_error: float | None = None
 ) -> GalaxyDiTConfig:
     """`config` with `Online`, which learns the errors; raises GalaxyDiTError for a speedup that cannot be reached."""
+    cost = reused_cost(transformers[0], config.proxy)
+    policy = Online(speedup=speedup, max_error=max_error, reused_cost=cost)
     settings = _relax_limits(config, speedup)
     _check_reachable(speedup, USUAL_STEPS, settings, len(transformers))
-    cost = reused_cost(transformers[0], config.proxy)
-    return replace(settings, policy=Online(speedup=speedup, max_error=max_error, reused_cost=cost))
+    return replace(settings, policy=policy)
 
 
 def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:
