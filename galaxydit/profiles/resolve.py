@@ -27,7 +27,7 @@ USUAL_STEPS = 50
 """Of video models; it limits the speedup where no profile says how many steps there are."""
 SIGMA_TOLERANCE = 1e-3
 SERVED_SHARE = 0.28
-"""Of the steps of a calibration: by default a measured plan serves generations of at least so many. wan-tiny's is for
+"""Of the steps of a calibration: by default a plan serves generations of at least so many. wan-tiny's is for
 50; at a speedup of 2 it is 4 dB ahead of half the steps without reuse at 14 steps, 0.5 dB behind at 10 (3 captions)."""
 
 
@@ -71,8 +71,8 @@ def differences(
 
 
 def fewest_steps(profile: Profile) -> int:
-    """The fewest steps of a generation that a measured profile serves; 0 for any other."""
-    return math.ceil(SERVED_SHARE * profile.conditions.steps) if profile.kind == "measured" else 0
+    """The fewest steps of a generation that a profile serves."""
+    return math.ceil(SERVED_SHARE * profile.conditions.steps)
 
 
 def find_settings(
@@ -140,11 +140,12 @@ def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None 
 def policy_for(
     profile: Profile, target: Target, speedup: float | None, max_error: float | None = None
 ) -> Schedule | Online:
-    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has none or no
-    speedup is asked for. Raises GalaxyDiTError for a speedup that cannot be reached.
+    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has no schedule, no
+    speedup is asked for, or `max_error` is and the recipe has no error map. Raises GalaxyDiTError for a speedup that
+    cannot be reached.
     """
     recipe = profile.recipe
-    if speedup is None or not target.sigmas:
+    if speedup is None or not target.sigmas or (max_error is not None and recipe.error_map is None):
         return Online(speedup, max_error, recipe.error_map, target.decay, recipe.reused_cost)
     return Schedule(
         speedup=speedup,
@@ -214,8 +215,8 @@ def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
     notes = []
     if profile.kind == "starter":
         notes.append(
-            f"profile {profile.name} is a starter from published constants ({profile.source}), not measured: the "
-            "speedup is met, the choice of steps is a guess until `galaxydit calibrate` has run"
+            f"profile {profile.name} is a starter from published measurements ({profile.source}): "
+            f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
     if speedup is not None and speedup > profile.fastest:
         notes.append(
