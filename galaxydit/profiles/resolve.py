@@ -155,6 +155,8 @@ def policy_for(
         error_map=recipe.error_map,
         cumulative_distance=recipe.cumulative_distance,
         reused_cost=recipe.reused_cost,
+        # The published curvature is steep in sigma at both ends, so that plans for other flow shifts share its places.
+        planned_sigmas=profile.conditions.sigmas if profile.kind == "starter" else (),
     )
 
 
