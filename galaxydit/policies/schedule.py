@@ -194,8 +194,8 @@ def place_full_steps(
     `switch`.
 
     The noise levels of the schedule are stretched to `count` of them, and each becomes the step of `sigmas` nearest to
-    it; then the one nearest to `switch` is moved there. With the noise levels `planned_sigmas` of all steps of the plan,
-    places are shares of the steps instead, whatever the flow shift.
+    it; then the one nearest to `switch` is moved there. With the noise levels of all steps of the plan,
+    `planned_sigmas`, places are shares of the steps instead, whatever the flow shift.
     """
     last = len(schedule) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), schedule)
