@@ -43,7 +43,7 @@ def differences(
     if found and profile.kind == "starter":
         found = [
             f"steps or flow shift differ from those of the published measurements ({conditions.steps} steps, shift "
-            f"{conditions.flow_shift:g}): the planned steps keep their places among all steps"
+            f"{conditions.flow_shift}): the planned steps keep their places among all steps"
         ]
     if FEW_STEPS < steps < fewest_steps(profile):
         done = "all are computed by default" if steps_back else "reuse can be worse than computing fewer steps"
