@@ -92,8 +92,10 @@ def fit_curve(points: Points) -> Curve:
     )
 
 
-def apply_map(error_map: ErrorMap, points: Points) -> Array:
-    """The expected error at each point, `(points,)`."""
+def apply_map(error_map: ErrorMap | None, points: Points) -> Array:
+    """The expected error at each point, `(points,)`; NaN without a map."""
+    if error_map is None:
+        return np.full(len(points.distance), np.nan)
     return np.array([error_map(d, s) for d, s in zip(points.distance.tolist(), points.sigma.tolist(), strict=True)])
 
 

@@ -61,7 +61,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
     axes, profile = _axes(figure), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
-    curves = profile.recipe.error_map.curves
+    curves = profile.recipe.error_map.curves if profile.recipe.error_map else ()
     for place, curve in enumerate(curves):
         x, y, spread = (np.array(values) for values in (curve.distances, curve.errors, curve.spread))
         colour = _ramp(place / max(1, len(curves) - 1))

@@ -1,64 +1,77 @@
-"""Profiles for Wan2.1 from TeaCache's published constants, for use until a model is calibrated.
+"""Profiles for Wan2.1 planned from measurements that others published, for use until a model is calibrated.
 
-TeaCache (arXiv 2411.19108) maps the distance of the time embedding at each step through a polynomial, and reuses steps
-while the sum stays below a threshold. The constants are those for the projected time embedding, which the proxy
-`time_embedding` reads (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1, "use_ret_steps").
+The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) says how much the prediction changes
+from step to step, and the gain of arXiv 2609.36433 how much an early error grows. Together they replace the recordings
+of a calibration: the project's own planner finds the steps, with repetition (order 0) and the residual reused, which is
+what the published step lists did.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+from numpy.typing import NDArray
 
-from galaxydit.calibration.recording import round_digits
-from galaxydit.policies.error_map import Curve, ErrorMap
+from galaxydit.calibration.build_profile import SPARE_REUSE, speedups_between
+from galaxydit.calibration.published import Published, load_published
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.scheduler_response import euler_response
+from galaxydit.calibration.search import best_schedules
+from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.registry import FOLDER
-from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Evidence, Model, Profile, Recipe, Setting, Target
+from galaxydit.profiles.schema import (
+    SCHEMA_VERSION,
+    Conditions,
+    ErrorPropagation,
+    Evidence,
+    Model,
+    Profile,
+    Recipe,
+    Setting,
+    Target,
+)
+from galaxydit.proxies import reading_cost
 
-LARGEST_DISTANCE = 0.1
-KNOTS = 16
-SOURCE = "TeaCache, arXiv 2411.19108, constants of github.com/ali-vilab/TeaCache for Wan2.1"
+STEPS = 50
+PROXY = "block_residual"
+SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
+FORCED = 3  # the curvature of the first three steps is unknown
+SOURCE = (
+    "curvature (arXiv 2609.39343) and error propagation (arXiv 2609.36433) of Wan2.1-T2V-1.3B at 50 steps, "
+    "galaxydit's planner"
+)
+KNOWN = (
+    "published for other step lists with the same reuse are 23.4 dB PSNR at 24, 21.5 and 22.3 dB at 19 and 17.0 dB at "
+    "10 of 50 steps, and the planner expects less error of its own; never run with these weights by this project"
+)
+GUESSED = (
+    "the curvature is that of Wan2.1-T2V-1.3B, which is a guess for this model: none is published for it; never run "
+    "with these weights by this project"
+)
 
 _SMALL = {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128}
 _LARGE = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128}
-_MODELS: Mapping[str, tuple[Mapping[str, Setting], tuple[float, ...]]] = MappingProxyType(
+_MODELS: Mapping[str, tuple[Mapping[str, Setting], str]] = MappingProxyType(
     {
-        "t2v-1.3b": (
-            {**_SMALL, "in_channels": 16},
-            (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
-        ),
-        "t2v-14b": (
-            {**_LARGE, "in_channels": 16},
-            (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
-        ),
-        "i2v-14b-480p": (
-            {**_LARGE, "in_channels": 36},
-            (2.57151496e5, -3.54229917e4, 1.40286849e3, -1.35890334e1, 1.32517977e-1),
-        ),
-        "i2v-14b-720p": (
-            {**_LARGE, "in_channels": 36},
-            (8.10705460e3, 2.13393892e3, -3.72934672e2, 1.66203073e1, -4.17769401e-2),
-        ),
+        "t2v-1.3b": ({**_SMALL, "in_channels": 16}, KNOWN),
+        "t2v-14b": ({**_LARGE, "in_channels": 16}, GUESSED),
+        "i2v-14b-480p": ({**_LARGE, "in_channels": 36}, GUESSED),
+        "i2v-14b-720p": ({**_LARGE, "in_channels": 36}, GUESSED),
     }
 )
-"""Configuration of the transformer, and TeaCache's polynomial, highest degree first."""
+"""Configuration of the transformer, and what is known of the plan's quality."""
 
-# Warm-up and cap leave each speedup reachable; TeaCache itself computes the first 5 of 50 steps.
-_TARGETS = (
-    Target(1.25, 0.2, 4, decay=0.5),
-    Target(1.5, 0.2, 4, decay=0.5),
-    Target(2.0, 0.2, 4, decay=0.5),
-    Target(2.5, 0.1, 6, decay=0.5),
-    Target(3.0, 0.1, 8, decay=0.5),
-    Target(4.0, 0.1, None, decay=0.5),
-)
+Array = NDArray[np.float64]
 
 
 def published_profile(name: str) -> Profile:
     """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
-    config, polynomial = _MODELS[name]
+    config, quality = _MODELS[name]
+    published = load_published()
+    table = published.data["curvature"]
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=f"wan2.1-{name}",
@@ -66,10 +79,10 @@ def published_profile(name: str) -> Profile:
         source=SOURCE,
         model=Model("WanTransformer3DModel", config),
         conditions=Conditions(
-            scheduler="",
-            steps=50,
-            flow_shift=None,
-            guidance_scale=None,
+            scheduler="UniPCMultistepScheduler",
+            steps=STEPS,
+            flow_shift=table["flow_shift"],
+            guidance_scale=table["guidance"],
             latent_shape=(),
             dtype="",
             device="",
@@ -77,38 +90,85 @@ def published_profile(name: str) -> Profile:
             seed=0,
             prompts_sha256="",
             versions={},
-            sigmas=(),
+            sigmas=wan_sigmas(table["flow_shift"], STEPS),
         ),
         recipe=Recipe(
-            proxy="time_embedding",
+            proxy=PROXY,
             reuse="residual",
             order=0,
-            reused_cost=0.0,
-            error_map=ErrorMap("errors", (curve_of(polynomial),)),
+            reused_cost=round(reading_cost(PROXY, int(str(config["num_layers"])), 2), 6),
+            error_map=None,
             cumulative_distance=None,
-            targets=_TARGETS,
+            targets=plan_targets(),
         ),
-        evidence=Evidence("published constants exist for the time embedding alone; nothing was ranked on this model"),
+        evidence=Evidence(quality, propagation=published_propagation(published)),
     )
 
 
-def curve_of(polynomial: tuple[float, ...]) -> Curve:
-    """Convert a polynomial, highest degree first, to a monotone curve over distances up to 0.1.
+@cache
+def plan_targets() -> tuple[Target, ...]:
+    """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
+    published = load_published()
+    sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
+    model = ScheduleError([published_recording(published, sigmas)])
+    counts = {
+        speedup: full_step_count(STEPS, speedup, 0.0) for speedup in (*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS))
+    }
+    most = max(counts.values())
+    plans = best_schedules(model, most, published_propagation(published), warmup=FORCED, order=0)
+    targets = []
+    for speedup in sorted(counts):
+        full, _ = plans[counts[speedup]]
+        longest = max(np.diff(full).tolist()) - 1 + SPARE_REUSE
+        targets.append(Target(speedup, FORCED / STEPS, longest, tuple(sigmas[step] for step in full)))
+    return tuple(targets)
 
-    The polynomials were fitted to distances of a few hundredths. The curve ends at the maximum, because the fall after
-    it is an artefact of the fit; isotonic regression makes the rest monotone and non-negative.
+
+def published_recording(published: Published, sigmas: Sequence[float]) -> Recording:
+    """What a calibration would record at these sigmas, in units of the mean velocity, from the curvature alone.
+
+    The prediction changes by rho2 times the step in sigma, always in one direction. Nothing is published about
+    directions; errors are then largest inside an interval, and intervals still add up incoherently.
     """
-    distances = np.linspace(0, LARGEST_DISTANCE, 401)[1:]
-    values = np.clip(np.polyval(polynomial, distances), 0, None)
-    end = int(np.argmax(values)) + 1
-    monotone = isotonic_regression(values[:end]).x
-    chosen = np.unique(np.linspace(0, end - 1, KNOTS).round().astype(int))
-    return Curve(
-        sigma=0.5,
-        distances=tuple(round_digits(distances[i], 6) for i in chosen),
-        errors=tuple(round_digits(monotone[i], 6) for i in chosen),
-        spread=(0.0,) * len(chosen),
+    curvature, step = curvature_at(published, np.array(sigmas)), -np.diff(sigmas)
+    changes = (curvature[:-1] + curvature[1:]) / 2 * step
+    return Recording(
+        prompt="",
+        seed=0,
+        sigmas=tuple(sigmas),
+        scheduler_response=euler_response(sigmas),
+        guidance_scale=published.data["curvature"]["guidance"],
+        latent_shape=(),
+        distances={},
+        guided_norms=(1.0,) * len(sigmas),
+        guided_products=tuple(map(tuple, np.outer(changes, changes).tolist())),
     )
+
+
+def curvature_at(published: Published, sigmas: Array) -> Array:
+    """rho2 at noise levels, log-linear in time (sigma without its flow shift), also beyond the published steps."""
+    table = published.data["curvature"]
+    shift, times = table["flow_shift"], 1 - np.array(table["steps"]) / STEPS
+    logs, wanted = np.log(table["rho2"]), sigmas / (shift - (shift - 1) * sigmas)
+    right = np.clip(np.searchsorted(-times, -wanted), 1, len(times) - 1)
+    share = (times[right - 1] - wanted) / (times[right - 1] - times[right])
+    return np.exp((1 - share) * logs[right - 1] + share * logs[right])
+
+
+def published_propagation(published: Published) -> ErrorPropagation:
+    """Error of the final latent / error of the latent, by sigma, 1 at the last step.
+
+    The published gain is per error of a prediction, so it is divided by the length of its step in sigma.
+    """
+    sigmas = wan_sigmas(published.data["propagation"]["flow_shift"], STEPS)
+    gains = [published.gain(step) / length for step, length in enumerate(euler_response(sigmas))]
+    return ErrorPropagation(sigmas, tuple(round_digits(gain / gains[-1]) for gain in gains))
+
+
+def wan_sigmas(flow_shift: float, steps: int) -> tuple[float, ...]:
+    """Noise level of each step of Wan's schedulers, falling from 1, `(steps,)`."""
+    times = [1 - step / steps for step in range(steps)]
+    return tuple(round_digits(flow_shift * time / (1 + (flow_shift - 1) * time)) for time in times)
 
 
 def write_published_profiles(folder: Path = FOLDER) -> None:

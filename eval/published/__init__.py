@@ -1,5 +1,5 @@
-"""What is published about the real weights, for every room that measures beside it."""
+"""What others published: numbers of the real weights (`galaxydit.calibration.published`), and VBench's arithmetic."""
 
-from galaxydit.eval.published.numbers import NAME, Published, StepList, load_published
+from galaxydit.calibration.published import NAME, Published, StepList, load_published
 
 __all__ = ["NAME", "Published", "StepList", "load_published"]

@@ -74,6 +74,7 @@ class Schedule:
         fewest_steps: generations of fewer steps are computed in full.
         boundary: noise level below which a second transformer computes; its first step is always computed. None where
             there is one.
+        planned_sigmas: noise levels of all steps that were planned; with them another flow shift keeps the places.
     """
 
     speedup: float
@@ -85,6 +86,7 @@ class Schedule:
     reused_cost: float = 0.0
     fewest_steps: int = 0
     boundary: float | None = None
+    planned_sigmas: tuple[float, ...] = ()
     learns_errors = False
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class Schedule:
             return _compute(state, step, forced or "no distance", math.inf, None)
         expected = self._expected_error(amount, sigmas[step])
         switch = next((i for i, sigma in enumerate(sigmas) if self.boundary is not None and sigma < self.boundary), 0)
-        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas, switch)
+        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas, switch, self.planned_sigmas)
         schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps, switch)
         if step in schedule and forced != UNSERVED:
             return _compute(state, step, PLANNED, amount, expected)
@@ -182,17 +184,23 @@ def check_coefficients(coefficients: tuple[tuple[float, ...], ...], sigmas: tupl
 
 @lru_cache(maxsize=64)
 def place_full_steps(
-    schedule: tuple[float, ...], count: int, sigmas: tuple[float, ...], switch: int = 0
+    schedule: tuple[float, ...],
+    count: int,
+    sigmas: tuple[float, ...],
+    switch: int = 0,
+    planned_sigmas: tuple[float, ...] = (),
 ) -> tuple[int, ...]:
     """`count` steps to compute, rising, the first and the last step among them, and a second transformer's first step
     `switch`.
 
     The noise levels of the schedule are stretched to `count` of them, and each becomes the step of `sigmas` nearest to
-    it; then the one nearest to `switch` is moved there.
+    it; then the one nearest to `switch` is moved there. With the noise levels of all steps of the plan,
+    `planned_sigmas`, places are shares of the steps instead, whatever the flow shift.
     """
     last = len(schedule) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), schedule)
-    places = np.interp(-stretched, -np.asarray(sigmas), np.arange(len(sigmas)))
+    levels = planned_sigmas or sigmas
+    places = np.interp(-stretched, -np.asarray(levels), np.linspace(0, len(sigmas) - 1, len(levels)))
     chosen = distinct_steps(places.tolist(), len(sigmas))
     if switch in chosen or count < 3:
         return chosen

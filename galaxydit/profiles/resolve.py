@@ -27,7 +27,7 @@ USUAL_STEPS = 50
 """Of video models; it limits the speedup where no profile says how many steps there are."""
 SIGMA_TOLERANCE = 1e-3
 SERVED_SHARE = 0.28
-"""Of the steps of a calibration: by default a measured plan serves generations of at least so many. wan-tiny's is for
+"""Of the steps of a calibration: by default a plan serves generations of at least so many. wan-tiny's is for
 50; at a speedup of 2 it is 4 dB ahead of half the steps without reuse at 14 steps, 0.5 dB behind at 10 (3 captions)."""
 
 
@@ -40,6 +40,11 @@ def differences(
     """
     conditions = profile.conditions
     found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
+    if found and profile.kind == "starter":
+        found = [
+            f"steps or flow shift differ from those of the published measurements ({conditions.steps} steps, shift "
+            f"{conditions.flow_shift}): the planned steps keep their places among all steps"
+        ]
     if FEW_STEPS < steps < fewest_steps(profile):
         done = "all are computed by default" if steps_back else "reuse can be worse than computing fewer steps"
         found = [
@@ -71,8 +76,8 @@ def differences(
 
 
 def fewest_steps(profile: Profile) -> int:
-    """The fewest steps of a generation that a measured profile serves; 0 for any other."""
-    return math.ceil(SERVED_SHARE * profile.conditions.steps) if profile.kind == "measured" else 0
+    """The fewest steps of a generation that a profile serves."""
+    return math.ceil(SERVED_SHARE * profile.conditions.steps)
 
 
 def find_settings(
@@ -141,11 +146,12 @@ def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None 
 def policy_for(
     profile: Profile, target: Target, speedup: float | None, max_error: float | None = None
 ) -> Schedule | Online:
-    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has none or no
-    speedup is asked for. Raises GalaxyDiTError for a speedup that cannot be reached.
+    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has no schedule, no
+    speedup is asked for, or `max_error` is and the recipe has no error map. Raises GalaxyDiTError for a speedup that
+    cannot be reached.
     """
     recipe = profile.recipe
-    if speedup is None or not target.sigmas:
+    if speedup is None or not target.sigmas or (max_error is not None and recipe.error_map is None):
         return Online(speedup, max_error, recipe.error_map, target.decay, recipe.reused_cost)
     return Schedule(
         speedup=speedup,
@@ -155,6 +161,8 @@ def policy_for(
         error_map=recipe.error_map,
         cumulative_distance=recipe.cumulative_distance,
         reused_cost=recipe.reused_cost,
+        # The published curvature is steep in sigma at both ends, so that plans for other flow shifts share its places.
+        planned_sigmas=profile.conditions.sigmas if profile.kind == "starter" else (),
     )
 
 
@@ -215,8 +223,8 @@ def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
     notes = []
     if profile.kind == "starter":
         notes.append(
-            f"profile {profile.name} is a starter from published constants ({profile.source}), not measured: the "
-            "speedup is met, the choice of steps is a guess until `galaxydit calibrate` has run"
+            f"profile {profile.name} is a starter from published measurements ({profile.source}): "
+            f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
     if speedup is not None and speedup > profile.fastest:
         notes.append(

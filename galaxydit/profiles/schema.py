@@ -107,7 +107,7 @@ class Recipe:
     Attributes:
         proxy, reuse, order: see `GalaxyDiTConfig`.
         reused_cost: block evaluations of a reused step whose proxy is read / those of a full one.
-        error_map: expected error of the guided prediction by proxy distance and sigma.
+        error_map: expected error of the guided prediction by proxy distance and sigma; None in a starter.
         cumulative_distance: mean proxy distance by sigma; None in a starter.
         targets: settings by rising speedup.
     """
@@ -116,7 +116,7 @@ class Recipe:
     reuse: Literal["output", "residual"]
     order: Literal[0, 1]
     reused_cost: Annotated[float, Ge(0), Lt(1)]
-    error_map: ErrorMap
+    error_map: ErrorMap | None
     cumulative_distance: CumulativeDistance | None
     targets: tuple[Target, ...]
 
@@ -232,8 +232,8 @@ class Evidence:
 class Profile:
     """What `accelerate` needs to know about a model, and where it comes from.
 
-    `kind` is "measured" for a calibration, "starter" for published constants that were never measured here. Pipelines
-    with a `transformer_2` need a profile with its `second_model`.
+    `kind` is "measured" for a calibration, "starter" for a plan from published measurements that was never run here.
+    Pipelines with a `transformer_2` need a profile with its `second_model`.
     """
 
     schema_version: int

@@ -12,6 +12,8 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
+from galaxydit.policies.online import Online
+from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
 from galaxydit.profiles.registry import load_profile, shipped_profiles
@@ -181,10 +183,22 @@ def test_a_starter_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: W
     starter = load_profile("wan2.1-t2v-1.3b")
     own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=own) as acceleration:
-        with pytest.warns(ProfileWarning, match="starter from published constants"):
+        with pytest.warns(ProfileWarning, match="starter from published measurements"):
             generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
         assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
-    assert acceleration.report.config.proxy == "time_embedding"
+    config = acceleration.report.config
+    assert isinstance(config.policy, Schedule)
+    assert (config.reuse, config.order) == ("residual", 0)
+    assert any("never run with these weights" in note for note in acceleration.report.notes)
+
+
+def test_a_starter_knows_no_errors_so_max_error_learns_them_online(tiny_wan_pipeline: WanPipeline) -> None:
+    starter = load_profile("wan2.1-t2v-1.3b")
+    own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, max_error=0.1, profile=own) as acceleration:
+        pass
+    assert isinstance(acceleration.config.policy, Online)
+    assert acceleration.config.policy.learns_errors
 
 
 def test_starters_are_told_apart_by_layers_and_input_channels() -> None:
