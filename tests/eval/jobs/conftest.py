@@ -71,7 +71,7 @@ def invented_maker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VideoMaker]
 
     def build(root: Path, job: Job) -> VideoMaker:
         made = VideoMaker(job, open_run(root, job))
-        made.workload = Workload(SimpleNamespace(device=torch.device("cpu")), GenerationSettings(fps=8.0))
+        made.workload = Workload(SimpleNamespace(_execution_device=torch.device("cpu")), GenerationSettings(fps=8.0))
         monkeypatch.setattr(made, "prepare", lambda _: None)
         return made
 

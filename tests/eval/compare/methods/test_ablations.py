@@ -32,8 +32,8 @@ def test_with_nothing_changed_it_is_the_shipped_default(wan_tiny, speedup):
 
 def changed(name: str) -> dict[str, Any]:
     """The fields of the configuration, and of its policy, in which an ablation differs where coefficients are used."""
-    given = asdict(CHANGES[name](PROFILE, {"speedup": 1.5})["config"])
-    usual = asdict(shipped(PROFILE, 1.5))
+    given = asdict(CHANGES[name](PROFILE, {"speedup": 2.0})["config"])
+    usual = asdict(shipped(PROFILE, 2.0))
     flat = [one | {f"policy.{key}": value for key, value in one.pop("policy").items()} for one in (given, usual)]
     return {key: value for key, value in flat[0].items() if value != flat[1][key]}
 
