@@ -98,3 +98,13 @@ def test_starters_at_half_the_steps_are_near_the_optimum_of_other_settings(flow_
     assert len(full) == steps // 2
     assert full[:3] == (0, 1, 2)
     assert 10 * np.log10(error_of(full, flow_shift, steps) / least) < 1.1
+
+
+def test_published_optimal_schedules_are_near_the_optimum_of_the_planners_own_error() -> None:
+    table = PUBLISHED.data["optimal_schedules"]
+    model = ScheduleError([published_recording(PUBLISHED, wan_sigmas(table["flow_shift"], 50))])
+    found = best_schedules(model, 21, PROPAGATION, warmup=3, order=0, longest_gap=table["longest_gap"])
+    for row in table["rows"]:
+        schedule, least = found[row["computed_steps"]]
+        assert 10 * np.log10(error_of(row["steps"], table["flow_shift"]) / least) < 2.4
+        assert len(set(schedule) ^ set(row["steps"])) <= 20
