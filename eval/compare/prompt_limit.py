@@ -26,6 +26,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.schema import ErrorPropagation
 
 logger = logging.getLogger(__name__)
@@ -37,18 +38,22 @@ def prompt_limit(
     prompts: Sequence[str],
     settings: GenerationSettings,
     counts: Sequence[int],
+    propagation: ErrorPropagation,
 ) -> np.ndarray:
-    """PSNR in dB `(counts, prompts, 2)` of the shared schedule and of each prompt's own, at `counts` full steps."""
+    """PSNR in dB `(counts, prompts, 2)` of the shared schedule and of each prompt's own, at `counts` full steps.
+
+    Both are planned from recordings with the same error propagation, the profile's.
+    """
     shared = best_schedules(
         ScheduleError([record_sample(pipe, one, settings, TUNING_SEED + i)[0] for i, one in enumerate(tuning)]),
         max(counts),
-        ErrorPropagation(),
+        propagation,
     )
     found = np.empty((len(counts), len(prompts), 2))
     for place, prompt in enumerate(prompts):
         recording = record_sample(pipe, prompt, settings, 0)[0]
         plain = generate(pipe, prompt, settings, 0)
-        own = best_schedules(ScheduleError([recording]), max(counts), ErrorPropagation())
+        own = best_schedules(ScheduleError([recording]), max(counts), propagation)
         for row, count in enumerate(counts):
             for column, schedules in enumerate((shared, own)):
                 with following(pipe, schedules[count][0], order=1):
@@ -71,8 +76,10 @@ def main() -> None:
     prompts = read_or_draw_prompts(arguments.prompts, arguments.model, reserved)
     counts = [int(count) for count in arguments.full_steps.split(",")]
     pipe = load_pipeline(arguments.model, dtype=torch.bfloat16)
+    profile = find_profile(pipe.transformer)[0]
+    propagation = ErrorPropagation() if profile is None else profile.evidence.propagation
     tuning = reserved[: arguments.tune_prompts]
-    found = prompt_limit(pipe, tuning, prompts, recommended_settings(pipe), counts)
+    found = prompt_limit(pipe, tuning, prompts, recommended_settings(pipe), counts, propagation)
     for count, pairs in zip(counts, found, strict=True):
         gain = pairs[:, 1] - pairs[:, 0]
         logger.info(
