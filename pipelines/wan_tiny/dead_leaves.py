@@ -21,8 +21,6 @@ MARGIN = 6  # cells of canvas around the frame, for the camera to move in
 TONES = (0.08, 0.36, 0.64, 0.92)
 CAMERA_PAN = 0.12  # largest pan of the far layer over a clip, as a share of the frame's side
 PARALLAX = 1.6  # speed of the near layer by that of the far one
-
-
 REDRAWN = 0.5  # share of the cells of a rustling leaf whose tone is drawn anew at each pose
 
 
@@ -72,7 +70,7 @@ def draw_leaves(
 
     `coverage` is the summed area of all leaves by the area of the layer; from 3 on the layer is covered wholly.
     """
-    radius, centre, order = _draw_radii_and_places(style, style.smallest, coverage, height, width, rng)
+    radius, centre, order = _draw_radii_and_places(style, coverage, height, width, rng)
     top = _topmost(radius, centre, order, rng.random(len(radius)) < style.share_round, height, width)
     leaf = np.maximum(top, 0)
     first = rng.integers(0, len(TONES), len(radius))
@@ -93,11 +91,13 @@ def draw_leaves(
 
 
 def _draw_radii_and_places(
-    style: LeafStyle, smallest: float, coverage: float, height: int, width: int, rng: np.random.Generator
+    style: LeafStyle, coverage: float, height: int, width: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Radii, centres `(leaves, 2)` as row and column in pixels, and a random order of depth."""
-    low, high = smallest**-2, style.largest**-2
-    mean_area = np.pi * 2 * np.log(style.largest / smallest) / (low - high)  # of the density r^-3 between the limits
+    low, high = style.smallest**-2, style.largest**-2
+    mean_area = (
+        np.pi * 2 * np.log(style.largest / style.smallest) / (low - high)
+    )  # of the density r^-3 between the limits
     count = int(np.ceil(coverage * height * width / mean_area))
     radius = (low - rng.random(count) * (low - high)) ** -0.5
     centre = rng.uniform(0, 1, (count, 2)) * [height, width]

@@ -55,6 +55,12 @@ def test_no_room_imports_a_higher_one() -> None:
             assert imported == own or lower, f"{path.relative_to(FOLDER)} imports {module}"
 
 
+def test_only_the_command_line_imports_commands() -> None:
+    for room in OTHER_ROOMS:
+        for path in (FOLDER / room).rglob("*.py"):
+            assert not [module for module in imports_of(path) if module.split(".")[0] in ("commands", "cli")], path
+
+
 def test_no_file_imports_itself_by_way_of_others() -> None:
     imports = {".".join(path.relative_to(FOLDER).with_suffix("").parts): set(imports_of(path)) for path in FILES}
     while imports:
