@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from diffusers import WanPipeline
 
 from galaxydit.calibration import Calibration, calibrate
@@ -54,6 +55,23 @@ def make_recording(
 def noisy(amount: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
     """A proxy that follows the true change, up to relative noise of this size."""
     return lambda change, rng: np.abs(0.3 * change * (1 + amount * rng.normal(size=change.shape)))
+
+
+@pytest.fixture
+def received_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[WanPipeline], list[torch.Tensor]]:
+    """For a pipeline the list of the guided predictions that its scheduler receives from then on, flat."""
+
+    def watch(pipe: WanPipeline) -> list[torch.Tensor]:
+        received, step = [], pipe.scheduler.step
+
+        def spy(prediction: torch.Tensor, *args: object, **kwargs: object) -> object:
+            received.append(prediction.flatten().double())
+            return step(prediction, *args, **kwargs)
+
+        monkeypatch.setattr(pipe.scheduler, "step", spy)
+        return received
+
+    return watch
 
 
 @pytest.fixture

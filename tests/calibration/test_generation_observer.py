@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +31,9 @@ def test_recording_changes_nothing_and_leaves_nothing_behind(
 
 
 def test_true_change_is_that_of_the_prediction_the_scheduler_receives(
-    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, received_of: Callable
 ) -> None:
-    received, step = [], tiny_wan_pipeline.scheduler.step
-
-    def spy(prediction: torch.Tensor, *args: object, **kwargs: object) -> object:
-        received.append(prediction.flatten().double())
-        return step(prediction, *args, **kwargs)
-
-    monkeypatch.setattr(tiny_wan_pipeline.scheduler, "step", spy)
+    received = received_of(tiny_wan_pipeline)
     recording, _ = record_sample(tiny_wan_pipeline, PROMPT, settings, 0)
     for lag in (1, 3):
         true = [float((b - a).norm() / b.norm()) for a, b in zip(received, received[lag:], strict=False)]

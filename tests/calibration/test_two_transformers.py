@@ -46,15 +46,9 @@ def calibrated(two_stage: WanPipeline, prompts: list[str], tmp_path: Path) -> Ca
 
 
 def test_a_recording_is_of_the_predictions_that_the_scheduler_receives_from_both(
-    two_stage: WanPipeline, monkeypatch: pytest.MonkeyPatch
+    two_stage: WanPipeline, received_of: Callable
 ) -> None:
-    received, step = [], two_stage.scheduler.step
-
-    def spy(prediction: torch.Tensor, *args: object, **kwargs: object) -> object:
-        received.append(prediction.flatten().double())
-        return step(prediction, *args, **kwargs)
-
-    monkeypatch.setattr(two_stage.scheduler, "step", spy)
+    received = received_of(two_stage)
     recording, _ = record_sample(two_stage, PROMPT, SETTINGS, 0)
     assert recording.switch == SWITCH
     assert recording.sigmas[SWITCH] < 0.9 <= recording.sigmas[SWITCH - 1]
