@@ -1,6 +1,6 @@
 """Build a `Profile` from recordings, and add what was measured with it. No other file here knows a profile's fields."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -14,7 +14,8 @@ from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import device_name, package_versions, scheduler_shift
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, mean_distances, round_digits
-from galaxydit.calibration.search import Planner
+from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.search import Schedule, best_schedules
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import refusal
 from galaxydit.families import transformers_of
@@ -23,7 +24,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.profiles.fingerprint import model_of
-from galaxydit.profiles.resolve import boundary_of, reused_cost
+from galaxydit.profiles.resolve import boundary_of
 from galaxydit.profiles.schema import (
     SCHEMA_VERSION,
     Conditions,
@@ -64,11 +65,11 @@ def build_profile(
     error_map, fit = fit_error_map(recordings, chosen, ORDER)
     sigmas, transformers = recordings[0].sigmas, list(transformers_of(pipe).values())
     cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(mean_distances(recordings, chosen)))))
-    planner = Planner(recordings, propagation)
+    schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation)
     asked, between = sorted(set(speedups)), speedups_between(len(sigmas), speedups)
     targets: dict[float, Target] = {}
     for index, speedup in enumerate((*asked, *between)):
-        target = plan_target(planner, speedup)
+        target = plan_target(schedules, sigmas, speedup)
         if target is not None:
             targets[speedup] = target
         progress("planning", index + 1, len(asked) + len(between))
@@ -90,7 +91,6 @@ def build_profile(
             proxy=chosen,
             reuse=REUSE,
             order=ORDER,
-            reused_cost=round(reused_cost(transformers[0], chosen), 6),
             error_map=error_map,
             cumulative_distance=cumulative,
             targets=tuple(targets[speedup] for speedup in sorted(targets)),
@@ -100,18 +100,22 @@ def build_profile(
     )
 
 
-def plan_target(planner: Planner, speedup: float) -> Target | None:
-    """The target of a profile for one speedup in block evaluations, at least 1; None where no schedule reaches it."""
-    sigmas = planner.error.sigmas
-    planned = planner.plan(full_step_count(len(sigmas), speedup, 0.0))
-    if planned is None:
+def plan_target(
+    schedules: Mapping[int, tuple[Schedule, float]], sigmas: Sequence[float], speedup: float
+) -> Target | None:
+    """The target of a profile for one speedup in block evaluations, at least 1; None where no schedule reaches it.
+
+    `schedules` come from `best_schedules`, `sigmas` are those of all steps.
+    """
+    count = full_step_count(len(sigmas), speedup)
+    if count not in schedules:
         return None
+    full, _ = schedules[count]
     return Target(
         speedup,
         warmup=0.0,  # a longer one costs full steps that serve better later
-        max_consecutive=max(b - a for a, b in pairwise(planned.full)) - 1 + SPARE_REUSE,
-        sigmas=tuple(sigmas[step] for step in planned.full),
-        coefficients=planned.coefficients,
+        max_consecutive=max(b - a for a, b in pairwise(full)) - 1 + SPARE_REUSE,
+        sigmas=tuple(sigmas[step] for step in full),
     )
 
 
@@ -170,7 +174,6 @@ def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[Ver
                 asked,
                 compute_fraction=round(fmean(row.compute_fraction for row in rows), 6),
                 psnr_db=round(fmean(row.psnr_db for row in rows), 4),
-                fixed_psnr_db=round(fmean(row.first_order_psnr_db for row in rows), 4),
             )
         verified.append(asked)
     seconds = Seconds(
@@ -181,28 +184,4 @@ def add_measurements(profile: Profile, costs: Costs, verifications: Sequence[Ver
         predicted_speedup=tuple(predicted),
         measured_speedup=tuple(measured),
     )
-    measured_profile = replace(
-        profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds)
-    )
-    return drop_worse_coefficients(measured_profile)
-
-
-def drop_worse_coefficients(profile: Profile) -> Profile:
-    """The profile with order 1 where it was verified to be better than the fitted coefficients of the same steps.
-
-    A target that was not verified follows the verified one whose speedup is nearest. Coefficients are fitted to errors
-    in the linear range, so they lose where reuse changes the video more than that.
-    """
-    worse = {
-        found.speedup: (found.fixed_psnr_db or 0.0) > (found.psnr_db or 0.0) for found in profile.evidence.verifications
-    }
-    targets = tuple(
-        replace(target, coefficients=()) if worse[min(worse, key=lambda one: abs(one - target.speedup))] else target
-        for target in profile.recipe.targets
-    )
-    verifications = tuple(
-        replace(found, psnr_db=found.fixed_psnr_db) if worse[found.speedup] else found
-        for found in profile.evidence.verifications
-    )
-    evidence = replace(profile.evidence, verifications=verifications)
-    return replace(profile, recipe=replace(profile.recipe, targets=targets), evidence=evidence)
+    return replace(profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds))

@@ -95,13 +95,11 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on held-out prompts by speedup, of the plan and of its schedule at order 1; planned and measured speedup."""
+    """PSNR on held-out prompts by speedup; planned and measured speedup."""
     targets = [target for target in calibration.profile.evidence.verifications if target.psnr_db is not None]
     axes = _axes(figure, 1, 2)
     speedups = [target.speedup for target in targets]
     axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
-    fixed = [target.fixed_psnr_db or 0.0 for target in targets]
-    axes.plot(speedups, fixed, "--s", ms=4, color=GREY, label="same schedule, order 1")
     for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
     axes.set_xlabel("speedup (block evaluations)")

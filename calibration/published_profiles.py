@@ -33,7 +33,6 @@ from galaxydit.profiles.schema import (
     Setting,
     Target,
 )
-from galaxydit.proxies import reading_cost
 
 STEPS = 50
 PROXY = "block_residual"
@@ -96,7 +95,6 @@ def published_profile(name: str) -> Profile:
             proxy=PROXY,
             reuse="residual",
             order=0,
-            reused_cost=round(reading_cost(PROXY, int(str(config["num_layers"])), 2), 6),
             error_map=None,
             cumulative_distance=None,
             targets=plan_targets(),
@@ -111,9 +109,7 @@ def plan_targets() -> tuple[Target, ...]:
     published = load_published()
     sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
     model = ScheduleError([published_recording(published, sigmas)])
-    counts = {
-        speedup: full_step_count(STEPS, speedup, 0.0) for speedup in (*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS))
-    }
+    counts = {speedup: full_step_count(STEPS, speedup) for speedup in (*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS))}
     most = max(counts.values())
     plans = best_schedules(model, most, published_propagation(published), warmup=FORCED, order=0)
     targets = []

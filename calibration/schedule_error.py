@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,7 @@ from galaxydit.profiles.schema import ErrorPropagation
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
 
 Array = NDArray[np.float64]
-Coefficients = tuple[tuple[float, float], ...]
-"""For each full step the first- and second-order extrapolation coefficients of the predictions that follow it."""
+Order = Literal[0, 1]
 
 
 class ScheduleError:
@@ -37,80 +37,45 @@ class ScheduleError:
         self.switch = recordings[0].switch
         self.products = np.array([recording.guided_products for recording in recordings])
         self.mean_products = self.products.mean(axis=0)
-        self.terms = cache(self._terms)
+        self.interval_error = cache(self._interval_error)
 
-    def _terms(self, cached_steps: tuple[int, ...], following: int) -> Array:
-        """Terms of d(cached_steps[-1], following) as coefficients of the differences of y, `(3, steps - 1)`.
+    def _interval_error(self, older: int | None, newest: int, following: int, order: Order = 1) -> Array:
+        """d(newest, following) as coefficients of the differences of y, `(steps - 1,)`.
 
-        Row 0 is the error of repeating the newest cached step. Rows 1 and 2 are what the first- and second-order terms
-        of Newton's polynomial through the last three cached steps add; they are 0 where there are too few.
+        `older` is the full step before `newest`; None where there is none. Without one of the same transformer,
+        `newest` is repeated, as it is at `order` 0.
         """
-        sigmas, steps = self.sigmas, len(self.sigmas)
-        terms = np.zeros((3, steps))
-        newest, *earlier = cached_steps[::-1]
-        earlier = [step for step in earlier if (step < self.switch) == (newest < self.switch)]
+        sigmas, error = self.sigmas, np.zeros(len(self.sigmas))
         for step in range(newest + 1, following):
-            response = self.scheduler_response[step]
-            terms[0, newest] += response
-            terms[0, step] -= response
-            ahead, slope = sigmas[step] - sigmas[newest], np.zeros(steps)
-            if earlier:
-                slope = _slope(sigmas, steps, earlier[0], newest)
-                terms[1] += response * ahead * slope
-            if len(earlier) > 1:
-                bend = (slope - _slope(sigmas, steps, earlier[1], earlier[0])) / (sigmas[newest] - sigmas[earlier[1]])
-                terms[2] += response * ahead * (sigmas[step] - sigmas[earlier[0]]) * bend
-        return np.array([as_differences(row) for row in terms])
-
-    def interval_terms(self, full: Sequence[int], propagation: ErrorPropagation) -> tuple[list[int], Array]:
-        """The reuse intervals of the schedule `full`.
-
-        Returns the indices into `full` of the full steps that start an interval, and the terms of each interval times
-        the sensitivity of the final latent at its start, `(intervals, 3, steps - 1)`.
-        """
-        where = [index for index in range(len(full) - 1) if full[index + 1] > full[index] + 1]
-        rows = [
-            propagation.sensitivity(self.sigmas[full[i]]) * self.terms(tuple(full[max(0, i - 2) : i + 1]), full[i + 1])
-            for i in where
-        ]
-        return where, np.array(rows).reshape(len(rows), 3, len(self.sigmas) - 1)
-
-    def coherence(self, terms: Array) -> float:
-        """Coherence of the errors of different intervals, 1 / (1 + (e / 0.05)^2), in (0, 1].
-
-        e is the rms error of the final latent at order 1 with incoherent intervals. The model's nonlinear response
-        grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
-        """
-        errors = terms[:, :2].sum(axis=1)
-        incoherent = float(np.sum((errors @ self.mean_products) * errors))
-        return 1 / (1 + max(0.0, incoherent) / HALF_COHERENT**2)
+            response, ahead = self.scheduler_response[step], 0.0
+            if order and older is not None and (older < self.switch) == (newest < self.switch):
+                ahead = (sigmas[step] - sigmas[newest]) / (sigmas[newest] - sigmas[older])
+                error[older] -= response * ahead
+            error[newest] += response * (1 + ahead)
+            error[step] -= response
+        return as_differences(error)
 
     def final_error(
         self,
         full: Sequence[int],
         propagation: ErrorPropagation,
-        coefficients: Coefficients | None = None,
         *,
+        order: Order = 1,
         coherence: float | None = None,
     ) -> Array:
         """Expected mean square error of the final latent under the schedule `full`, `(recordings,)`.
 
-        `coefficients` default to order 1, that is (1, 0) everywhere, and `coherence` to that of the schedule.
+        `coherence` defaults to 1 / (1 + (e / 0.05)^2) with the rms error e of incoherent intervals: the model's
+        nonlinear response grows with e^2 and is incoherent across intervals, so only the linear fraction adds
+        coherently.
         """
-        where, terms = self.interval_terms(full, propagation)
-        factors = np.array([(1.0, *(coefficients[index] if coefficients else (1.0, 0.0))) for index in where])
-        errors = np.einsum("gt,gtj->gj", factors.reshape(-1, 3), terms)
+        errors = np.zeros((len(full), len(self.sigmas) - 1))
+        for index in range(len(full) - 1):
+            older = full[index - 1] if index else None
+            error = self.interval_error(older, full[index], full[index + 1], order)
+            errors[index] = propagation.sensitivity(self.sigmas[full[index]]) * error
         total = errors.sum(axis=0)
         incoherent = ((errors @ self.products) * errors).sum(axis=(1, 2))
-        coherent = self.products @ total @ total
         if coherence is None:
-            coherence = self.coherence(terms)
-        return np.maximum(0.0, (1 - coherence) * incoherent + coherence * coherent)
-
-
-def _slope(sigmas: Sequence[float], steps: int, older: int, newer: int) -> Array:
-    """Divided difference in sigma between two steps, as coefficients of y, `(steps,)`."""
-    coefficients = np.zeros(steps)
-    coefficients[newer] = 1 / (sigmas[newer] - sigmas[older])
-    coefficients[older] = -coefficients[newer]
-    return coefficients
+            coherence = 1 / (1 + max(0.0, float(incoherent.mean())) / HALF_COHERENT**2)
+        return np.maximum(0.0, (1 - coherence) * incoherent + coherence * (self.products @ total @ total))

@@ -1,64 +1,18 @@
 """Exact search for the best schedule of each number of full steps on recorded generations."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
-
 import numpy as np
-from numpy.typing import NDArray
 
-from galaxydit.calibration.coefficients import choose_ridge, fit_coefficients
-from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.schedule_error import Coefficients, ScheduleError
+from galaxydit.calibration.schedule_error import Array, Order, ScheduleError
 from galaxydit.profiles.schema import ErrorPropagation
 
-PLANNER_VERSION = 1
-"""Raise it with every change to recording, schedule error, coefficients or search that can change a schedule.
+PLANNER_VERSION = 2
+"""Raise it with every change to recording, schedule error or search that can change a schedule.
 
 Results that were planned by another version are void."""
 
 LONGEST_GAP = 12  # steps between two full steps
-MOVES = (-1, 1, -2, 2)
 
-Array = NDArray[np.float64]
 Schedule = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class PlannedSchedule:
-    """Full steps, rising, with the first and the last step; and their extrapolation coefficients, () for order 1."""
-
-    full: Schedule
-    coefficients: Coefficients
-
-
-class Planner:
-    """Plans schedules from recordings that share their sigmas; `propagation` weights errors by noise level."""
-
-    def __init__(self, recordings: Sequence[Recording], propagation: ErrorPropagation) -> None:
-        self.recordings = recordings
-        self.propagation = propagation
-        self.error = ScheduleError(recordings)
-
-    @cached_property
-    def _schedules(self) -> dict[int, tuple[Schedule, float]]:
-        return best_schedules(self.error, len(self.error.sigmas), self.propagation)
-
-    def plan(self, full_steps: int) -> PlannedSchedule | None:
-        """The best schedule with `full_steps` full steps; None where every schedule leaves gaps above 12 steps.
-
-        Coefficients are fitted, and the schedule is refined for them, unless order 1 predicts held-out recordings
-        better.
-        """
-        if full_steps not in self._schedules:
-            return None
-        full, _ = self._schedules[full_steps]
-        ridge = choose_ridge(self.recordings, full, self.propagation)
-        if ridge is None:
-            return PlannedSchedule(full, ())
-        full = refine(self.error, full, self.propagation, ridge)
-        return PlannedSchedule(full, fit_coefficients(self.error, full, self.propagation, ridge)[0])
 
 
 def best_schedules(
@@ -67,7 +21,7 @@ def best_schedules(
     propagation: ErrorPropagation,
     *,
     warmup: int = 1,
-    order: Literal[0, 1] = 1,
+    order: Order = 1,
     longest_gap: int = LONGEST_GAP,
 ) -> dict[int, tuple[Schedule, float]]:
     """The best schedule for each number of full steps up to `most`, and its final error.
@@ -115,7 +69,7 @@ def interval_errors(
     model: ScheduleError,
     propagation: ErrorPropagation,
     *,
-    order: Literal[0, 1] = 1,
+    order: Order = 1,
     longest_gap: int = LONGEST_GAP,
 ) -> Array:
     """Final error at `order` of each possible reuse interval, `(step, gap before, gap)`.
@@ -128,30 +82,7 @@ def interval_errors(
     for at in range(steps):
         sensitivity = propagation.sensitivity(model.sigmas[at])
         for before in range(0, min(longest_gap, at) + 1 if order else 1):
-            cached_steps = (at - before, at) if before else (at,)
             for gap in range(2, min(longest_gap, steps - 1 - at) + 1):
-                error = model.terms(cached_steps, at + gap)[: order + 1].sum(axis=0)
+                error = model.interval_error(at - before if before else None, at, at + gap, order)
                 errors[at, before, gap] = sensitivity**2 * max(0.0, float(error @ model.mean_products @ error))
     return errors if order else np.repeat(errors[:, :1], longest_gap + 1, axis=1)
-
-
-def refine(
-    model: ScheduleError, schedule: Schedule, propagation: ErrorPropagation, ridge: float, *, warmup: int = 1
-) -> Schedule:
-    """Local search: move single full steps by one or two places, refit the coefficients, and keep improvements."""
-    best, least = schedule, fit_coefficients(model, schedule, propagation, ridge)[1]
-    improved = True
-    while improved:
-        improved = False
-        for index in range(max(1, warmup), len(schedule) - 1):
-            if best[index] == model.switch:
-                continue
-            for move in MOVES:
-                place = best[index] + move
-                if not best[index - 1] < place < best[index + 1]:
-                    continue
-                moved = (*best[:index], place, *best[index + 1 :])
-                error = fit_coefficients(model, moved, propagation, ridge)[1]
-                if error < least * (1 - 1e-6):
-                    best, least, improved = moved, error, True
-    return best

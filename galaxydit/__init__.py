@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UnknownFamilyWarning,
     )
     from galaxydit.policies.config import GalaxyDiTConfig
+    from galaxydit.policies.general_schedule import general_schedule
     from galaxydit.policies.online import Online
     from galaxydit.policies.schedule import FixedSteps, Schedule
     from galaxydit.policies.threshold import Threshold
@@ -52,6 +53,7 @@ _HOMES = {
         "UnknownFamilyWarning",
     ),
     "policies.config": ("GalaxyDiTConfig",),
+    "policies.general_schedule": ("general_schedule",),
     "policies.online": ("Online",),
     "policies.schedule": ("FixedSteps", "Schedule"),
     "policies.threshold": ("Threshold",),
@@ -87,6 +89,7 @@ __all__ = [
     "apply_galaxydit",
     "calibrate",
     "describe",
+    "general_schedule",
     "load_profile",
     "remove",
     "remove_galaxydit",

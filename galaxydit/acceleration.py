@@ -57,7 +57,7 @@ def accelerate(
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
-            that belongs to this model; without one, errors are learned online.
+            that belongs to this model; without one, the steps of `general_schedule` are computed.
         threshold: the policy `Threshold(threshold)`; larger is faster, 0 changes nothing.
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
         warmup: overrides `config.warmup`, share of first steps that are always computed.

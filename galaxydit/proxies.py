@@ -119,11 +119,6 @@ def proxies_of(family: Family) -> tuple[str, ...]:
     return tuple(p.name for p in entries if (p.part is None or p.part in family.parts) and p.offered(family))
 
 
-def reading_cost(proxy: str, blocks: int, calls: float) -> float:
-    """Block evaluations of a reused step / those of a full one of `calls` calls, one of which reads the proxy."""
-    return PROXIES[proxy].cost / (blocks * calls)
-
-
 # Elements of a sample per piece: on a CPU few enough to stay in its cache, else enough to outweigh kernel launches.
 PIECE_ON_CPU = 2**20
 PIECE = 2**24

@@ -49,7 +49,6 @@ CATALOGUE: Mapping[str, str] = MappingProxyType(
         "galaxydit paper branches alone": "GalaxyDiT, arXiv 2512.03451",
         "galaxydit": "this project",
         "galaxydit without a profile": "this project",
-        "predictions not weighed": ABLATION,
         "last full step repeated": ABLATION,
         "residual reused": ABLATION,
         "first fifth computed": ABLATION,

@@ -52,7 +52,7 @@ def vbench(
 
 def build_table(results: "Results") -> Table:
     """One row for each dimension and variant: the raw score, the points, and those lost against the baseline."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     table.add_column("dimension", no_wrap=True)
     table.add_column("variant", overflow="fold")
     for heading in ("score", "points", "lost", "95 %", "videos"):

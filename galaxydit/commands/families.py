@@ -114,7 +114,7 @@ def family_rows() -> list[Row]:
                 "pipelines": ", ".join(sorted(users[family.class_name])),
                 "guidance": family.branches,
                 "reuse": reuse_kinds(family),
-                "profiles": ", ".join(profiles[family.class_name]) or "learned online",
+                "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
             }
             | {name: "yes" if is_offered else "no" for name, is_offered in offered.items()}
         )

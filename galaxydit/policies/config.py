@@ -24,8 +24,7 @@ class GalaxyDiTConfig:
         max_consecutive: most reused steps in a row, at least 1, or None for no cap.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
-        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two. Coefficients of a
-            calibrated `Schedule` replace it.
+        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
         guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
             meant for comparison.
         per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the
@@ -61,8 +60,7 @@ class GalaxyDiTConfig:
     @property
     def history_length(self) -> int:
         """Computed steps that predictions need; 0 if nothing is ever reused."""
-        needed = self.policy.history_length
-        return needed and max(needed, self.order + 1)
+        return self.policy.history_length and self.order + 1
 
 
 def warmup_steps(steps: int, warmup: float) -> int:
@@ -74,14 +72,11 @@ class Controller:
     """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
 
     It adds the limits of the configuration to each observation and carries the policy's state from step to step.
-    Where a second transformer takes over, a policy with a budget (it has a method `begin`) is told the step, and how
-    many steps the first one computed.
     """
 
-    def __init__(self, config: GalaxyDiTConfig, step: int = 0, computed: int | None = None) -> None:
+    def __init__(self, config: GalaxyDiTConfig) -> None:
         self._config = config
-        begin = getattr(config.policy, "begin", None)
-        self._state: Any = None if computed is None or begin is None else begin(step, computed)
+        self._state: Any = None
         self._consecutive = 0
 
     def decide(
@@ -92,7 +87,6 @@ class Controller:
         has_history: bool,
         sigmas: tuple[float, ...] | None = None,
         error: float | None = None,
-        reused_cost: float | None = None,
     ) -> Decision:
         """Decide one step; the arguments are those of `Observation`."""
         config = self._config
@@ -107,7 +101,6 @@ class Controller:
             config.keep_last,
             config.max_consecutive,
             self._consecutive,
-            reused_cost,
         )
         decision, self._state = config.policy.decide(observation, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0

@@ -27,8 +27,6 @@ class Observation:
         error: relative error that the prediction would have had at the last full step; None where none was made.
         warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
         consecutive: steps reused in a row up to now.
-        reused_cost: block evaluations of a reused step / those of a full one, by the calls of the last step; None where
-            it is unknown.
     """
 
     step: int
@@ -41,7 +39,6 @@ class Observation:
     keep_last: int = 1
     max_consecutive: int | None = None
     consecutive: int = 0
-    reused_cost: float | None = None
 
     @property
     def forced(self) -> str | None:
@@ -78,15 +75,12 @@ class Decision:
         reason: why, in words for the report.
         accumulated: proxy distance (or mapped error) summed since the last full step.
         expected_error: expected relative error of the prediction at this step; None where it is unknown.
-        coefficients: first- and second-order coefficients of the prediction (`galaxydit.extrapolation.predict`); None
-            leaves them to `GalaxyDiTConfig.order`.
     """
 
     reuse: bool
     reason: str
     accumulated: float = 0.0
     expected_error: float | None = None
-    coefficients: tuple[float, float] | None = None
 
 
 class Policy(Protocol):
@@ -98,7 +92,7 @@ class Policy(Protocol):
 
     @property
     def history_length(self) -> int:
-        """Computed steps that predictions need: 0 if nothing is ever reused, 1 if `GalaxyDiTConfig.order` decides."""
+        """0 if nothing is ever reused, 1 otherwise."""
 
     @property
     def learns_errors(self) -> bool:

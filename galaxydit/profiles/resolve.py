@@ -9,9 +9,10 @@ from typing import Any
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.families import SEPARATE, blocks_of, family_of
-from galaxydit.policies.budget import check_request, full_share
+from galaxydit.policies.budget import check_request
 from galaxydit.policies.config import GalaxyDiTConfig, warmup_steps
+from galaxydit.policies.error_map import ErrorMap
+from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.policies.schedule import Schedule
@@ -19,12 +20,10 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
-from galaxydit.proxies import reading_cost
 from galaxydit.runtime.generation import Source
 
 DEFAULT_SPEEDUP = 2.0
-USUAL_STEPS = 50
-"""Of video models; it limits the speedup where no profile says how many steps there are."""
+WARMUP_SHARE = 0.4
 SIGMA_TOLERANCE = 1e-3
 SERVED_SHARE = 0.28
 """Of the steps of a calibration: by default a plan serves generations of at least so many. wan-tiny's is for
@@ -94,7 +93,7 @@ def find_settings(
     """The configuration of a pipeline with these transformers for a speedup or an error limit (or a threshold on the
     profile's proxy), the profile that it comes from, and remarks for the reports.
 
-    Without a profile of this model, `Online` learns the errors during the generation. Raises GalaxyDiTError for a
+    Without a profile of this model, the policies are those of `settings_without_profile`. Raises GalaxyDiTError for a
     profile of another model and for a speedup that cannot be reached.
     """
     check_request(speedup, max_error, threshold)
@@ -106,28 +105,45 @@ def find_settings(
         missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
         found = None
     if found is None:
-        note = (
-            f"{missing}: errors are learned online from the warm-up steps on; `galaxydit calibrate` measures a profile"
-        )
-        return settings_without_profile(transformers, config, speedup, max_error), None, (note,)
-    target = found.target_for(_effective_speedup(found, speedup, max_error))
+        found_by = "chosen as most models need them" if max_error is None else "found by errors learned on the way"
+        note = f"{missing}: the steps to compute are {found_by}; `galaxydit calibrate` measures a profile"
+        return settings_without_profile(pipe, len(transformers), config, speedup, max_error), None, (note,)
+    target = found.target_for(found.recipe.targets[0].speedup if speedup is None else speedup)
     settings = config_for(found, target, config)
     _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
-    policy = policy_for(found, target, speedup, max_error) if threshold is None else Threshold(threshold)
-    if isinstance(policy, Schedule):
-        policy = replace(policy, fewest_steps=fewest_steps(found) if by_default else 0, boundary=boundary_of(pipe))
+    if threshold is not None:
+        return replace(settings, policy=Threshold(threshold)), found, _static_notes(found, speedup)
+    schedule = None if speedup is None else schedule_for(found, target, speedup)
+    if schedule is not None:
+        schedule = replace(schedule, fewest_steps=fewest_steps(found) if by_default else 0, boundary=boundary_of(pipe))
+    policy = policy_of(schedule, max_error, found.recipe.error_map)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 
 def settings_without_profile(
-    transformers: Sequence[nn.Module], config: GalaxyDiTConfig, speedup: float | None, max_error: float | None = None
+    pipe: Any, transformers: int, config: GalaxyDiTConfig, speedup: float | None, max_error: float | None = None
 ) -> GalaxyDiTConfig:
-    """`config` with `Online`, which learns the errors; raises GalaxyDiTError for a speedup that cannot be reached."""
-    cost = reused_cost(transformers[0], config.proxy)
-    policy = Online(speedup=speedup, max_error=max_error, reused_cost=cost)
-    settings = _relax_limits(config, speedup)
-    _check_reachable(speedup, USUAL_STEPS, settings, len(transformers))
+    """`config` with a general schedule for the speedup, and with `Online`, which learns errors, for a limit of them.
+
+    Raises GalaxyDiTError for a speedup that cannot be reached with this number of transformers.
+    """
+    if speedup is None:
+        return replace(config, policy=policy_of(None, max_error, None))
+    # At most 0.4 of the budget for the warm-up, and a cap of twice the mean gap.
+    cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
+    settings = replace(config, warmup=min(config.warmup, WARMUP_SHARE / speedup), max_consecutive=cap)
+    _check_reachable(speedup, USUAL_STEPS, settings, transformers)
+    schedule = general_schedule(speedup, warmup_steps(USUAL_STEPS, settings.warmup))
+    policy = policy_of(replace(schedule, boundary=boundary_of(pipe)), max_error, None)
     return replace(settings, policy=policy)
+
+
+def policy_of(schedule: Schedule | None, max_error: float | None, error_map: ErrorMap | None) -> Schedule | Online:
+    """The schedule, or `Online` where there is an error limit; one of both must be given."""
+    if max_error is not None:
+        return Online(max_error, error_map, schedule)
+    assert schedule is not None
+    return schedule
 
 
 def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:
@@ -143,24 +159,13 @@ def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None 
     )
 
 
-def policy_for(
-    profile: Profile, target: Target, speedup: float | None, max_error: float | None = None
-) -> Schedule | Online:
-    """The policy of a recipe for one target: its schedule, or `Online` with its error map where it has no schedule, no
-    speedup is asked for, or `max_error` is and the recipe has no error map. Raises GalaxyDiTError for a speedup that
-    cannot be reached.
-    """
-    recipe = profile.recipe
-    if speedup is None or not target.sigmas or (max_error is not None and recipe.error_map is None):
-        return Online(speedup, max_error, recipe.error_map, target.decay, recipe.reused_cost)
+def schedule_for(profile: Profile, target: Target, speedup: float) -> Schedule:
+    """The schedule of a recipe for one target. Raises GalaxyDiTError for a speedup out of range."""
     return Schedule(
         speedup=speedup,
         sigmas=target.sigmas,
-        coefficients=target.coefficients,
-        max_error=max_error,
-        error_map=recipe.error_map,
-        cumulative_distance=recipe.cumulative_distance,
-        reused_cost=recipe.reused_cost,
+        error_map=profile.recipe.error_map,
+        cumulative_distance=profile.recipe.cumulative_distance,
         # The published curvature is steep in sigma at both ends, so that plans for other flow shifts share its places.
         planned_sigmas=profile.conditions.sigmas if profile.kind == "starter" else (),
     )
@@ -169,21 +174,6 @@ def policy_for(
 def boundary_of(pipe: Any) -> float | None:
     """The noise level below which the second transformer of a pipeline computes; None without one."""
     return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
-
-
-def reused_cost(transformer: nn.Module, proxy: str) -> float:
-    """Block evaluations of a reused step / those of a full one, by how guidance usually reaches the transformer."""
-    family = family_of(transformer)
-    calls = 2 if family.branches == SEPARATE else 1
-    return reading_cost(proxy, len(blocks_of(transformer, family)), calls)
-
-
-def _effective_speedup(profile: Profile, speedup: float | None, max_error: float | None) -> float:
-    """The speedup whose target has the right number of full steps: `max_error` adds the cost of the proxy."""
-    cost = profile.recipe.reused_cost
-    if speedup is None:
-        return profile.recipe.targets[0].speedup
-    return speedup if max_error is None or speedup * cost >= 1 else 1 / full_share(speedup, cost)
 
 
 def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
@@ -195,14 +185,6 @@ def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig,
         largest = math.floor(100 * steps / least) / 100
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
         raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")
-
-
-def _relax_limits(config: GalaxyDiTConfig, speedup: float | None) -> GalaxyDiTConfig:
-    """Limits that leave room for the budget: at most 0.4 of it for the warm-up, a cap of twice the mean gap."""
-    if speedup is None:
-        return config
-    cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
-    return replace(config, warmup=min(config.warmup, 0.4 / speedup), max_consecutive=cap)
 
 
 def _resolve(transformers: Sequence[nn.Module], profile: Profile | str | Path | None) -> tuple[Profile | None, str]:

@@ -12,16 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, MinLen
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
 from galaxydit.files import write_json
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
-from galaxydit.policies.schedule import check_coefficients
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Setting = str | int | float | bool | None
 Positive = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
@@ -83,21 +82,16 @@ class Target:
     Attributes:
         speedup: block evaluations without the plugin / with it.
         warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
-        sigmas: noise levels of the steps to compute, falling; empty where `Online` places them.
-        coefficients: for each of `sigmas` the coefficients of the predictions after it, see `Schedule`.
-        decay: see `Online`.
+        sigmas: noise levels of the steps to compute, falling.
     """
 
     speedup: Annotated[float, Ge(1), Le(100)]
     warmup: Share
     max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None
-    sigmas: tuple[float, ...] = ()
-    coefficients: tuple[tuple[float, float], ...] = ()
-    decay: Share = 0.0
+    sigmas: Annotated[tuple[float, ...], MinLen(2)]
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
-        check_coefficients(self.coefficients, self.sigmas)
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,6 @@ class Recipe:
 
     Attributes:
         proxy, reuse, order: see `GalaxyDiTConfig`.
-        reused_cost: block evaluations of a reused step whose proxy is read / those of a full one.
         error_map: expected error of the guided prediction by proxy distance and sigma; None in a starter.
         cumulative_distance: mean proxy distance by sigma; None in a starter.
         targets: settings by rising speedup.
@@ -115,7 +108,6 @@ class Recipe:
     proxy: str
     reuse: Literal["output", "residual"]
     order: Literal[0, 1]
-    reused_cost: Annotated[float, Ge(0), Lt(1)]
     error_map: ErrorMap | None
     cumulative_distance: CumulativeDistance | None
     targets: tuple[Target, ...]
@@ -191,14 +183,12 @@ class Verification:
         expected_error: largest expected relative error of a reused step in the replay of the recordings.
         compute_fraction: block evaluations done / those without the plugin.
         psnr_db: PSNR against the plain video.
-        fixed_psnr_db: PSNR of one schedule for all prompts at order 1.
     """
 
     speedup: float
     expected_error: Positive | None = None
     compute_fraction: Share | None = None
     psnr_db: Positive | None = None
-    fixed_psnr_db: Positive | None = None
 
 
 @dataclass(frozen=True)

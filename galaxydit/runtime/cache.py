@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from galaxydit.extrapolation import ORDERS, predict, remember
+from galaxydit.extrapolation import predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
@@ -46,6 +46,4 @@ def predict_samples(call: Call, order: int) -> Tensor:
 
 
 def _predict_sample(call: Call, place: int, order: int) -> Tensor:
-    decision = call.decisions[place] if call.decisions else None
-    coefficients = decision.coefficients if decision else None
-    return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, coefficients or ORDERS[order])
+    return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, order)

@@ -49,32 +49,20 @@ def distances_of(call: Call, current: Tensor, previous: Tensor | None, group: An
     return tuple(rows.amax(dim=0).tolist())
 
 
-def decide(
-    call: Call, config: GalaxyDiTConfig, component: str, distances: tuple[float, ...], reused_cost: float | None
-) -> None:
+def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) -> None:
     """Decide the step for each sample of a call; without `distances` none was measured."""
     state, info = call.state, call.info
     branches = [call.branch] if call.scope == call.branch else [branch for branch, _ in state.history] or [call.branch]
     call.distances = distances
     call.decisions = state.decisions[call.scope] = tuple(
-        _controller(call, config, component, sample).decide(
+        call.state.controllers.setdefault((call.scope, sample), Controller(config)).decide(
             info.step,
             info.steps,
             distance,
             all(state.history.get((branch, sample)) for branch in branches),
             call.generation.sigmas,
             max((error for (_, other), error in state.errors.items() if other == sample), default=None),
-            reused_cost,
         )
         for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
     )
     state.errors.clear()
-
-
-def _controller(call: Call, config: GalaxyDiTConfig, component: str, sample: int) -> Controller:
-    controllers, key = call.state.controllers, (call.scope, sample)
-    if key not in controllers:
-        others = [one for one in call.generation.calls if one.transformer != component and one.sample == sample]
-        computed = len({record.step for record in others if not record.reused}) if others else None
-        controllers[key] = Controller(config, call.info.step, computed)
-    return controllers[key]

@@ -12,7 +12,7 @@ from galaxydit.context_parallel import token_group
 from galaxydit.families import FAMILIES, Family, blocks_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
-from galaxydit.proxies import PROXIES, Place, Proxy, reading_cost
+from galaxydit.proxies import PROXIES, Place, Proxy
 from galaxydit.runtime.cache import forget, keep, predict_samples
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.decide import decide, distances_of, divide
@@ -258,10 +258,7 @@ class Engine:
 
     @beside_the_model
     def _decide(self, call: Call, distances: tuple[float, ...]) -> None:
-        cost, calls = None, call.state.calls
-        if self._reads_proxy and calls:
-            cost = reading_cost(self.config.proxy, self._blocks, calls if self.config.guidance_alignment else 1)
-        decide(call, self.config, self.component, distances, cost)
+        decide(call, self.config, distances)
 
     def _ask_observer(self, call: Call) -> None:
         chosen = self.observer.decide(call) if self.observer.decides and not call.decisions else None

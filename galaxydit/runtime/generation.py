@@ -50,11 +50,9 @@ class TransformerState:
 
     `signatures`, `shapes` and `texts` are keyed by guidance branch, `history` and `errors` by branch and sample,
     `proxies` and `decisions` by decision scope (one branch, or all branches jointly), `controllers` by scope and
-    sample. `calls` is the number of calls of the last whole step, or 0; `samples` the number of samples that decide for
-    themselves, or 0 where it is not known yet.
+    sample. `samples` is the number of samples that decide for themselves, or 0 where it is not known yet.
     """
 
-    calls: int = 0
     samples: int = 0
     signatures: dict[str, Signature] = field(default_factory=dict)
     shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
@@ -68,7 +66,6 @@ class TransformerState:
     def keep_only(self, branches: set[str]) -> None:
         """Forget the branches that were not called in a step: their cached steps are too old to reuse later."""
         self.decisions.clear()
-        self.calls = len(branches)
         self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
         self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}

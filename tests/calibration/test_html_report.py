@@ -18,8 +18,8 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     drafted: Profile, recordings: list[Recording], tmp_path: Path
 ) -> None:
     asked = drafted.evidence.verifications
-    verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 29.0, 1.0, 2.0) for v in asked)
-    means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0, fixed_psnr_db=29.0) for v in asked)
+    verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 1.0, 2.0) for v in asked)
+    means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0) for v in asked)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=means))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
     page = write_report(Calibration(profile, nasty, verified), tmp_path / "report", "wan-tiny <b>")

@@ -19,7 +19,7 @@ from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules, cheapest_schedules
 from galaxydit.policies.config import Controller
 from galaxydit.profiles.registry import load_profile
-from galaxydit.profiles.resolve import config_for, policy_for
+from galaxydit.profiles.resolve import config_for, schedule_for
 
 PUBLISHED = load_published()
 PROPAGATION = published_propagation(PUBLISHED)
@@ -29,15 +29,14 @@ RESIDUAL_LISTS = [row for row in PUBLISHED.step_lists if row.method is None and 
 def error_of(full: Sequence[int], flow_shift: float, steps: int = 50) -> float:
     """The planner's error of repetition after the steps `full`, also after the last of them."""
     model = ScheduleError([published_recording(PUBLISHED, wan_sigmas(flow_shift, steps))])
-    order_0 = ((0.0, 0.0),) * (len(full) + 1)
-    return float(model.final_error((*full, steps), PROPAGATION, order_0, coherence=0.0)[0])
+    return float(model.final_error((*full, steps), PROPAGATION, order=0, coherence=0.0)[0])
 
 
 def starter_steps(count: int, flow_shift: float, steps: int = 50) -> tuple[int, ...]:
     """The `count` steps that the shipped profile of the 1.3B model computes, as its policy decides them."""
     profile = load_profile("wan2.1-t2v-1.3b")
     target = profile.target_for(steps / count)
-    controller = Controller(replace(config_for(profile, target), policy=policy_for(profile, target, steps / count)))
+    controller = Controller(replace(config_for(profile, target), policy=schedule_for(profile, target, steps / count)))
     sigmas = wan_sigmas(flow_shift, steps)
     return tuple(step for step in range(steps) if not controller.decide(step, steps, None, step > 0, sigmas).reuse)
 

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -23,22 +24,23 @@ def outputs(outputs_of: Callable) -> np.ndarray:
     return outputs_of(np.random.default_rng([7, 3]), 20)
 
 
-@pytest.mark.parametrize("coefficients", [(0.0, 0.0), (1.0, 0.0), (0.7, -0.4)])
-@pytest.mark.parametrize(("cached_steps", "following"), [((0,), 3), ((2, 5), 7), ((1, 4, 5), 12), ((0, 2, 8), 12)])
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(("cached_steps", "following"), [((0,), 3), ((2, 5), 7), ((4, 5), 12), ((2, 8), 12)])
 def test_it_is_the_norm_of_the_summed_errors_of_the_predictions_in_use(
     recording: Recording,
     outputs: np.ndarray,
-    coefficients: tuple[float, float],
+    order: Literal[0, 1],
     cached_steps: tuple[int, ...],
     following: int,
 ) -> None:
     sigmas, latent_error = recording.sigmas, np.zeros(outputs.shape[1])
     history = tuple((sigmas[step], torch.from_numpy(outputs[step])) for step in cached_steps)
     for step in range(cached_steps[-1] + 1, following):
-        predicted = predict(history, sigmas[step], coefficients).numpy()
+        predicted = predict(history, sigmas[step], order).numpy()
         latent_error += recording.scheduler_response[step] * (predicted - outputs[step])
     model = ScheduleError([recording])
-    row = np.array([1.0, *coefficients]) @ model.terms(cached_steps, following)
+    older = cached_steps[-2] if len(cached_steps) > 1 else None
+    row = model.interval_error(older, cached_steps[-1], following, order)
     assert row @ model.mean_products @ row == pytest.approx(np.mean(latent_error**2))
 
 
@@ -48,24 +50,23 @@ def test_errors_of_different_intervals_add_incoherently_or_coherently(recording:
     coherent = model.final_error(full, NEUTRAL, coherence=1.0)
     assert incoherent != pytest.approx(coherent)
     assert model.final_error(full, NEUTRAL, coherence=0.5) == pytest.approx((incoherent + coherent) / 2)
-    rows = [model.terms((6, 7), 11)[:2].sum(0), model.terms((11, 12), 15)[:2].sum(0)]
+    rows = [model.interval_error(6, 7, 11), model.interval_error(11, 12, 15)]
     assert incoherent == pytest.approx(sum(row @ model.mean_products @ row for row in rows))
     assert coherent == pytest.approx(sum(rows) @ model.mean_products @ sum(rows))
 
 
 def test_coherence_falls_with_the_error_and_is_one_half_at_a_twentieth_of_the_noise(recording: Recording) -> None:
     full = [*range(8), 11, 12, 15, 16, 17, 18, 19]
-    incoherent = ScheduleError([recording]).final_error(full, NEUTRAL, coherence=0.0)[0]
 
-    def coherence(error: float) -> float:
+    def final_errors(error: float) -> list[float]:
+        incoherent = ScheduleError([recording]).final_error(full, NEUTRAL, coherence=0.0)[0]
         products = recording.products * (error**2 / incoherent)
         model = ScheduleError([replace(recording, guided_products=tuple(map(tuple, products.tolist())))])
-        return model.coherence(model.interval_terms(full, NEUTRAL)[1])
+        return [float(model.final_error(full, NEUTRAL, coherence=share)[0]) for share in (0.0, 1.0, None)]
 
-    assert [coherence(error) for error in (1e-6, 0.05, 0.5)] == pytest.approx([1.0, 0.5, 1 / 101])
-    model = ScheduleError([recording])
-    own = model.coherence(model.interval_terms(full, NEUTRAL)[1])
-    assert model.final_error(full, NEUTRAL) == pytest.approx(model.final_error(full, NEUTRAL, coherence=own))
+    for error, coherence in ((1e-6, 1.0), (0.05, 0.5), (0.5, 1 / 101)):
+        incoherent, coherent, own = final_errors(error)
+        assert own == pytest.approx((1 - coherence) * incoherent + coherence * coherent)
 
 
 def test_a_path_that_is_straight_in_sigma_is_predicted_without_error(recording: Recording) -> None:
@@ -73,7 +74,7 @@ def test_a_path_that_is_straight_in_sigma_is_predicted_without_error(recording: 
     straight = replace(recording, guided_products=tuple(tuple(row) for row in (changes @ changes.T / 4).tolist()))
     full = [0, 1, 2, 3, 5, 9, *range(10, 20)]
     assert ScheduleError([straight]).final_error(full, NEUTRAL) == pytest.approx([0.0], abs=1e-12)
-    assert ScheduleError([straight]).final_error(full, NEUTRAL, ((0.0, 0.0),) * len(full))[0] > 1e-3
+    assert ScheduleError([straight]).final_error(full, NEUTRAL, order=0)[0] > 1e-3
 
 
 def test_computing_every_step_costs_nothing_and_reuse_costs_more_the_more_there_is(recording: Recording) -> None:

@@ -5,14 +5,12 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from galaxydit.calibration.coefficients import fit_coefficients
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.search import LONGEST_GAP, Planner, best_schedules, interval_errors, refine
+from galaxydit.calibration.search import LONGEST_GAP, best_schedules, interval_errors
 from galaxydit.profiles.schema import ErrorPropagation, Profile
 
 FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
-RIDGE = 1.0
 
 
 @pytest.mark.parametrize("switch", [0, 1, 6])
@@ -54,10 +52,9 @@ def test_the_transformer_whose_errors_cost_most_gets_more_steps_and_the_second_c
     two = [replace(recording, switch=20) for recording in recordings]
     share = {}
     for high_noise, low_noise in ((10.0, 1.0), (1.0, 1.0), (1.0, 10.0)):
-        planned = Planner(two, ErrorPropagation((0.9, 0.2), (high_noise, low_noise))).plan(16)
-        assert planned is not None
-        assert 20 in planned.full
-        share[high_noise / low_noise] = sum(step < 20 for step in planned.full) / 16
+        full, _ = best_schedules(ScheduleError(two), 16, ErrorPropagation((0.9, 0.2), (high_noise, low_noise)))[16]
+        assert 20 in full
+        share[high_noise / low_noise] = sum(step < 20 for step in full) / 16
     assert share[10.0] > share[1.0] > share[0.1]
     assert share[10.0] > 0.5
 
@@ -69,21 +66,6 @@ def test_the_second_transformer_predicts_from_its_own_steps_alone(recordings: li
     assert all(errors[20, before, 4] == errors[20, 0, 4] for before in range(1, 13))
     assert errors[21, 2, 4] == errors[21, 0, 4]
     assert errors[21, 1, 4] != errors[21, 0, 4]
-
-
-def test_refining_a_schedule_keeps_its_size_and_warm_up_and_lowers_the_error(recordings: list[Recording]) -> None:
-    model, start = ScheduleError(recordings), (*range(4), *range(5, 39, 4), 39)
-    found = refine(model, start, FADING, RIDGE, warmup=4)
-    assert len(set(found)) == len(start)
-    assert found[:4] == start[:4]
-    assert found[-1] == 39
-    error = fit_coefficients(model, found, FADING, RIDGE)[1]
-    assert error < fit_coefficients(model, start, FADING, RIDGE)[1]
-    for index in range(4, len(found) - 1):
-        for place in (found[index] - 1, found[index] + 1):
-            if place not in found:
-                moved = tuple(sorted({*found, place} - {found[index]}))
-                assert fit_coefficients(model, moved, FADING, RIDGE)[1] >= error * (1 - 1e-5)
 
 
 def test_one_search_finds_the_best_schedules_of_all_numbers_of_full_steps(recordings: list[Recording]) -> None:

@@ -20,26 +20,22 @@ from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.policies.schedule import Schedule, place_full_steps
 from galaxydit.profiles.registry import find_profile
-from galaxydit.profiles.resolve import config_for, policy_for
+from galaxydit.profiles.resolve import config_for, schedule_for
 from galaxydit.profiles.schema import Profile
 
 Change = Callable[[Profile, Setting], dict[str, Any]]
 """From the model's profile and a setting to the arguments of `galaxydit.accelerate`."""
 
 
-def shipped(profile: Profile, speedup: float, *, weighed: bool = True) -> GalaxyDiTConfig:
-    """The configuration of `accelerate(pipe, speedup=...)`; without its fitted coefficients if not `weighed`."""
+def shipped(profile: Profile, speedup: float) -> GalaxyDiTConfig:
+    """The configuration of `accelerate(pipe, speedup=...)`."""
     target = profile.target_for(speedup)
-    target = target if weighed else replace(target, coefficients=())
-    return replace(config_for(profile, target), policy=policy_for(profile, target, speedup))
+    return replace(config_for(profile, target), policy=schedule_for(profile, target, speedup))
 
 
 CHANGES: dict[str, Change] = {
-    "predictions not weighed": lambda profile, setting: {
-        "config": shipped(profile, setting["speedup"], weighed=False),
-    },
     "last full step repeated": lambda profile, setting: {
-        "config": replace(shipped(profile, setting["speedup"], weighed=False), order=0),
+        "config": replace(shipped(profile, setting["speedup"]), order=0),
     },
     "residual reused": lambda profile, setting: {
         "config": replace(shipped(profile, setting["speedup"]), reuse="residual"),

@@ -65,8 +65,8 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
     )
 
 
-def _online(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    config = settings_without_profile([only_transformer(pipe)], GalaxyDiTConfig(), setting["speedup"])
+def _without_profile(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    config = settings_without_profile(pipe, 1, GalaxyDiTConfig(), setting["speedup"])
     return accelerated(pipe, config=config)
 
 
@@ -84,7 +84,7 @@ METHODS = (
         name="galaxydit without a profile",
         source="this project",
         settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
-        attach=_online,
+        attach=_without_profile,
         identity=core_identity,
     ),
 )

@@ -1,11 +1,9 @@
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.policies.policy import Decision
@@ -85,37 +83,11 @@ def test_the_schedule_is_kept_whatever_the_signal() -> None:
         assert computed(play(schedule_of(steps), distances, warmup=0.1, max_consecutive=None)) == list(steps)
 
 
-def test_a_schedule_needs_no_distance_and_has_the_whole_budget_for_full_steps() -> None:
-    policy = schedule_of((*range(5), *range(7, 49, 2), 49), speedup=50 / 26, reused_cost=0.1)
-    assert not policy.reads_proxy
-    assert len(computed(play(policy))) == 26
-    limited = replace(policy, max_error=0.1)
-    assert limited.reads_proxy
-    assert limited.full_steps(50) < 26
-
-
 def test_a_reused_step_tells_the_error_that_the_calibration_expects() -> None:
     decisions = play(schedule_of((0, 1, 4, 49)), max_consecutive=None)
     assert [decisions[step].expected_error for step in (2, 3, 5, 6)] == pytest.approx([0.05, 0.1, 0.05, 0.1])
     unknown = play(schedule_of((0, 1, 4, 49), cumulative_distance=None))
     assert {decision.expected_error for decision in unknown} == {None}
-
-
-def test_steps_above_max_error_are_computed_besides_the_schedule() -> None:
-    policy = schedule_of((0, 1, 4, 49), max_error=0.16)
-    lively = [0.1] * 50
-    lively[10] = 0.4
-    decisions = play(policy, lively, max_consecutive=None)
-    assert {0, 1, 4, 10, 49} < set(computed(decisions))
-    assert decisions[10].reason == "expected error above max_error"
-    assert max(decision.expected_error or 0.0 for decision in decisions if decision.reuse) <= 0.16
-    blind = Controller(GalaxyDiTConfig(policy)).decide(30, 50, None, True, SIGMAS)
-    assert (blind.reuse, blind.reason) == (False, "no distance")
-
-
-def test_max_error_without_an_error_map_is_refused() -> None:
-    with pytest.raises(GalaxyDiTError, match="error_map=None is not allowed"):
-        Schedule(2.0, (1.0, 0.5), max_error=0.1)
 
 
 def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
@@ -125,34 +97,12 @@ def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
     assert decision.reason == "nothing to reuse yet"
 
 
-def test_coefficients_follow_the_schedule_and_are_interpolated_for_other_numbers_of_steps() -> None:
-    coefficients = ((1.0, 0.0), (0.9, -0.1), (0.8, -0.2), (0.7, -0.3), (0.6, -0.4), (0.5, -0.5))
-    policy = schedule_of((0, 1, 10, 20, 30, 49), coefficients=coefficients)
-    seen = [decision.coefficients for decision in play(policy)]
-    assert seen[1] is None
-    assert seen[2] == seen[9] == (0.9, -0.1)
-    assert seen[48] == (0.6, -0.4)
-    assert policy.coefficients_after(1, 11) == pytest.approx((0.95, -0.05))
-    assert replace(policy, max_error=0.5).coefficients_after(1, 6) is None
-
-
-def test_coefficients_that_do_not_fit_the_schedule_are_refused() -> None:
-    for coefficients in (((1.0, 0.0),), ((1.0,), (1.0,)), ((1.0, math.nan), (1.0, 0.0))):
-        with pytest.raises(GalaxyDiTError, match="two numbers for each of the 2 steps"):
-            Schedule(2.0, (0.9, 0.5), coefficients)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("warmup", "keep_last"), [(0.0, 1), (0.2, 1), (0.0, 5), (0.3, 4), (0.0, 0)])
 def test_what_must_be_computed_is_paid_from_the_budget_of_a_schedule(warmup: float, keep_last: int) -> None:
     steps = (*range(3), *range(5, 48, 2), 49)
-    policy = schedule_of(steps, coefficients=((0.8, -0.1),) * len(steps))
-    decisions = play(policy, warmup=warmup, keep_last=keep_last)
-    full = computed(decisions)
-    with_coefficients = [decision.coefficients is not None for decision in decisions if decision.reuse]
+    full = computed(play(schedule_of(steps), warmup=warmup, keep_last=keep_last))
     assert len(full) == len(steps)
     assert {*range(round(50 * warmup)), *range(50 - keep_last, 50)} <= set(full)
-    assert all(with_coefficients) == (tuple(full) == steps)
-    assert any(with_coefficients) == (tuple(full) == steps)
 
 
 def test_more_than_the_budget_is_computed_only_where_it_must() -> None:

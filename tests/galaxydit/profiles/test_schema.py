@@ -52,15 +52,14 @@ PROFILE = Profile(
         proxy="block_residual",
         reuse="output",
         order=1,
-        reused_cost=0.04,
         error_map=ErrorMap(
             "distances", (Curve(0.2, (0.1, 0.2), (0.1, 0.3), (0.0, 0.1)), Curve(0.9, (0.1,), (0.2,), (0.0,)))
         ),
         cumulative_distance=CumulativeDistance((1.0, 0.9, 0.5), (0.0, 0.1, 0.3)),
         targets=(
-            Target(1.5, 0.2, 4, (1.0, 0.5), ((0.9, -0.2), (1.1, 0.3)), 0.5),
-            Target(1.75, 0.1, None, decay=0.5),
-            Target(2.0, 0.1, None, decay=0.5),
+            Target(1.5, 0.2, 4, (1.0, 0.5)),
+            Target(1.75, 0.1, None, (1.0, 0.5)),
+            Target(2.0, 0.1, None, (1.0, 0.5)),
         ),
     ),
     evidence=Evidence(
@@ -68,7 +67,7 @@ PROFILE = Profile(
         ranking=(RankedProxy("block_residual", 1.0, 0.9, 0.8, 0.95, 0.7, (0.9, 0.8, 0.8, 0.7)),),
         fit=Fit(0.5, 0.6, 0.7),
         propagation=ErrorPropagation((0.9, 0.1), (4.0, 0.5)),
-        verifications=(Verification(1.5, 0.2, 0.66, 30.0, 29.0), Verification(2.0)),
+        verifications=(Verification(1.5, 0.2, 0.66, 30.0), Verification(2.0)),
         seconds=Seconds(0.1, 0.01, 0.01, 0.01, (1.4, 1.9), (1.4, 1.8)),
     ),
 )
@@ -150,12 +149,12 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 4; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 5; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"recipe.proxy": "magic"}, "proxy='magic' is not allowed: expected one of"),
         ({"recipe.order": 3}, "order=3 is not allowed: expected 0 or 1"),
-        ({"recipe.reused_cost": 1.5}, r"reused_cost=1.5 is not allowed: expected less than 1"),
-        ({"recipe.reused_cost": "0.1"}, r"profile.recipe.reused_cost='0.1' is not allowed: expected a valid number"),
+        ({"recipe.order": 2}, r"order=2 is not allowed: expected 0 or 1"),
+        ({"conditions.samples": "2"}, r"profile.conditions.samples='2' is not allowed: expected a valid"),
         ({"recipe.cumulative_distance.distances": [0.0, 0.3, 0.1]}, "distances goes from 0.3 to 0.1"),
         ({"recipe.cumulative_distance.distances": [0.0, 0.1]}, "sigmas has 3 entries and distances 2"),
         ({"recipe.targets": []}, "targets is empty"),
@@ -209,7 +208,7 @@ def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
 
 def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_not() -> None:
     conditions = replace(PROFILE.conditions, steps=50)
-    between = [Target(50 / count, 0.1, None) for count in (32, 26, 24, 23)]
+    between = [Target(50 / count, 0.1, None, (1.0, 0.5)) for count in (32, 26, 24, 23)]
     asked = [target for target in PROFILE.recipe.targets if target.speedup != 1.75]
     targets = tuple(sorted(asked + between, key=lambda target: target.speedup))
     profile = replace(PROFILE, conditions=conditions, recipe=replace(PROFILE.recipe, targets=targets))
@@ -218,7 +217,7 @@ def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_n
 
 
 def test_a_profile_that_could_not_be_read_back_is_not_written(path: Path) -> None:
-    recipe = replace(PROFILE.recipe, reused_cost=2.0)
-    with pytest.raises(GalaxyDiTError, match=r"reused_cost=2\.0"):
-        replace(PROFILE, recipe=recipe).save(path)
+    conditions = replace(PROFILE.conditions, samples=-2)
+    with pytest.raises(GalaxyDiTError, match=r"samples=-2"):
+        replace(PROFILE, conditions=conditions).save(path)
     assert not path.exists()
