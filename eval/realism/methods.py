@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, teacache
+from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, sea_cache, teacache
 from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.realism.step_lists import Cases, References, Row
 from galaxydit.pipelines.psnr import psnr
@@ -17,11 +17,12 @@ from galaxydit.pipelines.psnr import psnr
 THRESHOLD_RANGE = (1e-3, 20.0)
 TRIALS = 7
 CALIBRATION_PROMPTS = 2
-_PUBLISHED = {
-    "TeaCache": (teacache.METHODS[1], 0),
-    "DiCache": (dicache.METHODS[1], 0),
-    "RA-CFGCache": (ra_cfgcache.METHODS[-1], 0),
-    "FasterCache": (faster_cache.METHODS[1], 1),
+METHODS = {
+    "TeaCache": teacache.METHODS[1],
+    "DiCache": dicache.METHODS[1],
+    "SeaCache": sea_cache.METHODS[-1],
+    "RA-CFGCache": ra_cfgcache.METHODS[-1],
+    "FasterCache": faster_cache.METHODS[1],
 }
 
 
@@ -46,15 +47,15 @@ class MethodBench:
         self.workload = Workload(pipe, self.settings, measure_parts(pipe, tuning.prompts[0], self.settings))
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
-        """One method of the published table, by its name in `row`.
+        """One method of a published table, by its name in `row`, at the one of its published settings that `row` says.
 
         A threshold that belongs to another model's numbers does not carry over. It is replaced by one that computes
         the published number of steps, found by bisection on a tuning prompt.
         """
-        method, index = _PUBLISHED[row["method"]]
+        method = METHODS[row["method"]]
         calibrated = (self.pipe, self.tuning.prompts[:CALIBRATION_PROMPTS], self.settings, self.tuning.seeds[0])
         calibration = method.calibrate(*calibrated) if method.calibrate else None
-        setting = dict(method.settings(self.steps)[index])
+        setting = dict(method.settings(self.steps)[row.get("setting", 0)])
         if row.get("computed_steps"):
             setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / self.steps)
         found: list[float] = []

@@ -14,33 +14,34 @@ def draw(found: dict[str, Any], published: Published, path: Path) -> None:
     """Write a picture with a panel for each part that `found` (the content of realism.json) holds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14, 9), layout="constrained")
-    panels = figure.subplots(2, 3).ravel()
-    _bars(panels[0], found.get("step lists"), "Step lists: PSNR, dB")
-    _bars(panels[1], found.get("methods"), "Methods as published: PSNR, dB")
+    figure = Figure(figsize=(19, 9), layout="constrained")
+    panels = figure.subplots(2, 4).ravel()
+    for panel, part in zip(panels, ("step lists", "methods shift 3", "methods shift 5"), strict=False):
+        _bars(panel, found.get(part), f"{part[0].upper()}{part[1:]}: PSNR, dB")
     data = published.data
     if "curvature" in found:
-        panels[2].semilogy(found["curvature"]["change_per_step"], color=OURS, label="this model")
-        panels[2].semilogy(data["curvature"]["steps"], data["curvature"]["change_per_step"], color=THEIRS)
-        panels[2].set_title("Change of the guided velocity per step")
+        panels[3].semilogy(found["curvature"]["change_per_step"], color=OURS, label="this model")
+        panels[3].semilogy(data["curvature"]["steps"], data["curvature"]["change_per_step"], color=THEIRS)
+        panels[3].set_title("Change of the guided velocity per step")
     if "propagation" in found:
         gains = {int(step): gain for step, gain in found["propagation"]["gains"].items()}
         scale = gains[40] / published.gain(40)
-        panels[3].plot(list(gains), [gain / scale for gain in gains.values()], "o-", color=OURS)
-        panels[3].plot(range(50), [published.gain(step) for step in range(50)], color=THEIRS)
-        panels[3].set_title("Final deviation / error of one step, equal at step 40")
+        panels[4].plot(list(gains), [gain / scale for gain in gains.values()], "o-", color=OURS)
+        panels[4].plot(range(50), [published.gain(step) for step in range(50)], color=THEIRS)
+        panels[4].set_title("Final deviation / error of one step, equal at step 40")
     if "residual" in found:
         ours = np.array(found["residual"]["magnitude_ratio"])
-        panels[4].plot(range(1, len(ours) + 1), ours[:, 0], color=OURS)
-        panels[4].plot(data["residual"]["conditional"], color=THEIRS)
-        panels[4].set_ylim(0.75, 1.25)
-        panels[4].set_title("Magnitude ratio of the residual")
+        panels[5].plot(range(1, len(ours) + 1), ours[:, 0], color=OURS)
+        panels[5].plot(data["residual"]["conditional"], color=THEIRS)
+        panels[5].set_ylim(0.75, 1.25)
+        panels[5].set_title("Magnitude ratio of the residual")
         cosines = np.array(found["residual"]["cosine_distance"])
-        panels[5].semilogy(range(1, len(cosines) + 1), cosines[:, 0], color=OURS)
+        panels[6].semilogy(range(1, len(cosines) + 1), cosines[:, 0], color=OURS)
         shown = data["residual"]["cosine_distance"]
-        panels[5].semilogy([int(step) for step in shown], list(shown.values()), "o", color=THEIRS)
-        panels[5].set_title("Cosine distance of the residual")
-    for panel in panels[2:]:
+        panels[6].semilogy([int(step) for step in shown], list(shown.values()), "o", color=THEIRS)
+        panels[6].set_title("Cosine distance of the residual")
+    panels[7].axis("off")
+    for panel in panels[3:7]:
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)
     figure.suptitle(f"This model (red) and published numbers of {data['model']} (blue)")

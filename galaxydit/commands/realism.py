@@ -95,7 +95,7 @@ def realism(
 
 def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
     """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
-    for part in ("step lists", "methods"):
+    for part in ("step lists", "methods shift 3", "methods shift 5"):
         if part in measured:
             table = Table(part, box=SIMPLE_HEAD, title=f"{prompts} prompts")
             for heading in ("published, dB", "here, dB", "difference"):

@@ -80,7 +80,7 @@ WRONG: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--model": MODEL,
         "--prompts": PROMPT_FILE,
         "--out": OUT_FOLDER,
-        "--parts": ["x", "stepp lists", "methods,x"],
+        "--parts": ["x", "stepp lists", "methods shift 3,x"],
         "--batch": WHOLE,
         "--shift-factor": ["x", "-1", "nan"],
     },

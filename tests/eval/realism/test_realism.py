@@ -10,6 +10,7 @@ import torch
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.published import load_published
 from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
+from galaxydit.eval.realism.methods import METHODS
 from galaxydit.eval.realism.run import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
 from galaxydit.eval.realism.trajectory import Trajectory, record
@@ -60,6 +61,16 @@ def test_published_rows_have_the_published_numbers_of_steps():
     assert [len(row.steps) for row in rows] == [24, 19, 19, 14, 10, 18, 0, 18, 18]
     assert all(row.steps == tuple(sorted(set(row.steps))) for row in rows)
     assert load_published().gain(0) / load_published().gain(40) == pytest.approx(5.9, abs=0.1)
+
+
+@pytest.mark.parametrize("shift", [3, 5])
+def test_every_published_method_can_be_run_at_a_published_setting(shift):
+    published = load_published()
+    names = {row.name for row in published.step_lists if row.flow_shift == shift}
+    table = published.data[f"methods_shift_{shift}"]
+    assert table["flow_shift"] == shift
+    for row in table["rows"]:
+        assert row.get("row") in names or METHODS[row["method"]].settings(50)[row.get("setting", 0)], row["name"]
 
 
 def test_the_recorded_velocity_is_the_guided_prediction_that_the_scheduler_saw(tiny_wan_pipeline, settings):
