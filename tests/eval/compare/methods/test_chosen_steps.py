@@ -1,5 +1,6 @@
 """Fewer plain steps at chosen noise levels."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -74,3 +75,16 @@ def test_the_levels_are_chosen_from_those_of_the_flow_shift_of_the_settings(tiny
         by_scheduler = generate(tiny_wan_pipeline, PROMPT, few, seed=0).frames
     np.testing.assert_array_equal(by_settings, by_scheduler)
     assert not np.allclose(by_settings, elsewhere, atol=1e-3)
+
+
+def test_diffusers_knows_every_entry_of_the_schedulers_configuration(
+    tiny_wan_pipeline, tiny_settings, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger("diffusers"), "propagate", True)
+    settings = replace(tiny_settings, steps=4, flow_shift=7.5)
+    with (
+        caplog.at_level(logging.WARNING, "diffusers"),
+        METHOD.attach(tiny_wan_pipeline, {"steps": 4, "levels": 2.0, "of": 8}, None),
+    ):
+        generate(tiny_wan_pipeline, PROMPT, settings, seed=0)
+    assert not caplog.messages
