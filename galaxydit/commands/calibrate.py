@@ -11,15 +11,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.calibration.samples import read_prompts, split_prompts
+from galaxydit.calibration.samples import split_prompts
+from galaxydit.commands.captions import calibration_prompts
 from galaxydit.commands.checks import (
     check_model,
     check_output_file,
     check_output_folder,
     check_prompt_inputs,
-    check_text_file,
 )
-from galaxydit.commands.console import messages, resumable, show, show_json, working
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
     AsJson,
@@ -43,10 +43,14 @@ if TYPE_CHECKING:
 
 def calibrate(
     model: Model,
-    prompts: Annotated[
-        Path, typer.Option(help="A text file, one prompt a line; the last ones are held out for verification.")
-    ],
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file, one prompt a line; the last ones are held out for verification. "
+            "By default wan-tiny's own captions."
+        ),
+    ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     steps: Steps = None,
     guidance: Guidance = None,
@@ -70,15 +74,16 @@ def calibrate(
     """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
     check_output_file(out, ".json")
     check_model(model)
-    check_text_file("--prompts", prompts)
     check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     check_ray_options(ray, workers, gpus_per_worker)
     if report is not None:
         check_output_folder(report, "--report")
     check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
-    texts = read_prompts(prompts)
+    texts = calibration_prompts(prompts, model, "--prompts")
     check_prompt_inputs(texts)
     split_prompts(texts, samples, verify, steps)
+    if prompts is None:
+        say(f"prompts: the {len(texts)} captions for calibration that ship with {model}")
     with working(f"loading {model}"):
         from galaxydit.calibration import calibrate as run_calibration
         from galaxydit.calibration.calibration import KIND

@@ -21,6 +21,18 @@ def reserved_captions() -> Path:
     return Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
 
 
+def calibration_prompts(given: Path | None, model: str, option: str) -> list[str]:
+    """The prompts of a text file, or the embedded model's reserved captions.
+
+    Raises typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
+    """
+    if given is not None:
+        check_text_file(option, given)
+    elif model != WITH_CAPTIONS:
+        raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
+    return read_prompts(given or reserved_captions())
+
+
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
     """Say which words of a caption the embedded model has never seen."""
     if unknown := [word for word in re.findall(r"\w+", prompt.lower()) if word not in known]:

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
-from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs, check_text_file
+from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
+from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import (
@@ -81,14 +80,8 @@ def compare(
     check_prompts(prompts, model)
     check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
     check_ray_options(ray, workers, gpus_per_worker)
-    if calibration is not None:
-        check_text_file("--calibration", calibration)
-    elif model != WITH_CAPTIONS:
-        raise typer.BadParameter(
-            "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
-        )
     check_output_folder(out)
-    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    reserved = tuple(calibration_prompts(calibration, model, "--calibration"))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     check_prompt_inputs([*plan.prompts, *plan.tuning_prompts])
     with working("loading the methods"):

@@ -112,6 +112,7 @@ def latency(
         from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
         from galaxydit.eval.latency.latency_table import caption
 
+    check_choice("--backend", backend, torch.compiler.list_backends(exclude_tags=()))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     check_device(device)
     on_gpu = device.startswith("cuda")

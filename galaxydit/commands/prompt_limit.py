@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model
 from galaxydit.commands.options import Model, load_quietly
 from galaxydit.errors import check_choice
@@ -27,7 +26,7 @@ def prompt_limit(
     """Measure what a schedule of its own could win for a prompt, over one schedule for all."""
     check_model(model)
     check_prompts(prompts, model)
-    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    reserved = tuple(calibration_prompts(calibration, model, "--calibration"))
     chosen = read_or_draw_prompts(prompts, model, reserved)
     from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
     from galaxydit.eval.compare.prompt_limit import prompt_limits

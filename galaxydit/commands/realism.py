@@ -9,8 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model, check_output_folder
 from galaxydit.commands.console import resumable, show, show_json, working
 from galaxydit.commands.options import (
@@ -61,7 +60,7 @@ def realism(
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
     for name in wanted:
         check_choice("--parts", name, PARTS)
-    reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
+    reserved = tuple(calibration_prompts(None, model, "--calibration")) if model == WITH_CAPTIONS else ()
     texts = read_or_draw_prompts(prompts, model, reserved)
     for text in texts:
         if text.startswith("{"):

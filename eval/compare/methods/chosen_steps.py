@@ -27,8 +27,8 @@ LEVELS_RANGE = (0.01, 100.0)
 class ChosenNoiseLevels(UniPCMultistepScheduler):
     """UniPC at chosen ones of its noise levels, whatever number of steps is asked for.
 
-    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels. Its name
-    is a private one, because `from_config` warns of all others that `__init__` does not take.
+    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels. Its
+    name is private, because `from_config` warns of all others that `__init__` does not take.
     """
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
