@@ -3,7 +3,8 @@ import pytest
 
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
-from galaxydit.pipelines.wan_tiny.world import parse_caption, render
+from galaxydit.pipelines.wan_tiny.tools.drawing import render
+from galaxydit.pipelines.wan_tiny.world import parse_caption
 
 
 def caption_colours(video, prompt):
