@@ -9,27 +9,16 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model, check_output_folder
 from galaxydit.commands.console import resumable, show, show_json, working
-from galaxydit.commands.options import (
-    AsJson,
-    Frames,
-    Height,
-    Model,
-    Offloading,
-    Revision,
-    Width,
-    check_sizes,
-    chosen_settings,
-    load_quietly,
-)
 from galaxydit.errors import check_choice, check_number, refusal
 from galaxydit.eval.realism import PARTS, SHIFT_FACTOR, STEPS
 
 
 def realism(
-    model: Model = WITH_CAPTIONS,
+    model: options.Model = WITH_CAPTIONS,
     prompts: Annotated[
         str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
     ] = "16",
@@ -40,12 +29,12 @@ def realism(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Prompts in one pipeline call.")] = 1,
     parts: Annotated[str, typer.Option(help="What to measure, with commas; by default everything.")] = "",
-    height: Height = None,
-    width: Width = None,
-    frames: Frames = None,
-    as_json: AsJson = False,
-    revision: Revision = None,
-    offload: Offloading = "none",
+    height: options.Height = None,
+    width: options.Width = None,
+    frames: options.Frames = None,
+    as_json: options.AsJson = False,
+    revision: options.Revision = None,
+    offload: options.Offloading = "none",
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
 
@@ -54,7 +43,8 @@ def realism(
     check_model(model)
     check_prompts(prompts, model)
     check_output_folder(out)
-    check_sizes(height=height, width=width, frames=frames)
+    sizes = {"height": height, "width": width, "frames": frames}
+    options.check_sizes(**sizes)
     if shift_factor is not None:
         check_number("--shift-factor", shift_factor, 0.01, 100)
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
@@ -74,8 +64,8 @@ def realism(
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
-        pipe = load_quietly(model, revision, offload=offload)
-    settings = chosen_settings(pipe, steps=STEPS, guidance=None, height=height, width=width, frames=frames)
+        pipe = options.load_quietly(model, revision, offload=offload)
+    settings = options.chosen_settings(pipe, steps=STEPS, **sizes)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
     cases = Cases(texts, tuple(range(len(texts))), batch)
