@@ -7,8 +7,7 @@ import torch
 
 import galaxydit
 from galaxydit.cli import _without_traceback, main
-from galaxydit.commands.latency import METHODS, MODELS, PROXIES
-from galaxydit.eval.latency.random_models import PRESETS
+from galaxydit.eval.latency.latency_settings import METHODS, PROXIES
 from galaxydit.eval.latency.timed_methods import METHODS as TIMED_METHODS
 
 
@@ -33,7 +32,6 @@ def test_a_backend_that_torch_compile_lacks_is_refused_even_where_nothing_is_com
 
 
 def test_the_names_that_are_offered_are_those_that_exist() -> None:
-    assert set(MODELS) == set(PRESETS)
     assert set(METHODS) == set(TIMED_METHODS)
     assert set(PROXIES) == set(galaxydit.PROXIES)
 
