@@ -134,7 +134,7 @@ class SampleMaker(Maker):
             plain_denoise_seconds=plain.denoise_seconds,
             plain_end_to_end_seconds=plain.end_to_end_seconds,
             psnr=psnr(video.frames, plain.frames),
-            ssim=SSIM(video.frames, plain.frames).value,
+            ssim=SSIM(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
