@@ -39,6 +39,7 @@ class ChosenNoiseLevels(UniPCMultistepScheduler):
         self.sigmas = torch.tensor([*chosen, 0.0], dtype=torch.float32)
         levels = self.sigmas[:-1] * self.config.num_train_timesteps
         self.timesteps = levels.to(torch.int64).to(device=device)
+        self.set_begin_index(0)  # large flow shifts round two levels to one timestep, at whose second the search begins
 
 
 @contextmanager

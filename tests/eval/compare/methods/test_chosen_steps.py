@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
 from galaxydit import GalaxyDiTError
@@ -88,3 +89,18 @@ def test_diffusers_knows_every_entry_of_the_schedulers_configuration(
     ):
         generate(tiny_wan_pipeline, PROMPT, settings, seed=0)
     assert not caplog.messages
+
+
+def test_no_level_is_skipped_where_two_round_to_the_same_timestep(tiny_wan_pipeline):
+    tiny_wan_pipeline.scheduler = UniPCMultistepScheduler.from_config(tiny_wan_pipeline.scheduler.config, flow_shift=16)
+    with METHOD.attach(tiny_wan_pipeline, {"steps": 25, "levels": 4.0, "of": 50}, None):
+        scheduler, latent = tiny_wan_pipeline.scheduler, torch.zeros(1, 1)
+        scheduler.set_timesteps(25)
+        timesteps = scheduler.timesteps
+        assert timesteps[0] == timesteps[1]
+        for step, timestep in enumerate(timesteps):
+            latent = scheduler.step(torch.ones(1, 1), timestep, latent).prev_sample
+            assert scheduler.step_index == step + 1
+    assert latent.item() == pytest.approx(
+        -scheduler.sigmas[0].item(), abs=1e-4
+    )
