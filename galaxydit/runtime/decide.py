@@ -55,6 +55,7 @@ def decide(
     """Decide the step for each sample of a call; without `distances` none was measured."""
     state, info = call.state, call.info
     branches = [call.branch] if call.scope == call.branch else [branch for branch, _ in state.history] or [call.branch]
+    errors = {key: error for key, error in state.errors.items() if call.scope != call.branch or key[0] == call.branch}
     call.distances = distances
     call.decisions = state.decisions[call.scope] = tuple(
         _controller(call, config, component, sample).decide(
@@ -63,12 +64,13 @@ def decide(
             distance,
             all(state.history.get((branch, sample)) for branch in branches),
             call.generation.sigmas,
-            max((error for (_, other), error in state.errors.items() if other == sample), default=None),
+            max((error for (_, other), error in errors.items() if other == sample), default=None),
             reused_cost,
         )
         for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
     )
-    state.errors.clear()
+    for key in errors:
+        del state.errors[key]
 
 
 def _controller(call: Call, config: GalaxyDiTConfig, component: str, sample: int) -> Controller:

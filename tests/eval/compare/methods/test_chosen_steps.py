@@ -101,6 +101,4 @@ def test_no_level_is_skipped_where_two_round_to_the_same_timestep(tiny_wan_pipel
         for step, timestep in enumerate(timesteps):
             latent = scheduler.step(torch.ones(1, 1), timestep, latent).prev_sample
             assert scheduler.step_index == step + 1
-    assert latent.item() == pytest.approx(
-        -scheduler.sigmas[0].item(), abs=1e-4
-    )
+    assert latent.item() == pytest.approx(-scheduler.sigmas[0].item(), abs=1e-4)
