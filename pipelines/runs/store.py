@@ -222,7 +222,7 @@ class Store:
     # The file system
 
     def _is_empty(self) -> bool:
-        """False where another process has made it a store meanwhile. Raises GalaxyDiTError if it holds anything else."""
+        """False if another process has made it a store meanwhile; raises GalaxyDiTError if it holds anything else."""
         names = [name for name, _ in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:
             raise GalaxyDiTError(
