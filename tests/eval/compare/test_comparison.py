@@ -23,7 +23,7 @@ from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay, finished
+from galaxydit.pipelines.runs import InProcess, OnRay, finished
 from galaxydit.pipelines.video import load_video, to_uint8
 
 PLAN = ComparisonPlan(
@@ -227,6 +227,17 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
     assert comparison.failed == {"broken": "RuntimeError: no such block"}
     assert {row.method for row in comparison.rows} == {"fewer steps"}
     assert "broken: RuntimeError: no such block" in markdown(comparison)
+
+
+def test_a_method_whose_workers_die_is_left_out_with_that_reason(tiny_wan_pipeline, settings, tmp_path):
+    class Dying(InProcess):
+        def work(self, groups, maker, store, progress):
+            for unit in (unit for group in groups for unit in group if unit.data["method"] == METHODS[1].name):
+                store.commit(finished(unit, None, "10 workers died while they made this unit"), {})
+            super().work(groups, maker, store, progress)
+
+    comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path, executor=Dying())
+    assert comparison.failed == {METHODS[1].name: "10 workers died while they made this unit"}
 
 
 def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):
