@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
+from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
@@ -238,6 +240,17 @@ def test_a_method_whose_workers_die_is_left_out_with_that_reason(tiny_wan_pipeli
 
     comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path, executor=Dying())
     assert comparison.failed == {METHODS[1].name: "10 workers died while they made this unit"}
+
+
+def test_a_model_that_needs_an_image_is_measured(tiny_wan_pipeline, settings, tmp_path):
+    config = dict(tiny_wan_pipeline.transformer.config) | {"in_channels": 36}
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "vae", "scheduler")}
+    pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
+    Image.new("RGB", (32, 32)).save(tmp_path / "black.png")
+    case = Case(json.dumps({"prompt": "a red ball", "image": str(tmp_path / "black.png")}), 0)
+    bench = Bench(pipe, settings, tmp_path / "out", [FEWER])
+    (record,) = bench.measure([bench.sample_unit(FEWER, None, {"steps": 5}, case, keep=False)])
+    assert record.result["compute_fraction"] == pytest.approx(0.5)
 
 
 def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):
