@@ -1,9 +1,8 @@
 """`galaxydit latency`: latency of a step at real sizes, with random weights."""
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -25,12 +24,9 @@ LEFT_OUT = ("probe ms", "speedup x fraction")
 """Columns of the markdown table for which a terminal has no room."""
 
 
-class Mode(StrEnum):
-    """How blocks run."""
-
-    EAGER = "eager"
-    COMPILED = "compiled"
-    BOTH = "both"
+MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
+Mode = Literal["eager", "compiled", "both"]
+"""How blocks run."""
 
 
 def latency(
@@ -99,10 +95,9 @@ def latency(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     check_device(device)
     on_gpu = device.startswith("cuda")
-    modes = {Mode.EAGER: (False,), Mode.COMPILED: (True,), Mode.BOTH: (False, True)}
     settings = replace(
         settings,
-        modes=modes[mode or (Mode.BOTH if on_gpu else Mode.EAGER)],
+        modes=MODES[mode or ("both" if on_gpu else "eager")],
         device=device,
         dtype=dtype or ("bfloat16" if on_gpu else "float32"),
     )
