@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from galaxydit.commands import options
-from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 def compare(
     model: options.Model = WITH_CAPTIONS,
-    prompts: Annotated[
-        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
-    ] = "32",
+    prompts: Prompts = "32",
     seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",
     speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
     methods: Annotated[
@@ -62,7 +60,6 @@ def compare(
     for seed in noise:
         options.check_seed(seed, "--seeds")
     check_model(model)
-    check_prompts(prompts, model)
     sizes = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
     options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)

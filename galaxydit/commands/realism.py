@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands import options
-from galaxydit.commands.captions import WITH_CAPTIONS, calibration_prompts, check_prompts, read_or_draw_prompts
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model, check_output_folder
 from galaxydit.commands.console import resumable, show, show_json, working
 from galaxydit.errors import check_choice, check_number, refusal
@@ -19,9 +19,7 @@ from galaxydit.eval.realism import PARTS, SHIFT_FACTOR, STEPS
 
 def realism(
     model: options.Model = WITH_CAPTIONS,
-    prompts: Annotated[
-        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
-    ] = "16",
+    prompts: Prompts = "16",
     out: Annotated[Path, typer.Option(help="Folder for realism.json and the plot.")] = Path("runs/realism"),
     shift_factor: Annotated[
         float | None,
@@ -41,7 +39,6 @@ def realism(
     Started again, it measures only what realism.json does not hold yet.
     """
     check_model(model)
-    check_prompts(prompts, model)
     check_output_folder(out)
     sizes = {"height": height, "width": width, "frames": frames}
     options.check_sizes(**sizes)
