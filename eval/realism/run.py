@@ -14,10 +14,10 @@ from diffusers import DiffusionPipeline
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.published import NAME, Published
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.method import Setting
 from galaxydit.eval.compare.methods import chosen_steps, step_list
-from galaxydit.eval.published import NAME, Published
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench

@@ -56,7 +56,7 @@ def realism(
             )
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
-        from galaxydit.eval.published import load_published
+        from galaxydit.calibration.published import load_published
         from galaxydit.eval.realism.plot import draw
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases

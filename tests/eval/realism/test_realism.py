@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from galaxydit.calibration.published import load_published
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
-from galaxydit.eval.published import load_published
 from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
 from galaxydit.eval.realism.run import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, measure_row, rank_correlation
