@@ -1,7 +1,7 @@
 """Measures the parts of a calibration: costs, recorded samples, and verifications."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from diffusers import DiffusionPipeline
 
@@ -16,17 +16,15 @@ from galaxydit.pipelines.sharing import share_video
 from galaxydit.profiles.schema import parse_profile
 
 
+@dataclass(eq=False)
 class CalibrationMaker(Maker):
     """The parts of a calibration on one worker; `load` returns its pipeline."""
 
-    pipe: DiffusionPipeline
-
-    def __init__(self, load: Callable[[], DiffusionPipeline]) -> None:
-        self._load = load
+    load: Callable[[], DiffusionPipeline]
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline."""
-        self.pipe = self._load()
+        self.pipe = self.load()
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:

@@ -131,8 +131,8 @@ def _measure(generation: Generation, plain: Generation, compute_fraction: float)
         denoise_seconds=generation.denoise_seconds,
         end_to_end_seconds=generation.end_to_end_seconds,
         compute_fraction=compute_fraction,
-        psnr=None if same else PSNR(generation.frames, plain.frames).value,
-        ssim=None if same else SSIM(generation.frames, plain.frames).value,
+        psnr=None if same else PSNR(generation.frames, plain.frames),
+        ssim=None if same else SSIM(generation.frames, plain.frames),
     )
 
 

@@ -25,6 +25,7 @@ from galaxydit.runtime.hooks import (
     HookSet,
     ModuleHook,
     PartHook,
+    PlacedHook,
     RootHook,
     TimerHook,
     refuse_other_caches,
@@ -237,7 +238,7 @@ class Acceleration:
         self.remove()
 
 
-def module_hooks(engine: Engine) -> Iterator[tuple[str, BlockHook | PartHook | ModuleHook]]:
+def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
     """Paths below the transformer and the hooks that the engine needs there."""
     family = engine.family
     paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]

@@ -95,13 +95,13 @@ class SampleMaker(Maker):
     settings: GenerationSettings
     methods: Mapping[str, Method]
     store: Store
+    _workload: Workload | None = None
     _plain: tuple[Case, Generation, ComputeCounter] | None = None
 
     def prepare(self, rank: Rank) -> None:
-        """Load the pipeline, and count what a plain generation computes."""
-        pipe = self.load()
-        share_video(pipe, rank)
-        self._workload = Workload(pipe, self.settings, measure_parts(pipe, "a", self.settings))
+        """Load the pipeline."""
+        self._pipe = self.load()
+        share_video(self._pipe, rank)
 
     def make(self, unit: Unit) -> Output:
         """A method's calibration, a sample, or a plain video."""
@@ -113,8 +113,10 @@ class SampleMaker(Maker):
     def _make(self, data: Mapping[str, Any], method: Method) -> Output:
         if data["part"] == "calibration":
             assert method.calibrate is not None  # it is not asked for
-            return Output(method.calibrate(self._workload.pipe, data["prompts"], self.settings, data["seed"]))
+            return Output(method.calibrate(self._pipe, data["prompts"], self.settings, data["seed"]))
         case = Case(**data["case"])
+        if self._workload is None:  # a prompt of the comparison, because a model may need its image
+            self._workload = Workload(self._pipe, self.settings, measure_parts(self._pipe, case.prompt, self.settings))
         if self._plain is None or self._plain[0] != case:
             self._plain = (case, *self._workload.run_plain(case))
         _, plain, plain_counter = self._plain
@@ -134,7 +136,7 @@ class SampleMaker(Maker):
             plain_denoise_seconds=plain.denoise_seconds,
             plain_end_to_end_seconds=plain.end_to_end_seconds,
             psnr=psnr(video.frames, plain.frames),
-            ssim=SSIM(video.frames, plain.frames).value,
+            ssim=SSIM(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}

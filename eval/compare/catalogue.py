@@ -72,17 +72,15 @@ def is_installed(module: str | None) -> bool:
     return module is None or find_spec(module) is not None
 
 
-def check_methods(
-    names: Sequence[str], known: Sequence[str] = tuple(CATALOGUE), needs: Mapping[str, str | None] = NEEDS
-) -> None:
+def check_methods(names: Sequence[str]) -> None:
     """Raise GalaxyDiTError for no name, for an unknown one, and for a method whose package is not installed."""
-    wrong = [name for name in names if name not in known and name not in GROUPS]
+    wrong = [name for name in names if name not in CATALOGUE and name not in GROUPS]
     if wrong or not names:
         given = wrong[0] if wrong else ""
         expected = f"{', '.join(GROUPS)}, or names of methods with commas"
-        cure = f"`galaxydit compare --list` shows them{did_you_mean(given, [*known, *GROUPS])}"
+        cure = f"`galaxydit compare --list` shows them{did_you_mean(given, [*CATALOGUE, *GROUPS])}"
         raise refusal("methods", given, expected, cure)
     for name in names:
-        if not is_installed(module := needs.get(name)):
+        if not is_installed(module := NEEDS.get(name)):
             cure = "pip install 'galaxydit[bench]', or leave the method out"
             raise refusal("methods", name, f"methods whose packages are installed, and {module} is not", cure)

@@ -174,7 +174,7 @@ class _Stages:
         records = {record.unit: record for record in found}
         for unit, name in units:
             if (trace := records[unit.id].traceback) and name not in self.failed:
-                self.failed[name] = trace.strip().splitlines()[-1].partition("HopelessUnitError: ")[2]
+                self.failed[name] = trace.strip().splitlines()[-1].rpartition("HopelessUnitError: ")[2]
                 logger.warning("%s is left out: %s", name, self.failed[name])
                 logger.debug("%s", trace)
         return records

@@ -19,16 +19,16 @@ EVERY_METHOD = _every_method()
 """`METHODS`, or else `METHOD`, of each file, in the order of the catalogue. ValueError if the catalogue lacks one."""
 
 
-def choose_methods(names: Sequence[str], methods: Sequence[Method] = EVERY_METHOD) -> tuple[Method, ...]:
-    """The methods of these names, in the order of `methods`.
+def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
+    """The methods of these names, in the order of the catalogue.
 
     "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others
     whose packages are installed. Raises GalaxyDiTError as `check_methods` does.
     """
-    check_methods(names, [method.name for method in methods], {method.name: method.needs for method in methods})
+    check_methods(names)
 
     def is_chosen(method: Method) -> bool:
         group = ABLATIONS if method.source == ABLATION else ALL if method.tuned else PUBLISHED
         return method.name in names or (group in names and method.is_available)
 
-    return tuple(method for method in methods if is_chosen(method))
+    return tuple(method for method in EVERY_METHOD if is_chosen(method))

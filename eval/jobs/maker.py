@@ -105,7 +105,7 @@ class VideoMaker(Maker):
             end_to_end_seconds=video.end_to_end_seconds,
             compute_fraction=compute_fraction,
             report=made.report,
-            metrics={name: float(score.value) for name, score in measurement.scores.items()},
+            metrics=dict(measurement.scores),
             skipped=dict(measurement.skipped),
             versions=package_versions(),
             device=device_name(self.workload.pipe),

@@ -6,7 +6,7 @@ on random weights. eval/README.md describes the measurement.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,9 +18,10 @@ import torch
 
 from galaxydit import __version__
 from galaxydit.eval.latency.device_clock import clock_name, device_name
-from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
+from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, denoise_seconds, rows_from
-from galaxydit.eval.latency.random_models import PRESETS, build_inputs, build_transformer, parse_size
+from galaxydit.eval.latency.latency_settings import COUNTED_STEPS, PRESETS, LatencySettings, parse_size
+from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.stage_latency import host_microseconds, text_encoder_seconds, vae_decode_seconds
 from galaxydit.eval.latency.timed_methods import METHODS
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
@@ -28,75 +29,11 @@ from galaxydit.files import write_json
 
 logger = logging.getLogger(__name__)
 WARM_UP_STEPS = 3  # full, full, reused: every path once
-COUNTED_STEPS = 4  # and full again
 PACKAGES = ("torch", "diffusers", "transformers", "cache-dit", "triton")
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
 
 Pair = tuple[str, bool]  # method, compiled
-
-
-@dataclass(frozen=True)
-class LatencySettings:
-    """What to measure.
-
-    Attributes:
-        model: one of PRESETS.
-        size: one of `random_models.SIZES`, or WIDTHxHEIGHTxFRAMES.
-        steps: steps of the trajectory.
-        sampled_steps: steps that are run to time single steps, at least 4.
-        fraction: share of full steps, warm-up and last step included.
-        replay: report whose decisions replace `fraction`.
-        repeats: runs of each method, in turn.
-        whole: also run whole trajectories.
-        minutes: time after which nothing new is begun; None for no limit.
-        methods: names from METHODS; None for all that are installed.
-        modes: False for eager, True for compiled; each gives a row.
-        backend: backend of torch.compile.
-    """
-
-    model: str = "tiny"
-    size: str = "tiny"
-    steps: int = 50
-    sampled_steps: int = 12
-    fraction: float = 0.5
-    replay: Path | None = None
-    repeats: int = 3
-    whole: bool = True
-    minutes: float | None = None
-    methods: Sequence[str] | None = None
-    modes: Sequence[bool] = (False,)
-    backend: str = "inductor"
-    proxy: str = "block_residual"
-    device: str = "cpu"
-    dtype: str = "float32"
-    text_encoder: bool = False
-    vae: bool = False
-    host: bool = True
-
-    def __post_init__(self) -> None:
-        if self.model not in PRESETS:
-            raise ValueError(f"model is {self.model!r}, allowed are {', '.join(PRESETS)}")
-        if unknown := [name for name in self.methods or () if name not in METHODS]:
-            raise ValueError(f"methods has {', '.join(unknown)}, allowed are {', '.join(METHODS)}")
-        if not COUNTED_STEPS <= self.sampled_steps <= self.steps:
-            raise ValueError(
-                f"sampled_steps is {self.sampled_steps}, allowed are integers from {COUNTED_STEPS} to steps="
-                f"{self.steps}: pass for example 12 of 50"
-            )
-        if self.repeats < 1:
-            raise ValueError(f"repeats is {self.repeats}, allowed are integers from 1")
-        if not self.modes:
-            raise ValueError("modes is empty, pass (False,) for eager, (True,) for compiled, or both")
-
-    def chosen(self) -> list[Pair]:
-        """Methods and modes in the order of measurement, essential ones first."""
-        names = [name for name in (self.methods or METHODS) if METHODS[name].method.is_available]
-        missing = [name for name in self.methods or () if not METHODS[name].method.is_available]
-        if missing:
-            raise ValueError(f"methods has {', '.join(missing)}, not installed: pip install 'galaxydit[bench]'")
-        pairs = [(name, mode) for mode in self.modes for name in names]
-        return sorted(pairs, key=lambda pair: not METHODS[pair[0]].essential)
 
 
 Progress = Callable[[str, float], None]
@@ -123,12 +60,11 @@ class LatencyRun:
         self.size = parse_size(settings.size)
         self.device = torch.device(settings.device)
         self.dtype = getattr(torch, settings.dtype)
-        self.forced: ForcedSteps = (
-            forced_by_report(settings.replay) if settings.replay else evenly_forced(settings.steps, settings.fraction)
-        )
-        if settings.sampled_steps > self.forced.steps:
-            raise ValueError(f"sampled_steps is {settings.sampled_steps}, allowed are at most {self.forced.steps}")
-        self.samples = {pair: Samples(*pair) for pair in settings.chosen()}
+        self.forced = settings.forced
+        names = [name for name in settings.methods or METHODS if METHODS[name].method.is_available]
+        pairs = [(name, mode) for mode in settings.modes for name in names]
+        pairs.sort(key=lambda pair: not METHODS[pair[0]].essential)
+        self.samples = {pair: Samples(*pair) for pair in pairs}
         self.once: dict[str, float | None] = {"text_encoder_seconds": None, "vae_decode_seconds": None}
         self.host: dict[str, float] | None = None
         self.finished = False

@@ -1,6 +1,5 @@
 """Wan2.1 with random weights at its published configuration; latency does not depend on the weights' values."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,72 +9,10 @@ from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from torch import Tensor
 from transformers import UMT5Config, UMT5EncoderModel
 
-LATENT_CHANNELS = 16
+from galaxydit.eval.latency.latency_settings import Preset, VideoSize
+
 # What diffusers leaves in float32 when it loads Wan in bfloat16 (WanTransformer3DModel._keep_in_fp32_modules).
 FLOAT32_PARTS = ("time_embedder", "scale_shift_table", "norm1", "norm2", "norm3")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Shape of a Wan transformer and of its text input."""
-
-    blocks: int
-    heads: int
-    head_dim: int
-    ffn_dim: int
-    text_dim: int = 4096
-    text_tokens: int = 512
-
-
-PRESETS = {
-    "1.3B": Preset(blocks=30, heads=12, head_dim=128, ffn_dim=8960),
-    "14B": Preset(blocks=40, heads=40, head_dim=128, ffn_dim=13824),
-    "tiny": Preset(blocks=8, heads=4, head_dim=32, ffn_dim=512, text_dim=64, text_tokens=32),
-}
-
-
-@dataclass(frozen=True)
-class VideoSize:
-    """Pixels and frames of a video. Wan compresses 8x in space and 4x in time, and uses 2x2 patches."""
-
-    width: int
-    height: int
-    frames: int
-
-    def __post_init__(self) -> None:
-        if self.width % 16 or self.height % 16 or self.frames % 4 != 1 or min(self.width, self.height, self.frames) < 1:
-            raise ValueError(
-                f"size is {self}, allowed are WIDTHxHEIGHTxFRAMES with sides divisible by 16 and 4 n + 1 frames: "
-                "pass for example 832x480x81"
-            )
-
-    @property
-    def latent_shape(self) -> tuple[int, int, int, int, int]:
-        """`(batch, channels, frames, height, width)`."""
-        return 1, LATENT_CHANNELS, (self.frames - 1) // 4 + 1, self.height // 8, self.width // 8
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens in the transformer."""
-        _, _, frames, height, width = self.latent_shape
-        return frames * (height // 2) * (width // 2)
-
-    def __str__(self) -> str:
-        return f"{self.width}x{self.height}x{self.frames}"
-
-
-SIZES = {"480p": VideoSize(832, 480, 81), "720p": VideoSize(1280, 720, 81), "tiny": VideoSize(128, 128, 9)}
-
-
-def parse_size(text: str) -> VideoSize:
-    """Parse a size by name or as WIDTHxHEIGHTxFRAMES; raises ValueError for anything else."""
-    if text in SIZES:
-        return SIZES[text]
-    if not (numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)):
-        raise ValueError(
-            f"size is {text!r}, allowed are {', '.join(SIZES)} or WIDTHxHEIGHTxFRAMES: pass for example 832x480x81"
-        )
-    return VideoSize(*map(int, numbers.groups()))
 
 
 @contextmanager

@@ -6,14 +6,8 @@ import torch
 
 from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.forced_steps import ForcedSteps
-from galaxydit.eval.latency.random_models import (
-    Preset,
-    VideoSize,
-    build_inputs,
-    build_text_encoder,
-    build_transformer,
-    build_vae,
-)
+from galaxydit.eval.latency.latency_settings import Preset, VideoSize
+from galaxydit.eval.latency.random_models import build_inputs, build_text_encoder, build_transformer, build_vae
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 
 HOST_PRESET = Preset(blocks=4, heads=1, head_dim=16, ffn_dim=16, text_dim=16, text_tokens=4)

@@ -1,16 +1,16 @@
 """Agreement of a video of wan-tiny's world with its caption."""
 
-from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video
+from galaxydit.eval.metrics.metric import Metric, Shape, Video
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
 from galaxydit.pipelines.wan_tiny.world import parse_caption
 
 
-def _measure_colours(video: Video, reference: Video | None, prompt: str) -> Score:
-    return Score(caption_agreement(video, prompt).colour_share)
+def _measure_colours(video: Video, reference: Video | None, prompt: str) -> float:
+    return caption_agreement(video, prompt).colour_share
 
 
-def _measure_motions(video: Video, reference: Video | None, prompt: str) -> Score:
-    return Score(caption_agreement(video, prompt).motion_share)
+def _measure_motions(video: Video, reference: Video | None, prompt: str) -> float:
+    return caption_agreement(video, prompt).motion_share
 
 
 def _refusal(shape: Shape, prompt: str) -> str | None:

@@ -1,18 +1,19 @@
 """VBench's temporal flickering, which needs no model."""
 
 from itertools import pairwise
+from statistics import fmean
 
 import numpy as np
 
-from galaxydit.eval.metrics.metric import Metric, Score, Shape, Video, mean_score
+from galaxydit.eval.metrics.metric import Metric, Shape, Video
 from galaxydit.pipelines.video import to_uint8
 
 
-def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+def _measure(video: Video, reference: Video | None, prompt: str) -> float:
     # One pair at a time, because the differences of a large video would take gigabytes.
     frames = to_uint8(video)
     changes = [float(np.abs(np.subtract(b, a, dtype=np.int16)).mean()) for a, b in pairwise(frames)]
-    return mean_score(np.array([np.nan, *(1 - np.array(changes) / 255)]))
+    return 1 - fmean(changes) / 255
 
 
 def _refusal(shape: Shape, prompt: str) -> str | None:
@@ -30,5 +31,5 @@ TEMPORAL_FLICKERING = Metric(
 
 Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
 2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only. Frame i is compared with
-frame i - 1, so the first frame has no value. Raises ValueError for a bad shape and for a single frame.
+frame i - 1. Raises ValueError for a bad shape and for a single frame.
 """

@@ -3,6 +3,7 @@
 A video is `(frames, height, width, 3)`, uint8 or floats in [0, 1]; its reference is a video of the same shape.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,25 +18,6 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Score:
-    """The scores of one video.
-
-    `per_frame` `(frames,)` is nan for frames without a value, and None if the metric has no values per frame. Both may
-    be infinite.
-    """
-
-    value: float
-    per_frame: NDArray[np.float64] | None = None
-
-
-def mean_score(per_frame: list[float] | NDArray[np.floating]) -> Score:
-    """Mean over the frames with a value; nan without any."""
-    values = np.asarray(per_frame, dtype=np.float64)
-    defined = values[~np.isnan(values)]
-    return Score(float(defined.mean()) if defined.size else float("nan"), values)
-
-
-@dataclass(frozen=True)
 class Metric:
     """One measure of quality. Call it with a video, its reference (None for a baseline) and its prompt.
 
@@ -45,14 +27,14 @@ class Metric:
         low, high: ends of the range; an infinite end is open.
         higher_is_better: direction of improvement.
         needs_reference: whether it compares with another video.
-        function: from video, reference and prompt to the score.
+        function: from video, reference and prompt to the value, which may be infinite, and nan where it is undefined.
         missing: returns what to install, and how; None if nothing is missing.
         refusal: returns why a video of this shape and prompt has no value; None if it has one.
     """
 
     name: str
     title: str
-    function: Callable[[Video, Video | None, str], Score]
+    function: Callable[[Video, Video | None, str], float]
     unit: str = ""
     low: float = 0.0
     high: float = 1.0
@@ -61,7 +43,7 @@ class Metric:
     missing: Callable[[], str | None] = lambda: None
     refusal: Callable[[Shape, str], str | None] = lambda shape, prompt: None
 
-    def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> Score:
+    def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> float:
         """Raises ValueError for an unsuitable video, reference or prompt, and if something is not installed."""
         check_frames(video, "video")
         reason = self.missing() or self.refusal(video.shape, prompt)
@@ -79,11 +61,17 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
     return to_float(video, "video"), to_float(reference, "reference")
 
 
-def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], Score]:
-    """The function of a metric that compares frames `(height, width, 3)`, float32 in [0, 1], with their reference."""
-    return lambda video, reference, prompt: mean_score(
-        [compare(frame, other) for frame, other in zip(*float_pair(video, reference), strict=True)]
-    )
+def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], float]:
+    """The function of a metric that compares frames `(height, width, 3)`, float32 in [0, 1], with their reference: the
+    mean over the frames that have a value, nan without any.
+    """
+
+    def mean(video: Video, reference: Video | None, prompt: str) -> float:
+        values = np.array([compare(*pair) for pair in zip(*float_pair(video, reference), strict=True)])
+        defined = values[~np.isnan(values)]
+        return float(defined.mean()) if defined.size else math.nan
+
+    return mean
 
 
 def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.metrics.information import VIF
-from galaxydit.eval.metrics.metric import Metric, Score, Video
+from galaxydit.eval.metrics.metric import Metric, Video
 from galaxydit.eval.metrics.perceptual import LPIPS
 from galaxydit.eval.metrics.signal_to_noise import PSNR
 from galaxydit.eval.metrics.structural import MS_SSIM, SSIM
@@ -33,7 +33,7 @@ METRICS: dict[str, Metric] = {
 class Measurement:
     """Scores of one video by metric, and the reasons of the metrics without a score."""
 
-    scores: Mapping[str, Score]
+    scores: Mapping[str, float]
     skipped: Mapping[str, str]
 
 

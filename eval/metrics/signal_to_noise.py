@@ -1,23 +1,14 @@
 """Peak signal-to-noise ratio."""
 
-import numpy as np
-
-from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair
+from galaxydit.eval.metrics.metric import Metric, float_pair
 from galaxydit.pipelines import psnr as signal_to_noise
-
-
-def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
-    frames = float_pair(video, reference)
-    per_frame = [signal_to_noise.psnr(*pair) for pair in zip(*frames, strict=True)]
-    return Score(signal_to_noise.psnr(*frames), np.array(per_frame))
-
 
 PSNR = Metric(
     name="psnr",
     title="PSNR",
     unit="dB",
     high=signal_to_noise.HIGHEST_PSNR,
-    function=_measure,
+    function=lambda video, reference, prompt: signal_to_noise.psnr(*float_pair(video, reference)),
 )
 """Peak signal-to-noise ratio in dB, 10 log10(1 / MSE) with the MSE over all frames; higher is closer.
 

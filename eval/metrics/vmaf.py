@@ -5,11 +5,10 @@ import subprocess
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
-from galaxydit.eval.metrics.metric import Metric, Score, Video, float_pair, mean_score, sides_from
+from galaxydit.eval.metrics.metric import Metric, Video, float_pair, sides_from
 from galaxydit.pipelines.video import to_uint8
 
 SMALLEST_SIDE = 32  # pixels; libvmaf crashes on frames that its four scales do not fit in
@@ -17,7 +16,7 @@ RATE = 25  # frames per second; any constant one would do
 LOG = "vmaf.json"
 
 
-def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
+def _measure(video: Video, reference: Video | None, prompt: str) -> float:
     videos = float_pair(video, reference)
     frames, height, width = video.shape[:3]
     # Without timestamps counted from the frames alone, ffmpeg may pair frame i with frame i + 1.
@@ -38,7 +37,7 @@ def _measure(video: Video, reference: Video | None, prompt: str) -> Score:
         values = [frame["metrics"]["vmaf"] for frame in json.loads(log.read_text())["frames"]]
     if len(values) != frames:
         raise RuntimeError(f"ffmpeg's libvmaf compared {len(values)} frames of {frames}")
-    return mean_score(np.array(values))
+    return fmean(values)
 
 
 def _missing() -> str | None:

@@ -1,5 +1,1 @@
-"""What others published: numbers of the real weights (`galaxydit.calibration.published`), and VBench's arithmetic."""
-
-from galaxydit.calibration.published import NAME, Published, StepList, load_published
-
-__all__ = ["NAME", "Published", "StepList", "load_published"]
+"""What others published of their benchmarks; numbers of the real weights are in `galaxydit.calibration.published`."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.eval.published import Published
+from galaxydit.calibration.published import Published
 
 OURS, THEIRS = "#d62728", "#1f77b4"
 

@@ -14,10 +14,10 @@ from diffusers import DiffusionPipeline
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.published import NAME, Published
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.method import Setting
 from galaxydit.eval.compare.methods import chosen_steps, step_list
-from galaxydit.eval.published import NAME, Published
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
@@ -31,6 +31,7 @@ from galaxydit.eval.realism.step_lists import (
     rank_correlation,
 )
 from galaxydit.eval.realism.trajectory import record
+from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import project_weights
@@ -85,13 +86,13 @@ class Realism:
         found = _read(out)
         if found.get("conditions") != conditions:
             found = {"conditions": conditions}
-        out.parent.mkdir(parents=True, exist_ok=True)
         for part in parts:
             if part not in found:
                 self.progress(part)
                 found[part] = getattr(self, part.replace(" ", "_"))()
                 found["goals"] = [asdict(goal) | {"holds": goal.holds} for goal in goals(found)]
-                out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                with replacing(out) as partial:
+                    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return found
 
     def conditions(self) -> dict[str, Any]:

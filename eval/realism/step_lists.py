@@ -9,9 +9,9 @@ from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from galaxydit.calibration.published import StepList
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.methods import hicache, step_list, taylorseer
-from galaxydit.eval.published import StepList
 from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr

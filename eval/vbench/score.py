@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, Dimension, group_of
 
@@ -44,45 +43,21 @@ def normalise(dimension: Dimension, score: float) -> float:
     return POINTS * (score - dimension.low) / (dimension.high - dimension.low)
 
 
-def group_score(group: str, scores: Mapping[str, float]) -> float:
-    """The weighted mean, in points, of the normalised raw scores of a group's dimensions.
-
-    Raises GalaxyDiTError naming the dimensions that have no score. Upstream counts them as 0.
-    """
-    dimensions = group_of(group)
-    missing = [dimension.name for dimension in dimensions if dimension.name not in scores]
-    if missing:
-        raise GalaxyDiTError(
-            f"{group} of VBench needs all of its dimensions, and there is no score for {', '.join(missing)}"
-        )
-    weights = [dimension.weight for dimension in dimensions]
-    return float(
-        np.average([normalise(dimension, scores[dimension.name]) for dimension in dimensions], weights=weights)
-    )
-
-
-def total_score(scores: Mapping[str, float]) -> float:
-    """The weighted mean of the groups, in points. Raises GalaxyDiTError naming every dimension that has no score."""
-    missing = [name for name in DIMENSIONS if name not in scores]
-    if missing:
-        raise GalaxyDiTError(
-            f"the total of VBench needs all {len(DIMENSIONS)} dimensions, and there is no score "
-            f"for {', '.join(missing)}"
-        )
-    groups = [group_score(group, scores) for group in GROUP_WEIGHTS]
-    return float(np.average(groups, weights=list(GROUP_WEIGHTS.values())))
-
-
 def totals(scores: Mapping[str, float], complete: Collection[str]) -> Totals:
-    """What can be totalled of raw scores; only dimensions whose prompts and videos are `complete` count."""
-    counted = {name: score for name, score in scores.items() if name in complete}
-    missing = tuple(name for name in DIMENSIONS if name not in counted)
-    groups = {
-        group: group_score(group, counted)
-        for group in GROUP_WEIGHTS
-        if not {dimension.name for dimension in group_of(group)} & set(missing)
-    }
-    return Totals(groups, None if missing else total_score(counted), missing)
+    """What can be totalled of raw scores; only dimensions whose prompts and videos are `complete` count.
+
+    A group is the weighted mean of its normalised dimensions, the total that of the groups. Upstream counts missing
+    dimensions as 0; here they leave no group and no total.
+    """
+    missing = tuple(name for name in DIMENSIONS if name not in complete or name not in scores)
+    groups = {}
+    for group in GROUP_WEIGHTS:
+        dimensions = group_of(group)
+        if not {dimension.name for dimension in dimensions} & set(missing):
+            points = [normalise(dimension, scores[dimension.name]) for dimension in dimensions]
+            groups[group] = float(np.average(points, weights=[dimension.weight for dimension in dimensions]))
+    total = None if missing else float(np.average(list(groups.values()), weights=list(GROUP_WEIGHTS.values())))
+    return Totals(groups, total, missing)
 
 
 def measure_drop(

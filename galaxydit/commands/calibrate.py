@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,30 +10,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.calibration.samples import read_prompts, split_prompts
-from galaxydit.commands.checks import (
-    check_model,
-    check_output_file,
-    check_output_folder,
-    check_prompt_inputs,
-    check_text_file,
-)
-from galaxydit.commands.console import messages, resumable, show, show_json, working
-from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
-from galaxydit.commands.options import (
-    AsJson,
-    Frames,
-    Guidance,
-    Height,
-    Model,
-    Offloading,
-    Revision,
-    Steps,
-    Width,
-    check_sizes,
-    chosen_settings,
-    load_quietly,
-)
+from galaxydit.calibration.samples import split_prompts
+from galaxydit.commands import options
+from galaxydit.commands.captions import calibration_prompts
+from galaxydit.commands.checks import check_model, check_output_file, check_output_folder, check_prompt_inputs
+from galaxydit.commands.console import messages, resumable, say, show, show_json, working
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
 
 if TYPE_CHECKING:
     from galaxydit.calibration.analyze import Stability
@@ -42,17 +23,21 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: Model,
-    prompts: Annotated[
-        Path, typer.Option(help="A text file, one prompt a line; the last ones are held out for verification.")
-    ],
+    model: options.Model,
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file, one prompt a line; the last ones are held out for verification. "
+            "By default wan-tiny's own captions."
+        ),
+    ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    height: Height = None,
-    width: Width = None,
-    frames: Frames = None,
+    steps: options.Steps = None,
+    guidance: options.Guidance = None,
+    height: options.Height = None,
+    width: options.Width = None,
+    frames: options.Frames = None,
     seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
     verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
@@ -60,9 +45,9 @@ def calibrate(
     resume_dir: Annotated[
         Path | None, typer.Option(help="Folder of the finished parts; by default beside --out.")
     ] = None,
-    as_json: AsJson = False,
-    revision: Revision = None,
-    offload: Offloading = "none",
+    as_json: options.AsJson = False,
+    revision: options.Revision = None,
+    offload: options.Offloading = "none",
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
@@ -70,26 +55,26 @@ def calibrate(
     """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
     check_output_file(out, ".json")
     check_model(model)
-    check_text_file("--prompts", prompts)
-    check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+    sizes = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)
     if report is not None:
         check_output_folder(report, "--report")
     check_output_folder(folder := resume_dir or out.with_suffix(".parts"), "--resume-dir")
-    texts = read_prompts(prompts)
+    texts = calibration_prompts(prompts, model, "--prompts")
     check_prompt_inputs(texts)
     split_prompts(texts, samples, verify, steps)
+    if prompts is None:
+        say(f"prompts: the {len(texts)} captions for calibration that ship with {model}")
     with working(f"loading {model}"):
         from galaxydit.calibration import calibrate as run_calibration
         from galaxydit.calibration.calibration import KIND
         from galaxydit.calibration.tables import stability_table, target_table
-        from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
         Store(folder).create(KIND, {})
-        # On Ray the workers have the GPUs: here the pipeline is only read.
-        pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
-    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+        pipe, load = load_for(ray, model, revision, offload)
+    settings = options.chosen_settings(pipe, **sizes)
     stability: Sequence[Stability] = ()
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
@@ -104,7 +89,7 @@ def calibrate(
             name=out.stem,
             progress=progress,
             executor=executor,
-            load=None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload),
+            load=load,
         )
         if analyze:
             from galaxydit.calibration.analyze import analyze as measure_stability

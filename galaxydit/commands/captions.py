@@ -4,6 +4,7 @@ import re
 from collections.abc import Container
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,11 +15,23 @@ from galaxydit.commands.console import say
 WITH_CAPTIONS = "wan-tiny"
 """The model whose unseen captions can be drawn."""
 MOST_CAPTIONS = 10_000
+Prompts = Annotated[
+    str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
+]
 
 
-def reserved_captions() -> Path:
-    """The file of captions that calibration and tuning may use, so that no result is scored on them."""
-    return Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
+def calibration_prompts(given: Path | None, model: str, option: str) -> list[str]:
+    """The prompts of a text file, or the captions that are reserved for the embedded model's calibration and tuning, so
+    that no result is scored on them.
+
+    Raises typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
+    """
+    if given is not None:
+        check_text_file(option, given)
+    elif model != WITH_CAPTIONS:
+        raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
+    shipped = Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
+    return read_prompts(given or shipped)
 
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
@@ -30,8 +43,12 @@ def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
         )
 
 
-def check_prompts(given: str, model: str) -> None:
-    """Raise typer.BadParameter for a number with another model, and for a file that does not exist."""
+def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
+    """The prompts of a text file, or `given` unseen captions that are not reserved.
+
+    Raises typer.BadParameter for a number with another model and for a file that does not exist, GalaxyDiTError for one
+    that cannot be read.
+    """
     if given.isdecimal():
         if not 0 < int(given) <= MOST_CAPTIONS:
             raise typer.BadParameter(f"is {given}, allowed are 1 to {MOST_CAPTIONS}", param_hint="--prompts")
@@ -39,20 +56,13 @@ def check_prompts(given: str, model: str) -> None:
             raise typer.BadParameter(
                 f"is {given}, allowed for this model is a text file, one prompt a line", param_hint="--prompts"
             )
-    elif not Path(given).is_file():
+        from galaxydit.pipelines.wan_tiny.world import draw_prompts
+
+        drawn = draw_prompts(int(given) + len(reserved), seed=0)
+        return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
+    if not Path(given).is_file():
         raise typer.BadParameter(
             f"is {given!r}, allowed are a number from 1 and an existing text file", param_hint="--prompts"
         )
-    else:
-        check_text_file("--prompts", Path(given))
-
-
-def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    """The prompts of a text file, or `given` unseen captions that are not reserved; raises as `check_prompts` does."""
-    check_prompts(given, model)
-    if not given.isdecimal():
-        return tuple(read_prompts(Path(given)))
-    from galaxydit.pipelines.wan_tiny.world import draw_prompts
-
-    drawn = draw_prompts(int(given) + len(reserved), seed=0)
-    return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
+    check_text_file("--prompts", Path(given))
+    return tuple(read_prompts(Path(given)))

@@ -1,6 +1,5 @@
 """`galaxydit compare`: methods on the same prompts, seeds and machine."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,26 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
-from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs, check_text_file
+from galaxydit.commands import options
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
+from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
-from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor
-from galaxydit.commands.options import (
-    AsJson,
-    Frames,
-    Guidance,
-    Height,
-    Model,
-    Offloading,
-    Revision,
-    Steps,
-    Width,
-    check_seed,
-    check_sizes,
-    chosen_settings,
-    load_quietly,
-)
+from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
 from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS, check_methods, is_installed
 from galaxydit.eval.compare.plan import ComparisonPlan
 
@@ -38,10 +22,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    model: Model = WITH_CAPTIONS,
-    prompts: Annotated[
-        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
-    ] = "32",
+    model: options.Model = WITH_CAPTIONS,
+    prompts: Prompts = "32",
     seeds: Annotated[str, typer.Option(help="With commas; each prompt is scored with each of them.")] = "0",
     speedups: Annotated[str, typer.Option(help="Wanted speedups by compute, with commas.")] = "1.5,2,2.5,3",
     methods: Annotated[
@@ -54,15 +36,15 @@ def compare(
         Path | None, typer.Option(help="Prompts to calibrate and tune on; by default wan-tiny's own.", exists=True)
     ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    height: Height = None,
-    width: Width = None,
-    frames: Frames = None,
+    steps: options.Steps = None,
+    guidance: options.Guidance = None,
+    height: options.Height = None,
+    width: options.Width = None,
+    frames: options.Frames = None,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
-    as_json: AsJson = False,
-    revision: Revision = None,
-    offload: Offloading = "none",
+    as_json: options.AsJson = False,
+    revision: options.Revision = None,
+    offload: options.Offloading = "none",
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
@@ -76,19 +58,13 @@ def compare(
     wanted = _numbers(speedups, "--speedups", float)
     noise = _numbers(seeds, "--seeds", int)
     for seed in noise:
-        check_seed(seed, "--seeds")
+        options.check_seed(seed, "--seeds")
     check_model(model)
-    check_prompts(prompts, model)
-    check_sizes(steps=steps, guidance=guidance, height=height, width=width, frames=frames)
+    sizes = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)
-    if calibration is not None:
-        check_text_file("--calibration", calibration)
-    elif model != WITH_CAPTIONS:
-        raise typer.BadParameter(
-            "is needed for this model: pass a text file, one prompt a line", param_hint="--calibration"
-        )
     check_output_folder(out)
-    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    reserved = tuple(calibration_prompts(calibration, model, "--calibration"))
     plan = ComparisonPlan(read_or_draw_prompts(prompts, model, reserved), noise, reserved, wanted, tune_prompts)
     check_prompt_inputs([*plan.prompts, *plan.tuning_prompts])
     with working("loading the methods"):
@@ -100,17 +76,14 @@ def compare(
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.registry import choose_methods
         from galaxydit.eval.compare.side_by_side import save_videos
-        from galaxydit.pipelines.loading import load_pipeline
         from galaxydit.pipelines.runs import LiveProgress, Store
 
     chosen = choose_methods(names)
     Store(out).create(KIND, {})
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     with working(f"loading {model}"):
-        # On Ray the workers have the GPUs: here the pipeline is only read.
-        pipe = load_quietly(model, revision, "cpu") if ray is not None else load_quietly(model, revision, None, offload)
-    settings = chosen_settings(pipe, steps=steps, guidance=guidance, height=height, width=width, frames=frames)
-    load = None if ray is None else partial(load_pipeline, model, revision=revision, offload=offload)
+        pipe, load = load_for(ray, model, revision, offload)
+    settings = options.chosen_settings(pipe, **sizes)
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)

@@ -1,14 +1,20 @@
 """Options of commands that make many units: where they are made."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from galaxydit.commands.options import load_quietly
+from galaxydit.pipelines.settings import Offload
+
 if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
     from galaxydit.pipelines.runs import Executor
 
 ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
@@ -60,3 +66,14 @@ def chosen_executor(ray: str | None, workers: int | None, gpus_per_worker: int |
         return
     with OnRay(ray, workers, gpus_per_worker) as executor:
         yield executor
+
+
+def load_for(
+    ray: str | None, model: str, revision: str | None, offload: Offload
+) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
+    """The pipeline, and on Ray, whose workers have the GPUs, what loads it there: here it is only read then."""
+    if ray is None:
+        return load_quietly(model, revision, None, offload), None
+    from galaxydit.pipelines.loading import load_pipeline
+
+    return load_quietly(model, revision, "cpu"), partial(load_pipeline, model, revision=revision, offload=offload)

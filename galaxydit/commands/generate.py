@@ -6,50 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
+from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_acceleration, check_model, check_output_file, check_prompt_inputs
 from galaxydit.commands.console import show, step_bar, working
-from galaxydit.commands.options import (
-    Frames,
-    Guidance,
-    Height,
-    MaxError,
-    Model,
-    Offloading,
-    ProfileName,
-    Revision,
-    Seed,
-    Speedup,
-    Steps,
-    Threshold,
-    Width,
-    check_sizes,
-    chosen_settings,
-    load_quietly,
-)
 
 
 def generate(
-    model: Model,
+    model: options.Model,
     prompt: Annotated[
         str, typer.Option(help="What the video shows, or a JSON object that also names images and videos.")
     ],
     out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
-    seed: Seed = 0,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    height: Height = None,
-    width: Width = None,
-    frames: Frames = None,
+    seed: options.Seed = 0,
+    steps: options.Steps = None,
+    guidance: options.Guidance = None,
+    height: options.Height = None,
+    width: options.Width = None,
+    frames: options.Frames = None,
     fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None,
-    speedup: Speedup = None,
-    max_error: MaxError = None,
-    profile: ProfileName = None,
-    threshold: Threshold = None,
+    speedup: options.Speedup = None,
+    max_error: options.MaxError = None,
+    profile: options.ProfileName = None,
+    threshold: options.Threshold = None,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
-    revision: Revision = None,
-    offload: Offloading = "none",
+    revision: options.Revision = None,
+    offload: options.Offloading = "none",
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
     acceleration: dict[str, Any] = {
@@ -64,7 +47,7 @@ def generate(
             raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
     check_acceleration(**acceleration)
     sizes: dict[str, Any] = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
-    check_sizes(**sizes, fps=fps)
+    options.check_sizes(**sizes, fps=fps)
     check_model(model)
     check_prompt_inputs([prompt])
     check_output_file(out, ".mp4")
@@ -73,10 +56,10 @@ def generate(
         from galaxydit.pipelines.generate import generate as generate_video
         from galaxydit.pipelines.video import save_video
 
-        pipe = load_quietly(model, revision, offload=offload)
+        pipe = options.load_quietly(model, revision, offload=offload)
     if model == WITH_CAPTIONS:
         warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
-    settings = chosen_settings(pipe, **sizes, fps=fps)
+    settings = options.chosen_settings(pipe, **sizes, fps=fps)
     with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)

@@ -1,9 +1,8 @@
 """`galaxydit latency`: latency of a step at real sizes, with random weights."""
 
-import re
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,9 +13,8 @@ from rich.table import Table
 from galaxydit.commands.checks import check_output_file
 from galaxydit.commands.console import messages, show, show_json, working
 from galaxydit.commands.options import AsJson
-from galaxydit.errors import check_choice, check_number, refusal
-from galaxydit.eval.compare.catalogue import is_installed
-from galaxydit.eval.latency.forced_steps import evenly_forced, forced_by_report
+from galaxydit.errors import check_choice, refusal
+from galaxydit.eval.latency.latency_settings import LatencySettings
 
 if TYPE_CHECKING:
     from galaxydit.eval.latency.latency_rows import LatencyRow
@@ -24,38 +22,11 @@ if TYPE_CHECKING:
 
 LEFT_OUT = ("probe ms", "speedup x fraction")
 """Columns of the markdown table for which a terminal has no room."""
-MODELS = ("1.3B", "14B", "tiny")
-DTYPES = ("float32", "bfloat16", "float16")
-METHODS = (
-    "plain",
-    "galaxydit output",
-    "galaxydit residual",
-    "galaxydit output, no proxy",
-    "galaxydit residual, no proxy",
-    "FirstBlockCache",
-    "SeaCache",
-    "cache-dit",
-)
-PROXIES = (
-    "time_embedding",
-    "noisy_latent",
-    "filtered_latent",
-    "block_input",
-    "modulated_input",
-    "self_attention",
-    "cross_attention",
-    "feed_forward",
-    "block_residual",
-    "block_output",
-)
 
 
-class Mode(StrEnum):
-    """How blocks run."""
-
-    EAGER = "eager"
-    COMPILED = "compiled"
-    BOTH = "both"
+MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
+Mode = Literal["eager", "compiled", "both"]
+"""How blocks run."""
 
 
 def latency(
@@ -92,30 +63,6 @@ def latency(
         else:
             show(markdown(data))
         return
-    check_choice("--model", model, MODELS)
-    check_choice("--proxy", proxy, PROXIES)
-    for name in method or ():
-        check_choice("--method", name, METHODS)
-        if name == "cache-dit" and not is_installed("cache_dit"):
-            raise refusal("--method", name, "one that is installed", "pip install 'galaxydit[bench]'")
-    check_options(size, fraction, minutes, device, dtype)
-    if replay is None:
-        evenly_forced(steps, fraction)
-    else:
-        forced_by_report(replay)
-    if out is not None:
-        check_output_file(out, ".json")
-    with working("loading torch"):
-        import torch
-
-        from galaxydit.eval.latency.latency_rows import row_from
-        from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
-        from galaxydit.eval.latency.latency_table import caption
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    check_device(device)
-    on_gpu = device.startswith("cuda")
-    mode = mode or (Mode.BOTH if on_gpu else Mode.EAGER)
     settings = LatencySettings(
         model=model,
         size=size,
@@ -127,14 +74,32 @@ def latency(
         whole=whole,
         minutes=minutes,
         methods=method or None,
-        modes={Mode.EAGER: (False,), Mode.COMPILED: (True,), Mode.BOTH: (False, True)}[mode],
         backend=backend,
         proxy=proxy,
-        device=device,
-        dtype=dtype or ("bfloat16" if on_gpu else "float32"),
+        device="cpu" if device is None else device,
+        dtype="float32" if dtype is None else dtype,
         text_encoder=text_encoder,
         vae=vae,
         host=host,
+    )
+    if out is not None:
+        check_output_file(out, ".json")
+    with working("loading torch"):
+        import torch
+
+        from galaxydit.eval.latency.latency_rows import row_from
+        from galaxydit.eval.latency.latency_run import LatencyRun
+        from galaxydit.eval.latency.latency_table import caption
+
+    check_choice("--backend", backend, torch.compiler.list_backends(exclude_tags=()))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(device)
+    on_gpu = device.startswith("cuda")
+    settings = replace(
+        settings,
+        modes=MODES[mode or ("both" if on_gpu else "eager")],
+        device=device,
+        dtype=dtype or ("bfloat16" if on_gpu else "float32"),
     )
     out = out or Path(f"runs/latency/{model}-{size}-{device.replace(':', '')}.json")
     data = _run(LatencyRun, settings, out)
@@ -146,24 +111,6 @@ def latency(
     for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
         show(f"host, {name}: {microseconds:+.0f} us a call")
     show(out)
-
-
-def check_options(size: str, fraction: float, minutes: float | None, device: str | None, dtype: str | None) -> None:
-    """Raise GalaxyDiTError for options that no machine allows."""
-    if not re.fullmatch(r"480p|720p|tiny|\d+x\d+x\d+", size):
-        raise refusal("--size", size, "480p, 720p, tiny or WIDTHxHEIGHTxFRAMES", "pass for example 832x480x81")
-    if (numbers := [int(part) for part in re.findall(r"\d+", size)]) and len(numbers) == 3:
-        *sides, frames = numbers
-        if any(side % 16 or not side for side in sides) or frames % 4 != 1:
-            expected = "sides divisible by 16 and 4 n + 1 frames"
-            raise refusal("--size", size, expected, "pass for example 832x480x81")
-    check_number("--fraction", fraction, 0.0, 1.0)
-    if minutes is not None:
-        check_number("--minutes", minutes, 0.0)
-    if device is not None and not re.fullmatch(r"cpu|(cuda|mps|xpu)(:\d+)?", device):
-        raise refusal("--device", device, "cpu, cuda, cuda:1, mps or xpu", "choose one of these")
-    if dtype is not None:
-        check_choice("--dtype", dtype, DTYPES)
 
 
 def check_device(device: str) -> None:

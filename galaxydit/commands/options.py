@@ -69,26 +69,16 @@ def load_quietly(
     return pipe
 
 
-def chosen_settings(
-    pipe: "DiffusionPipeline",
-    *,
-    steps: int | None,
-    guidance: float | None,
-    height: int | None,
-    width: int | None,
-    frames: int | None,
-    fps: float | None = None,
-) -> "GenerationSettings":
+def chosen_settings(pipe: "DiffusionPipeline", **sizes: float | None) -> "GenerationSettings":
     """What the makers of the model recommend, with the options that were given in its place.
 
-    Raises ValueError for a value that is not allowed.
+    Raises GalaxyDiTError for a value that is not allowed.
     """
     from dataclasses import replace
 
     from galaxydit.pipelines.settings import recommended_settings
 
-    given = _given(steps=steps, guidance=guidance, height=height, width=width, frames=frames, fps=fps)
-    return replace(recommended_settings(pipe), **given)
+    return replace(recommended_settings(pipe), **_given(**sizes))
 
 
 def _given(**options: float | None) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model
 from galaxydit.commands.options import Model, load_quietly
 from galaxydit.errors import check_choice
@@ -15,9 +14,7 @@ from galaxydit.errors import check_choice
 
 def prompt_limit(
     model: Model = WITH_CAPTIONS,
-    prompts: Annotated[
-        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
-    ] = "8",
+    prompts: Prompts = "8",
     calibration: Annotated[
         Path | None, typer.Option(help="Prompts of the shared schedule; by default wan-tiny's own.", exists=True)
     ] = None,
@@ -26,8 +23,7 @@ def prompt_limit(
 ) -> None:
     """Measure what a schedule of its own could win for a prompt, over one schedule for all."""
     check_model(model)
-    check_prompts(prompts, model)
-    reserved = tuple(read_prompts(calibration or reserved_captions()))
+    reserved = tuple(calibration_prompts(calibration, model, "--calibration"))
     chosen = read_or_draw_prompts(prompts, model, reserved)
     from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
     from galaxydit.eval.compare.prompt_limit import prompt_limits

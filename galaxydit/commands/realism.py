@@ -9,31 +9,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.calibration.samples import read_prompts
-from galaxydit.commands.captions import WITH_CAPTIONS, check_prompts, read_or_draw_prompts, reserved_captions
+from galaxydit.commands import options
+from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
 from galaxydit.commands.checks import check_model, check_output_folder
 from galaxydit.commands.console import resumable, show, show_json, working
-from galaxydit.commands.options import (
-    AsJson,
-    Frames,
-    Height,
-    Model,
-    Offloading,
-    Revision,
-    Width,
-    check_sizes,
-    chosen_settings,
-    load_quietly,
-)
 from galaxydit.errors import check_choice, check_number, refusal
 from galaxydit.eval.realism import PARTS, SHIFT_FACTOR, STEPS
 
 
 def realism(
-    model: Model = WITH_CAPTIONS,
-    prompts: Annotated[
-        str, typer.Option(help="A text file, one prompt a line; for wan-tiny also a number of unseen captions.")
-    ] = "16",
+    model: options.Model = WITH_CAPTIONS,
+    prompts: Prompts = "16",
     out: Annotated[Path, typer.Option(help="Folder for realism.json and the plot.")] = Path("runs/realism"),
     shift_factor: Annotated[
         float | None,
@@ -41,27 +27,27 @@ def realism(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Prompts in one pipeline call.")] = 1,
     parts: Annotated[str, typer.Option(help="What to measure, with commas; by default everything.")] = "",
-    height: Height = None,
-    width: Width = None,
-    frames: Frames = None,
-    as_json: AsJson = False,
-    revision: Revision = None,
-    offload: Offloading = "none",
+    height: options.Height = None,
+    width: options.Width = None,
+    frames: options.Frames = None,
+    as_json: options.AsJson = False,
+    revision: options.Revision = None,
+    offload: options.Offloading = "none",
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
 
     Started again, it measures only what realism.json does not hold yet.
     """
     check_model(model)
-    check_prompts(prompts, model)
     check_output_folder(out)
-    check_sizes(height=height, width=width, frames=frames)
+    sizes = {"height": height, "width": width, "frames": frames}
+    options.check_sizes(**sizes)
     if shift_factor is not None:
         check_number("--shift-factor", shift_factor, 0.01, 100)
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
     for name in wanted:
         check_choice("--parts", name, PARTS)
-    reserved = tuple(read_prompts(reserved_captions())) if model == WITH_CAPTIONS else ()
+    reserved = tuple(calibration_prompts(None, model, "--calibration")) if model == WITH_CAPTIONS else ()
     texts = read_or_draw_prompts(prompts, model, reserved)
     for text in texts:
         if text.startswith("{"):
@@ -70,13 +56,13 @@ def realism(
             )
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
-        from galaxydit.eval.published import load_published
+        from galaxydit.calibration.published import load_published
         from galaxydit.eval.realism.plot import draw
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
-        pipe = load_quietly(model, revision, offload=offload)
-    settings = chosen_settings(pipe, steps=STEPS, guidance=None, height=height, width=width, frames=frames)
+        pipe = options.load_quietly(model, revision, offload=offload)
+    settings = options.chosen_settings(pipe, steps=STEPS, **sizes)
     factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
     published = load_published()
     cases = Cases(texts, tuple(range(len(texts))), batch)

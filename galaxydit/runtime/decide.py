@@ -53,6 +53,7 @@ def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) ->
     """Decide the step for each sample of a call; without `distances` none was measured."""
     state, info = call.state, call.info
     branches = [call.branch] if call.scope == call.branch else [branch for branch, _ in state.history] or [call.branch]
+    errors = {key: error for key, error in state.errors.items() if call.scope != call.branch or key[0] == call.branch}
     call.distances = distances
     call.decisions = state.decisions[call.scope] = tuple(
         call.state.controllers.setdefault((call.scope, sample), Controller(config)).decide(
@@ -61,8 +62,9 @@ def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) ->
             distance,
             all(state.history.get((branch, sample)) for branch in branches),
             call.generation.sigmas,
-            max((error for (_, other), error in state.errors.items() if other == sample), default=None),
+            max((error for (_, other), error in errors.items() if other == sample), default=None),
         )
         for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
     )
-    state.errors.clear()
+    for key in errors:
+        del state.errors[key]

@@ -63,47 +63,41 @@ class RootHook(PluginHook):
         return module
 
 
-class BlockHook(PluginHook):
-    """On a block: reads proxies around the first one, and passes hidden states through while the stack is skipped."""
+class PlacedHook(PluginHook):
+    """Base class of the hooks below a transformer; `place` is what the engine calls their module by."""
 
-    def __init__(self, engine: Engine, index: int) -> None:
+    def __init__(self, engine: Engine, place: Any) -> None:
         super().__init__()
         self.engine = engine
-        self.index = index
+        self.place = place
+
+
+class BlockHook(PlacedHook):
+    """On a block: reads proxies around the first one, and passes hidden states through while the stack is skipped."""
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.engine.run_block(self.index, self.fn_ref.original_forward, args, kwargs)
+        return self.engine.run_block(self.place, self.fn_ref.original_forward, args, kwargs)
 
 
-class ModuleHook(PluginHook):
+class ModuleHook(PlacedHook):
     """On a module outside the blocks that an observer watches."""
-
-    def __init__(self, engine: Engine, path: str) -> None:
-        super().__init__()
-        self.engine = engine
-        self.path = path
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read_module(self.path, output)
+        self.engine.read_module(self.place, output)
         return output
 
 
-class PartHook(PluginHook):
+class PartHook(PlacedHook):
     """On a part of the first block: reads the proxies at its input and output."""
-
-    def __init__(self, engine: Engine, part: str) -> None:
-        super().__init__()
-        self.engine = engine
-        self.part = part
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        self.engine.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=self.part)
+        self.engine.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=self.place)
         output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=self.part)
+        self.engine.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=self.place)
         return output
 
 

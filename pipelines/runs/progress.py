@@ -105,23 +105,24 @@ def render(counted: Tally, heading: str = "host") -> Group:
     return Group(*parts)
 
 
+@dataclass
 class Stage(Progress):
     """Hands the progress of one run on to a function of stage, finished and total units."""
 
-    def __init__(self, tell: Callable[[str, int, int], None], name: str) -> None:
-        self._tell = tell
-        self._name = name
-        self._done = self._total = 0
+    tell: Callable[[str, int, int], None]
+    name: str
+    _done: int = 0
+    _total: int = 0
 
     def start(self, total: int, done: int, failed: int) -> None:
         """The run begins, with so many units that have a record already."""
         self._done, self._total = done + failed, total
-        self._tell(self._name, self._done, total)
+        self.tell(self.name, self._done, total)
 
     def finish(self, worker: int, record: Record) -> None:
         """A unit has its record."""
         self._done += 1
-        self._tell(self._name, self._done, self._total)
+        self.tell(self.name, self._done, self._total)
 
 
 class LiveProgress(Progress):

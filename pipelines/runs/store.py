@@ -64,8 +64,7 @@ class Store:
         if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
             raise refusal("out", self.root, "a folder", "take another --out")
         wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
-        if self._read(HEADER) is None:
-            self._check_empty()
+        if self._read(HEADER) is None and self._is_empty():
             self._write(HEADER, _json(wanted))
         else:
             self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
@@ -222,13 +221,15 @@ class Store:
 
     # The file system
 
-    def _check_empty(self) -> None:
+    def _is_empty(self) -> bool:
+        """False if another process has made it a store meanwhile; raises GalaxyDiTError if it holds anything else."""
         names = [name for name, _ in self._list("") if not PARTIAL.fullmatch(name)]
-        if names:
+        if names and HEADER not in names:
             raise GalaxyDiTError(
                 f"{self.root} holds {sorted(names)[0]!r} but no {HEADER}, so it is neither empty nor a run of this "
                 "version of galaxydit; take a new --out"
             )
+        return not names
 
     def _read(self, name: str) -> bytes | None:
         try:

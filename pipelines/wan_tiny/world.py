@@ -1,4 +1,4 @@
-"""The synthetic world that wan-tiny is trained on: coloured shapes that move over grey dead leaves, with captions.
+"""The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey dead leaves.
 
 A caption follows the grammar
 
@@ -18,9 +18,6 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
-from galaxydit.pipelines.wan_tiny.dead_leaves import draw_background
 
 COLOURS: dict[str, tuple[float, float, float]] = {
     "red": (0.92, 0.12, 0.12),
@@ -35,17 +32,10 @@ DIRECTIONS = {"moves left": (-1.0, 0.0), "moves right": (1.0, 0.0), "moves up": 
 MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
-HEIGHT, WIDTH, FRAMES = 64, 64, 9
-CELL = 4  # pixels of a side: one position of the latent
-FRAMES_PER_POSE = 2
-POSES = 1 + (FRAMES - 1) // FRAMES_PER_POSE
 HELD_OUT_SHARE = 8
 KINDS = ("one", "two", "occlusion", "three")
 PROMPT_SHARES = (0.65, 0.2, 0.1, 0.05)  # of the kinds of scene among prompts
-TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # training shows more of what is hard: several objects at once
 MAX_OBJECTS = 3
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -143,73 +133,3 @@ def draw_prompts(count: int, seed: int, *, held_out: bool = True) -> list[str]:
     while len(prompts) < count:
         prompts.setdefault(draw_scene(rng, held_out=held_out).caption)
     return list(prompts)
-
-
-def render(scene: Scene, rng: np.random.Generator) -> Array:
-    """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
-    height, width = HEIGHT // CELL, WIDTH // CELL
-    xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
-    ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
-    cells = draw_background(scene.background, POSES, height, width, rng)
-    paths = [_path(clause.motion, rng) for clause in scene.objects]
-    if len(paths) == 2 and not scene.objects[1].motion:
-        paths[1] = _still_behind(paths[0], rng)
-    for clause, path in reversed(list(zip(scene.objects, paths, strict=True))):
-        _draw_object(cells, clause, path, xs, ys, rng)
-    pose = -(-np.arange(FRAMES) // FRAMES_PER_POSE)
-    return np.clip(cells, 0.0, 1.0)[pose].repeat(CELL, axis=1).repeat(CELL, axis=2)
-
-
-def _path(motion: str, rng: np.random.Generator) -> Array:
-    """Centre x, centre y and radius of an object, `(poses, 3)`, as shares of the frame's side; y points down."""
-    t = np.linspace(0.0, 1.0, POSES)
-    radius = np.full(POSES, rng.uniform(0.13, 0.2))
-    x, y = np.full(POSES, rng.uniform(0.2, 0.8)), np.full(POSES, rng.uniform(0.2, 0.8))
-    if motion in DIRECTIONS:
-        dx, dy = DIRECTIONS[motion]
-        way = rng.uniform(0.4, 0.65)
-        middle = rng.uniform(0.5 - (0.7 - way) / 2, 0.5 + (0.7 - way) / 2)
-        shift = middle + way * (t - 0.5) * (dx + dy)
-        x, y = (shift, y) if dx else (x, shift)
-    elif motion == "orbits":
-        turn = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(0.7, 1.2) * t
-        reach = rng.uniform(0.16, 0.26)
-        x, y = rng.uniform(0.4, 0.6) + reach * np.cos(turn), rng.uniform(0.4, 0.6) + reach * np.sin(turn)
-    elif motion == "bounces":
-        height = rng.uniform(0.3, 0.5)
-        y = rng.uniform(0.72, 0.82) - height * np.abs(np.sin(np.pi * (rng.uniform(0, 1) + rng.uniform(1.2, 2.0) * t)))
-    elif motion in ("grows", "shrinks"):
-        radius = rng.uniform(0.07, 0.1) + rng.uniform(0.12, 0.18) * (t if motion == "grows" else 1 - t)
-        x, y = np.full(POSES, rng.uniform(0.3, 0.7)), np.full(POSES, rng.uniform(0.3, 0.7))
-    return np.stack([x, y, radius], axis=1).astype(np.float32)
-
-
-def _still_behind(front: Array, rng: np.random.Generator) -> Array:
-    """A still object somewhere along the path of the one in front."""
-    place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
-    offset = rng.uniform(-0.05, 0.05, 2)
-    still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
-    return np.repeat(still[None], POSES, axis=0).astype(np.float32)
-
-
-def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses, in place."""
-    dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
-    dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
-    if clause.shape == "ball":
-        inside = dx**2 + dy**2 <= 1.0
-    elif clause.shape == "square":
-        inside = np.maximum(np.abs(dx), np.abs(dy)) <= 0.88
-    else:
-        inside = np.maximum(0.9 * np.abs(dx) - 0.45 * (dy + 1.0), dy - 0.8) <= 0.0
-    cells[inside] = np.array(COLOURS[clause.colour]) * rng.uniform(0.92, 1.05)
-
-
-def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
-    """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine.
-
-    Training clips show the kinds of scene in `TRAINING_SHARES`, held-out ones as prompts do.
-    """
-    rng = np.random.default_rng([seed, index, int(held_out)])
-    scene = draw_scene(rng, held_out=held_out, shares=PROMPT_SHARES if held_out else TRAINING_SHARES)
-    return scene.caption, render(scene, rng)

@@ -1,8 +1,10 @@
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+import galaxydit.calibration
 from galaxydit.cli import main
 from galaxydit.profiles.registry import load_profile
 
@@ -36,6 +38,26 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     assert names == ["costs", "sample-0000", "sample-0001", "verification-0000"]
     assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
+
+
+def test_the_embedded_model_brings_its_prompts_and_others_need_a_file(
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated = []
+
+    def stop(pipe: object, prompts: list[str], **_: object) -> None:
+        calibrated.extend(prompts)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("galaxydit.calibration.calibrate", stop)
+    out = tmp_path / "mine.json"
+    assert run("calibrate", "--model", "wan-tiny", "--out", out) == 2
+    assert calibrated == (files(galaxydit.calibration) / "prompts" / "wan-tiny.txt").read_text().splitlines()
+    assert f"prompts: the {len(calibrated)} captions for calibration that ship with wan-tiny" in capsys.readouterr().err
+    assert run("calibrate", "--model", tiny_wan_folder, "--out", out) == 2
+    error = capsys.readouterr().err
+    assert "--prompts" in error
+    assert "is needed for this model" in error
 
 
 @pytest.mark.parametrize(

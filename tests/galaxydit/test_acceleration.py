@@ -1,6 +1,7 @@
 """What users rely on: exact where it must be, fresh at each generation, gone when removed."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,10 +17,15 @@ from galaxydit import (
     GalaxyDiTConfig,
     GalaxyDiTError,
     NoEffectWarning,
+    Observer,
     Schedule,
     Threshold,
 )
+from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import predict
+from galaxydit.policies.policy import Decision, Observation
+from galaxydit.proxies import relative_l2
+from galaxydit.runtime.call import Call
 
 PROMPT = "a red ball moves left over a plain background"
 FAST = GalaxyDiTConfig(Threshold(0.5), warmup=0.2, max_consecutive=2)
@@ -276,6 +282,42 @@ def test_without_alignment_each_branch_decides_for_itself(tiny_wan_pipeline: Wan
     }
     assert None not in distances["uncond"][1:]
     assert distances["cond"] != distances["uncond"]
+
+
+class Outputs(Observer):
+    """Keeps what each branch computed."""
+
+    def __init__(self) -> None:
+        self.of_branch: dict[str, list[Tensor]] = {"cond": [], "uncond": []}
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        self.of_branch[call.branch].append(output.clone())
+
+
+class Learner:
+    """A policy that computes all steps, and keeps the errors that it is told in the state of its branch."""
+
+    reads_proxy = learns_errors = True
+    history_length = 1
+
+    def __init__(self) -> None:
+        self.told: list[list[float | None]] = []
+
+    def decide(self, observation: Observation, state: list[float | None] | None) -> tuple[Decision, Any]:
+        if state is None:
+            self.told.append(state := [])
+        state.append(observation.error)
+        return Decision(False, "learning"), state
+
+
+def test_without_alignment_a_branch_learns_from_its_own_errors(tiny_wan_pipeline: WanPipeline) -> None:
+    outputs, policy = Outputs(), Learner()
+    config = GalaxyDiTConfig(policy, order=0, guidance_alignment=False)
+    with Acceleration(tiny_wan_pipeline, config, observer=outputs):
+        run(tiny_wan_pipeline)
+    for told, computed in zip(policy.told, outputs.of_branch.values(), strict=True):
+        errors = [float(relative_l2(now, before)) for before, now in pairwise(computed)]
+        assert told == [None, None, *map(pytest.approx, errors[:-1])]  # each is known at the next decision
 
 
 def test_without_decisions_by_sample_the_hardest_one_decides(tiny_wan_pipeline: WanPipeline) -> None:

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from galaxydit.acceleration import TransformerDescription
+from galaxydit.calibration.published import load_published
 from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, families, inspect, latency, realism
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.eval.latency.latency_rows import LatencyRow, Spread
-from galaxydit.eval.published import load_published
 from galaxydit.eval.realism.run import goals
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores
 from galaxydit.eval.vbench.score import Drop

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from galaxydit.eval.latency.forced_steps import alternating
-from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
-from galaxydit.eval.latency.random_models import PRESETS, VideoSize, build_inputs, build_transformer
+from galaxydit.eval.latency.latency_run import LatencyRun
+from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize
+from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1
 

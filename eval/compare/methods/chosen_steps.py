@@ -27,17 +27,19 @@ LEVELS_RANGE = (0.01, 100.0)
 class ChosenNoiseLevels(UniPCMultistepScheduler):
     """UniPC at chosen ones of its noise levels, whatever number of steps is asked for.
 
-    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels.
+    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels. Its
+    name is private, because `from_config` warns of all others that `__init__` does not take.
     """
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
         """Set the scheduler's own timesteps, then replace their noise levels."""
-        choice = self.config.choice
+        choice = self.config._choice
         chosen = shifted(noise_levels(self, choice["of"]), choice["ratio"])[choice["kept"]]
         super().set_timesteps(len(chosen), device=device, **kwargs)
         self.sigmas = torch.tensor([*chosen, 0.0], dtype=torch.float32)
         levels = self.sigmas[:-1] * self.config.num_train_timesteps
         self.timesteps = levels.to(torch.int64).to(device=device)
+        self.set_begin_index(0)  # large flow shifts round two levels to one timestep, at whose second the search begins
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def chosen_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], r
             "can be replaced; leave the method 'chosen steps' out"
         )
     pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
-    pipe.scheduler.register_to_config(choice={"of": of, "kept": list(kept), "ratio": ratio})
+    pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """Control: compute a given list of steps, and reuse the residual of the block stack per branch at all others.
 
 The lists are those that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the PSNR
-of each is published (`eval/published/`). They need no proxy and no threshold. PSNRs compare only at equal flow shift
-and guidance scale.
+of each is published (`calibration/published/`). They need no proxy and no threshold. PSNRs compare only at equal flow
+shift and guidance scale.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.calibration.published import load_published
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_observer import under_rule
-from galaxydit.eval.published import load_published
 
 LISTED_STEPS = 50
 

@@ -70,20 +70,14 @@ class AccumulationRule:
 
 
 class ScheduleRule:
-    """Compute the steps in `full`.
-
-    `steps` is the required number of steps, if there is one. `unconditional` replaces `full` in that branch, if given;
-    it needs one decision per branch.
+    """Compute the steps in `full`, in the unconditional branch those in `unconditional`, if given, which needs one
+    decision per branch.
     """
 
-    def __init__(
-        self, full: Collection[int], steps: int | None = None, unconditional: Collection[int] | None = None
-    ) -> None:
-        self.steps = steps
+    def __init__(self, full: Collection[int], unconditional: Collection[int] | None = None) -> None:
         self.full = {CONDITIONAL: full, UNCONDITIONAL: full if unconditional is None else unconditional}
 
     def decide(self, observation: StepObservation) -> bool:
-        check_steps(observation, self.steps)
         return observation.step not in self.full[observation.branch]
 
 
@@ -108,9 +102,9 @@ def warm_ups(steps: int, share: float) -> list[int]:
     return sorted({share_of_steps(steps, share), 1}, reverse=True)
 
 
-def check_steps(observation: StepObservation, calibrated: int | None) -> None:
+def check_steps(observation: StepObservation, calibrated: int) -> None:
     """Raise ValueError if a rule was calibrated for another number of steps."""
-    if calibrated is not None and observation.steps != calibrated:
+    if observation.steps != calibrated:
         raise ValueError(
             f"steps={observation.steps} is not allowed: expected {calibrated}, for which this method was calibrated; "
             "calibrate it anew"

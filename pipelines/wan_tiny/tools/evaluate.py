@@ -33,6 +33,7 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import WAN_TINY, GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
+from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, Record, as_table, summarise
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def evaluate_batch(
     halved = generate_batch(pipe, prompts, seeds, replace(settings, steps=max(1, (settings.steps or 50) // 2)))
     records = []
     for position, (prompt, index) in enumerate(zip(prompts, indices, strict=True)):
-        caption, frames = world.draw_clip(index, CLIP_SEED + seed, held_out=True)
+        caption, frames = drawing.draw_clip(index, CLIP_SEED + seed, held_out=True)
         rebuilt = reconstruct(pipe.vae, frames)
         records.append(
             {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor
 
-from galaxydit.eval.published import StepList, load_published
+from galaxydit.calibration.published import StepList, load_published
 from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.pipelines.wan_tiny.tools.train import load_latents
 

@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import UMT5EncoderModel
 
-from galaxydit.pipelines.wan_tiny import world
-from galaxydit.pipelines.wan_tiny.tools import build
+from galaxydit.pipelines.wan_tiny.tools import build, drawing
 from galaxydit.pipelines.wan_tiny.tools.muon import optimizers_for, set_rate
 from galaxydit.pipelines.wan_tiny.tools.text_padding import prepare_for_training, use_counted_padding
 
@@ -68,7 +67,7 @@ def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqd
 
 def draw_clips(indices: range) -> tuple[list[str], Tensor]:
     """Captions, and clips `(batch, 3, frames, height, width)` in [-1, 1]."""
-    captions, frames = zip(*(world.draw_clip(index, CLIP_SEED) for index in indices), strict=True)
+    captions, frames = zip(*(drawing.draw_clip(index, CLIP_SEED) for index in indices), strict=True)
     return list(captions), torch.from_numpy(np.stack(frames)).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
 
 
@@ -84,7 +83,7 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
     rng = np.random.default_rng([CLIP_SEED, step, 1])
     crops = []
     for index in range(step * batch // 4, step * batch // 4 + (batch + 3) // 4):
-        _, clip = world.draw_clip(index, CLIP_SEED)
+        _, clip = drawing.draw_clip(index, CLIP_SEED)
         for _ in range(4):
             frame, row, column = rng.integers(0, 5), rng.integers(0, 33), rng.integers(0, 33)
             crop = clip[frame : frame + 5, row : row + 32, column : column + 32]

@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
+from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
@@ -23,7 +25,7 @@ from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay, finished
+from galaxydit.pipelines.runs import InProcess, OnRay, finished
 from galaxydit.pipelines.video import load_video, to_uint8
 
 PLAN = ComparisonPlan(
@@ -203,11 +205,12 @@ def test_an_unknown_method_is_refused_with_a_proposal():
     assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
 
 
-def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name():
-    absent = Method("absent", "nowhere", lambda steps: [], METHODS[0].attach, needs="no_such_package")
-    assert choose_methods(["all"], [METHODS[0], absent]) == (METHODS[0],)
-    with pytest.raises(GalaxyDiTError, match=r"methods='absent' .* are installed, and no_such_package is not; pip"):
-        choose_methods(["absent"], [METHODS[0], absent])
+def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name(monkeypatch):
+    monkeypatch.setattr("galaxydit.eval.compare.catalogue.find_spec", lambda module: None)
+    assert not {method.name for method in choose_methods(["all"])} & set(NEEDS)
+    name = next(iter(NEEDS))
+    with pytest.raises(GalaxyDiTError, match=rf"methods='{name}' .* are installed, and {NEEDS[name]} is not; pip"):
+        choose_methods([name])
 
 
 def test_the_catalogue_names_every_method_with_its_source():
@@ -226,6 +229,28 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
     assert comparison.failed == {"broken": "RuntimeError: no such block"}
     assert {row.method for row in comparison.rows} == {"fewer steps"}
     assert "broken: RuntimeError: no such block" in markdown(comparison)
+
+
+def test_a_method_whose_workers_die_is_left_out_with_that_reason(tiny_wan_pipeline, settings, tmp_path):
+    class Dying(InProcess):
+        def work(self, groups, maker, store, progress):
+            for unit in (unit for group in groups for unit in group if unit.data["method"] == METHODS[1].name):
+                store.commit(finished(unit, None, "10 workers died while they made this unit"), {})
+            super().work(groups, maker, store, progress)
+
+    comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path, executor=Dying())
+    assert comparison.failed == {METHODS[1].name: "10 workers died while they made this unit"}
+
+
+def test_a_model_that_needs_an_image_is_measured(tiny_wan_pipeline, settings, tmp_path):
+    config = dict(tiny_wan_pipeline.transformer.config) | {"in_channels": 36}
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "vae", "scheduler")}
+    pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
+    Image.new("RGB", (32, 32)).save(tmp_path / "black.png")
+    case = Case(json.dumps({"prompt": "a red ball", "image": str(tmp_path / "black.png")}), 0)
+    bench = Bench(pipe, settings, tmp_path / "out", [FEWER])
+    (record,) = bench.measure([bench.sample_unit(FEWER, None, {"steps": 5}, case, keep=False)])
+    assert record.result["compute_fraction"] == pytest.approx(0.5)
 
 
 def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, settings, tmp_path, generations):

@@ -12,17 +12,10 @@ from galaxydit.cli import main
 from galaxydit.eval.latency.device_clock import SyncCounter
 from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced, forced_by_report
 from galaxydit.eval.latency.latency_rows import Samples, load, rows_from, spread_of
-from galaxydit.eval.latency.latency_run import LatencyRun, LatencySettings
+from galaxydit.eval.latency.latency_run import LatencyRun
+from galaxydit.eval.latency.latency_settings import PRESETS, SIZES, LatencySettings, Preset, VideoSize, parse_size
 from galaxydit.eval.latency.latency_table import markdown
-from galaxydit.eval.latency.random_models import (
-    PRESETS,
-    SIZES,
-    Preset,
-    VideoSize,
-    build_inputs,
-    build_transformer,
-    parse_size,
-)
+from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_methods import METHODS, TimedMethod
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 
@@ -212,7 +205,7 @@ def test_presets_are_the_published_models(name: str, billions: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "480", "832x480", "832x480x80", "830x480x81", "0x16x1"])
 def test_bad_sizes_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"size is .*pass for example 832x480x81"):
+    with pytest.raises(ValueError, match=r"size=.*pass for example 832x480x81"):
         parse_size(text)
 
 
@@ -273,11 +266,11 @@ def test_a_spread_is_median_and_quartiles() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": "2B"}, "model is '2B', allowed are 1.3B"),
-        ({"methods": ("magic",)}, "methods has magic, allowed are plain"),
-        ({"sampled_steps": 3}, "sampled_steps is 3, allowed are integers from 4"),
-        ({"repeats": 0}, "repeats is 0"),
-        ({"modes": ()}, "modes is empty"),
+        ({"model": "2B"}, "model='2B' is not allowed: expected one of '1.3B'"),
+        ({"methods": ("magic",)}, "method='magic' is not allowed: expected one of 'plain'"),
+        ({"sampled_steps": 3}, "sampled_steps=3 is not allowed: expected a whole number from 4 to the 12 steps"),
+        ({"repeats": 0}, "repeats=0"),
+        ({"device": "gpu"}, "device='gpu'"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:

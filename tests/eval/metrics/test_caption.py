@@ -3,15 +3,16 @@ import pytest
 
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
-from galaxydit.pipelines.wan_tiny.world import parse_caption, render
+from galaxydit.pipelines.wan_tiny.tools.drawing import render
+from galaxydit.pipelines.wan_tiny.world import parse_caption
 
 
 def caption_colours(video, prompt):
-    return CAPTION_COLOURS(video, prompt=prompt).value
+    return CAPTION_COLOURS(video, prompt=prompt)
 
 
 def caption_motions(video, prompt):
-    return CAPTION_MOTIONS(video, prompt=prompt).value
+    return CAPTION_MOTIONS(video, prompt=prompt)
 
 
 CAPTION = "a red ball moves right and a blue square grows over a plain background"

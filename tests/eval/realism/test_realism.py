@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from galaxydit.calibration.published import load_published
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
-from galaxydit.eval.published import load_published
 from galaxydit.eval.realism.curvature import change_per_step, curvature, error_gain
 from galaxydit.eval.realism.methods import METHODS
 from galaxydit.eval.realism.run import Realism, goals
@@ -130,6 +131,24 @@ def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pip
     (tmp_path / "realism.json").write_text(json.dumps(stored))
     assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
     assert measure(0.02)["residual"]["mean_absolute_difference"] == 0.02
+
+
+def test_a_kill_while_a_part_is_written_loses_no_other_part(tiny_wan_pipeline, settings, tmp_path, monkeypatch):
+    cases, out = Cases(("a red ball",), (0,), 1), tmp_path / "realism.json"
+    measured = Realism(tiny_wan_pipeline, load_published(), cases, cases, settings, 1.0)
+    measured.residual = measured.curvature = lambda: {"mean_absolute_difference": 0.5, "within_factor_2": 46}
+    measured.run(out, ["residual"])
+    write = Path.write_text
+
+    def write_half(path: Path, text: str, **options: str) -> None:
+        write(path, text[: len(text) // 2], **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    with pytest.raises(KeyboardInterrupt):
+        measured.run(out, ["residual", "curvature"])
+    assert "residual" in json.loads(out.read_text())
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null"])

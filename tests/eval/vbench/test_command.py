@@ -11,7 +11,8 @@ def call(*arguments) -> int:
     return stop.value.code
 
 
-def test_scores_lost_points_and_the_missing_total_are_shown(make_run, fake_folder, capsys):
+def test_scores_lost_points_and_the_missing_total_are_shown(make_run, fake_folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")  # else long numbers can fold the names of variants
     run = make_run(CAPTIONS)
     assert call(run, "--dimensions", "temporal_flickering", "--environment", fake_folder) == 0
     shown = capsys.readouterr().out

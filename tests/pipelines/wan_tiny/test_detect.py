@@ -9,6 +9,7 @@ from scipy import ndimage
 
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import Agreement, ClauseAgreement, caption_agreement
+from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.world import Clause, Scene, parse_caption
 
 CLIPS = 300
@@ -46,7 +47,7 @@ def findings(request):
     rng = np.random.default_rng(SEED)
     found: dict[str, list[ClauseAgreement]] = defaultdict(list)
     for index in range(CLIPS):
-        caption, clip = world.draw_clip(index, SEED)
+        caption, clip = drawing.draw_clip(index, SEED)
         frames, scene = request.param(clip, rng), parse_caption(caption)
         found["true"] += caption_agreement(frames, caption).clauses
         found["other motions"] += caption_agreement(frames, with_other_motions(scene, rng)).clauses
@@ -80,7 +81,7 @@ def test_wrong_colours_are_refused_and_with_them_their_motions(findings):
 
 def test_a_mirrored_clip_moves_the_other_way():
     scene = parse_caption("a red ball moves left over a dotted background")
-    frames = world.render(scene, np.random.default_rng(0))
+    frames = drawing.render(scene, np.random.default_rng(0))
     assert caption_agreement(frames, scene.caption).motion_share == 1
     mirrored = caption_agreement(frames[:, :, ::-1], scene.caption)
     assert (mirrored.colour_share, mirrored.motion_share) == (1, 0)
@@ -91,7 +92,7 @@ def test_a_mirrored_clip_moves_the_other_way():
 def test_a_still_object_is_still_although_another_one_passes_over_it():
     scene = parse_caption("a red ball moves up in front of a blue square over a plain background")
     for seed in range(10):
-        frames = world.render(scene, np.random.default_rng(seed))
+        frames = drawing.render(scene, np.random.default_rng(seed))
         assert caption_agreement(frames, scene.caption).clauses[1].motion_found
         passing = scene.caption.replace("a red ball moves up in front of a blue square", "a blue square {}")
         claimed = [caption_agreement(frames, passing.format(motion)).motion_share for motion in world.MOTIONS]
@@ -113,13 +114,13 @@ def test_nothing_is_found_in_coloured_noise():
 
 def test_an_object_seen_in_few_frames_is_not_found():
     caption = "a green square moves down over a plain background"
-    frames = world.render(parse_caption(caption), np.random.default_rng(1))
+    frames = drawing.render(parse_caption(caption), np.random.default_rng(1))
     frames[3:] = 0.5
     assert caption_agreement(frames, caption).colour_share == 0
 
 
 def test_bytes_and_floats_agree():
-    caption, frames = world.draw_clip(3, SEED)
+    caption, frames = drawing.draw_clip(3, SEED)
     assert caption_agreement(np.rint(frames * 255).astype(np.uint8), caption) == caption_agreement(frames, caption)
 
 

@@ -11,6 +11,7 @@ import torch
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import WAN_TINY
 from galaxydit.pipelines.wan_tiny import world
+from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation
 from galaxydit.pipelines.wan_tiny.tools.evaluate import evaluate, load_records, reconstruct
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, as_table, summarise
@@ -104,7 +105,7 @@ def test_prompts_are_padded_to_the_512_tokens_that_training_assumed(tiny_wan_pip
 
 
 def test_reconstruction_keeps_shape_and_range(tiny_wan_pipeline):
-    _, frames = world.draw_clip(0, seed=2, held_out=True)
+    _, frames = drawing.draw_clip(0, seed=2, held_out=True)
     rebuilt = reconstruct(tiny_wan_pipeline.vae, frames[:5])
     assert rebuilt.shape == (5, 64, 64, 3)
     assert rebuilt.min() >= 0
@@ -126,7 +127,7 @@ def test_a_perfect_autoencoder_reconstructs_the_clip():
         def decode(self, latents):
             return self
 
-    _, frames = world.draw_clip(0, seed=2, held_out=True)
+    _, frames = drawing.draw_clip(0, seed=2, held_out=True)
     np.testing.assert_allclose(reconstruct(Copy(), frames), frames, atol=1e-6)
 
 

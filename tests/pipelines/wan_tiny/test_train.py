@@ -7,8 +7,7 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.pipelines.wan_tiny import world
-from galaxydit.pipelines.wan_tiny.tools import build, train
+from galaxydit.pipelines.wan_tiny.tools import build, drawing, train
 
 STEPS = 4
 
@@ -108,7 +107,7 @@ def test_latents_go_on_after_a_kill_and_belong_to_their_captions(tmp_path, monke
     latents, tokens = train.load_latents(tmp_path)
     assert latents.shape == (8, build.LATENT_CHANNELS, 5, 16, 16)
     assert tokens.shape == (8, train.TEXT_TOKENS)
-    captions = [world.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
+    captions = [drawing.draw_clip(index, train.CLIP_SEED)[0] for index in range(8)]
     assert build.build_tokenizer().batch_decode(tokens[:, :-1], skip_special_tokens=True) == [
         caption.replace(",", " ,") for caption in captions
     ]

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from galaxydit.pipelines.wan_tiny import world
-from galaxydit.pipelines.wan_tiny.world import Clause, Scene, draw_clip, draw_prompts, draw_scene, parse_caption
+from galaxydit.pipelines.wan_tiny.tools import drawing
+from galaxydit.pipelines.wan_tiny.tools.drawing import draw_clip
+from galaxydit.pipelines.wan_tiny.world import Clause, Scene, draw_prompts, draw_scene, parse_caption
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -82,7 +84,7 @@ def test_training_shows_more_scenes_of_several_objects_than_prompts_do():
 def test_clips_are_float_frames_between_black_and_white():
     for index in range(20):
         _, frames = draw_clip(index, seed=6)
-        assert frames.shape == (world.FRAMES, world.HEIGHT, world.WIDTH, 3)
+        assert frames.shape == (drawing.FRAMES, drawing.HEIGHT, drawing.WIDTH, 3)
         assert frames.dtype == np.float32
         assert frames.min() >= 0
         assert frames.max() <= 1
@@ -92,7 +94,7 @@ def test_the_object_named_first_is_in_front():
     scene = parse_caption("a red ball moves right in front of a blue square over a plain background")
     visible = []
     for seed in range(10):
-        frames = world.render(scene, np.random.default_rng(seed))
+        frames = drawing.render(scene, np.random.default_rng(seed))
         red = (frames[..., 0] > 0.5) & (frames[..., 2] < 0.4)
         blue = (frames[..., 2] > 0.5) & (frames[..., 0] < 0.4)
         visible.append((np.ptp(red.sum(axis=(1, 2))) / red.sum(axis=(1, 2)).max(), np.ptp(blue.sum(axis=(1, 2)))))

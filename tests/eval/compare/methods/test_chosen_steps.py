@@ -1,9 +1,11 @@
 """Fewer plain steps at chosen noise levels."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
 from galaxydit import GalaxyDiTError
@@ -74,3 +76,29 @@ def test_the_levels_are_chosen_from_those_of_the_flow_shift_of_the_settings(tiny
         by_scheduler = generate(tiny_wan_pipeline, PROMPT, few, seed=0).frames
     np.testing.assert_array_equal(by_settings, by_scheduler)
     assert not np.allclose(by_settings, elsewhere, atol=1e-3)
+
+
+def test_diffusers_knows_every_entry_of_the_schedulers_configuration(
+    tiny_wan_pipeline, tiny_settings, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger("diffusers"), "propagate", True)
+    settings = replace(tiny_settings, steps=4, flow_shift=7.5)
+    with (
+        caplog.at_level(logging.WARNING, "diffusers"),
+        METHOD.attach(tiny_wan_pipeline, {"steps": 4, "levels": 2.0, "of": 8}, None),
+    ):
+        generate(tiny_wan_pipeline, PROMPT, settings, seed=0)
+    assert not caplog.messages
+
+
+def test_no_level_is_skipped_where_two_round_to_the_same_timestep(tiny_wan_pipeline):
+    tiny_wan_pipeline.scheduler = UniPCMultistepScheduler.from_config(tiny_wan_pipeline.scheduler.config, flow_shift=16)
+    with METHOD.attach(tiny_wan_pipeline, {"steps": 25, "levels": 4.0, "of": 50}, None):
+        scheduler, latent = tiny_wan_pipeline.scheduler, torch.zeros(1, 1)
+        scheduler.set_timesteps(25)
+        timesteps = scheduler.timesteps
+        assert timesteps[0] == timesteps[1]
+        for step, timestep in enumerate(timesteps):
+            latent = scheduler.step(torch.ones(1, 1), timestep, latent).prev_sample
+            assert scheduler.step_index == step + 1
+    assert latent.item() == pytest.approx(-scheduler.sigmas[0].item(), abs=1e-4)
