@@ -54,7 +54,8 @@ def generate(
     a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
-    cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other inputs or does not report its steps.
+    cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other
+    inputs or does not report its steps.
     """
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)

@@ -88,20 +88,21 @@ class SampleMaker(Maker):
     """Calibrates methods and measures samples on one worker; `load` returns its pipeline, `store` has the calibrations.
 
     It keeps the plain video of the last case in memory. Its seconds are of this process, because timings drift between
-    processes.
+    processes. `prompt` is generated first, to count what a plain generation computes.
     """
 
     load: Callable[[], DiffusionPipeline]
     settings: GenerationSettings
     methods: Mapping[str, Method]
     store: Store
+    prompt: str = ""
     _plain: tuple[Case, Generation, ComputeCounter] | None = None
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline, and count what a plain generation computes."""
         pipe = self.load()
         share_video(pipe, rank)
-        self._workload = Workload(pipe, self.settings, measure_parts(pipe, "a", self.settings))
+        self._workload = Workload(pipe, self.settings, measure_parts(pipe, self.prompt, self.settings))
 
     def make(self, unit: Unit) -> Output:
         """A method's calibration, a sample, or a plain video."""
@@ -189,6 +190,9 @@ class Bench:
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
         """The records of these units, in their order; from the store if they were made before."""
+        if units and not self._maker.prompt:
+            data = units[0].data
+            self._maker.prompt = data["prompts"][0] if "prompts" in data else data["case"]["prompt"]
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
         return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 

@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from diffusers import WanImageToVideoPipeline, WanTransformer3DModel
+from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
@@ -129,6 +131,23 @@ def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
     shown = [one for one in comparison.at_speedups if one.psnr is not None]
     assert shown
     assert width >= (1 + len(shown)) * 256
+
+
+def test_prompts_may_name_images(tiny_wan_pipeline, settings, tmp_path, generations):
+    lines = []
+    for colour in ("red", "blue", "green", "cyan"):
+        Image.new("RGB", (32, 32), colour).save(tmp_path / f"{colour}.png")
+        lines.append(json.dumps({"prompt": "a ball", "image": str(tmp_path / f"{colour}.png")}))
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "vae", "scheduler")}
+    config = dict(tiny_wan_pipeline.transformer.config) | {"in_channels": 36}
+    pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
+    pipe.set_progress_bar_config(disable=True)
+    plan = replace(PLAN, prompts=tuple(lines[:2]), calibration_prompts=tuple(lines[2:]))
+    comparison = run_comparison(pipe, METHODS, plan, settings, tmp_path / "out")
+    assert {row.n for row in comparison.rows} == {2}
+    assert set(lines[:3]) <= set(generations.prompts)
+    (path,) = save_videos(comparison, Bench(pipe, settings, tmp_path / "out", METHODS), tmp_path)
+    assert load_video(path).shape[0] == 5
 
 
 def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp_path, generations):
