@@ -8,7 +8,7 @@ import pytest
 import torch
 from diffusers import HeliosScheduler
 from tiny_parts import IMAGE, OFTEN, REUSED, VIDEO, Tiny, masks, texts, unipc
-from tiny_table import COSMOS, FORCING, LTX, NAMED, NAMED_BATCH, SAFE, UNNAMED, WAN
+from tiny_table import COSMOS, FORCING, LTX, NAMED, NAMED_BATCH, PIPELINES, SAFE, UNNAMED, WAN
 from torch import Tensor, nn
 
 import galaxydit
@@ -55,6 +55,14 @@ LONG = {
         texts(controls=VIDEO + VIDEO[:4], height=32, width=32, num_frames_per_chunk=5),
         unipc(),
         SAFE | {"controlnet": ControlNet()},
+    ),
+    "Wan Animate, segments": replace(
+        PIPELINES["Wan Animate"],
+        arguments=PIPELINES["Wan Animate"].arguments
+        | {"pose_video": VIDEO + VIDEO[:4], "face_video": VIDEO + VIDEO[:4]},
+    ),
+    "Framepack, sections": replace(
+        PIPELINES["Framepack"], arguments=PIPELINES["Framepack"].arguments | {"num_frames": 9}
     ),
     "LTX-Video, windows": Tiny(
         "LTXI2VLongMultiPromptPipeline",

@@ -60,3 +60,14 @@ def test_the_second_scale_of_a_video_starts_in_the_middle() -> None:
     calls = acceleration.report.calls
     assert [(call.step, call.reused) for call in calls] == [(step, step in (7, 8, 10)) for step in range(6, 12)]
     assert not acceleration.report.notes
+
+
+@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
+@pytest.mark.parametrize("strength", [0.3, 0.5, 0.9])
+def test_a_video_that_starts_in_the_middle_gets_the_speedup_that_is_asked_for(strength: float) -> None:
+    name = "CogVideoX video"
+    pipe, run = replace(PIPELINES[name], arguments=PIPELINES[name].arguments | {"strength": strength}).build()
+    with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
+        run(steps=50)
+    assert len(acceleration.report.calls) == round(50 * strength)
+    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)

@@ -156,6 +156,6 @@ class Tiny:
             arguments = {"num_inference_steps": steps} if takes_steps else {}
             arguments |= {"output_type": "latent"} | self.arguments | changes
             output = pipe(generator=torch.Generator().manual_seed(0), **arguments, return_dict=False)[0]
-            return torch.cat(output) if isinstance(output, list) else output
+            return torch.cat([part.flatten() for part in output]) if isinstance(output, list) else output
 
         return pipe, run
