@@ -1,5 +1,6 @@
 """`calibrate`: record, rank, fit, plan, verify."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.errors import refusal
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
@@ -75,8 +77,10 @@ def calibrate(
         load: returns the same pipeline on a worker of another executor.
 
     Raises:
-        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline.
+        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline,
+            one that leaves out the first steps (video to video with a strength below 1).
     """
+    _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
     own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
     key = {
@@ -136,3 +140,11 @@ def calibrate(
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
     return Calibration(add_measurements(profile, Costs(**costs), verifications), recordings, verifications)
+
+
+def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:
+    strength = inspect.signature(type(pipe).__call__).parameters.get("strength")
+    if strength is not None and strength.default < 1:
+        kind = type(pipe).__name__
+        expected = f"one that runs all steps, because a plan counts them all and {strength} leaves out the first"
+        raise refusal("pipe", kind, expected, "accelerate it without a profile, which meets the speedup from any step")

@@ -1,5 +1,6 @@
 """Generate one video and time it, in the same way with and without acceleration."""
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 
+FRAME_COUNTS = ("num_frames", "frames", "video_length")
+"""Names that pipelines have for the number of frames."""
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
@@ -50,8 +53,9 @@ def generate(
     time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
     a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
 
-    Raises GalaxyDiTError for a seed outside [0, 2^64), for inputs that cannot be read, and, naming the size, if the
-    device runs out of memory; ValueError if the pipeline needs other inputs or does not report its steps.
+    Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
+    cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other
+    inputs or does not report its steps.
     """
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)
@@ -66,7 +70,7 @@ def generate(
             generator=torch.Generator("cpu").manual_seed(seed),
             output_type="np" if decode else "latent",
             callback_on_step_end=clock.on_step_end,
-            **_arguments(settings),
+            **_arguments(pipe, settings),
         )
         end = clock.now()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
@@ -86,7 +90,7 @@ def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
     """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
-    given = _arguments(settings)
+    given = _arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
     output = pipe(
@@ -99,10 +103,20 @@ def generate_batch(
     return np.asarray(output.frames, dtype=np.float32)
 
 
-def _arguments(settings: GenerationSettings) -> dict[str, Any]:
-    """What a pipeline is called with; what is None is left to the pipeline."""
+def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
+    """What a pipeline is called with; what is None is left to the pipeline. Video-to-video pipelines take no number of
+    frames, because the video that they are given has one.
+    """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
-    return {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
+    given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
+    taken = inspect.signature(type(pipe).__call__).parameters
+    frames = given.pop("num_frames", None)
+    if frames is not None:
+        given |= {name: frames for name in FRAME_COUNTS if name in taken}
+    for name in given.keys() - taken.keys():
+        expected = f"None, because {type(pipe).__name__} does not take it"
+        raise refusal(name, given[name], expected, "leave it out")
+    return given
 
 
 class _DenoiseClock:

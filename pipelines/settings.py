@@ -77,6 +77,7 @@ class Checkpoint:
         scheduler: diffusers class that the settings are meant for.
         dtypes: by component, "default" for all others.
         revision: a commit or tag that the settings were checked against; None where no such check was made.
+            `load_pipeline(revision=...)` takes another.
     """
 
     hub_id: str

@@ -9,6 +9,7 @@ import pytest
 import torch
 from diffusers import (
     DPMSolverMultistepScheduler,
+    DPMSolverSinglestepScheduler,
     FlowMatchEulerDiscreteScheduler,
     FlowMatchHeunDiscreteScheduler,
     UniPCMultistepScheduler,
@@ -28,6 +29,7 @@ SCHEDULERS: dict[str, Callable[[], Any]] = {
     "UniPC": lambda: UniPCMultistepScheduler(**FLOW),
     "UniPC order 3": lambda: UniPCMultistepScheduler(**FLOW, solver_order=3),
     "DPM++": lambda: DPMSolverMultistepScheduler(**FLOW),
+    "DPM++ singlestep": lambda: DPMSolverSinglestepScheduler(**FLOW),
     "DPM++ SDE": lambda: DPMSolverMultistepScheduler(**FLOW, algorithm_type="sde-dpmsolver++"),
 }
 pytestmark = [

@@ -89,6 +89,17 @@ def test_the_image_reaches_cross_attention_and_reuse_knows_one_image_from_anothe
         assert all(torch.equal(tiny.run(image=image), latents) for image, latents in zip(images, plain, strict=True))
 
 
+def test_a_first_and_a_last_frame_may_be_given(image_to_video: Any) -> None:
+    frames = [{"image": IMAGE, "last_image": Image.new("RGB", (32, 32), (30, 30, blue))} for blue in (0, 200)]
+    plain = [image_to_video.run(**given) for given in frames]
+    assert not torch.equal(*plain)
+    with galaxydit.accelerate(image_to_video.pipe, config=NEVER):
+        assert all(torch.equal(image_to_video.run(**given), video) for given, video in zip(frames, plain, strict=True))
+    with galaxydit.accelerate(image_to_video.pipe, config=OFTEN) as acceleration:
+        assert not torch.equal(image_to_video.run(**frames[0]), plain[0])
+    assert_complete(acceleration, ("cond", "uncond"))
+
+
 def test_an_exception_in_image_to_video_leaves_no_trace(image_to_video: Any) -> None:
     with galaxydit.accelerate(image_to_video.pipe, config=OFTEN):
         expected = image_to_video.run(image=IMAGE)

@@ -1,6 +1,7 @@
 """Images and videos as inputs, by the lines of a prompts file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from diffusers import (
     WanTransformer3DModel,
     WanVACEPipeline,
     WanVACETransformer3DModel,
+    WanVideoToVideoPipeline,
 )
 from PIL import Image
 
@@ -127,6 +129,22 @@ def test_vace_takes_a_video_its_mask_and_reference_images(
     assert not torch.equal(made["text"], made["video"])
     assert not torch.equal(made["one"], made["other"])
     assert not torch.equal(made["two"], made["all"])
+
+
+def test_a_video_sets_the_number_of_frames(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, folder: Path
+) -> None:
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "scheduler")}
+    vae = AutoencoderKLWan(
+        base_dim=3, z_dim=16, dim_mult=[1] * 4, num_res_blocks=1, temperal_downsample=[False, True, True]
+    )
+    pipe = WanVideoToVideoPipeline(**parts, vae=vae.eval(), transformer=tiny_wan_pipeline.transformer)
+    pipe.set_progress_bar_config(disable=True)
+    line = json.dumps({"prompt": "a ball", "video": str(folder / "clip.mp4")})
+    settings = replace(tiny_settings, num_frames=81)
+    assert generate(pipe, line, settings, seed=0, decode=False).latents.shape[2] == 2
+    with pytest.raises(GalaxyDiTError, match=r"guidance_scale_2=3.0 is not allowed: expected None, because Wan.* does"):
+        generate(pipe, line, replace(settings, guidance_scale_2=3.0), seed=0)
 
 
 def test_an_image_for_a_text_to_video_pipeline_is_refused(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -51,9 +52,34 @@ def test_a_published_model_is_loaded_as_its_makers_run_it(
     dtypes = {"default": torch.bfloat16, "vae": torch.float32}
     assert asked == [(HUB_ID, {"dtype": dtypes, "revision": None})]
     assert (type(pipe.scheduler), pipe.scheduler.config.flow_shift) == (UniPCMultistepScheduler, 8.0)
-    load_pipeline("cogvideox-2b", device="cpu", dtype=torch.bfloat16, revision="main")
+    load_pipeline("cogvideox-2b", device="cpu", dtype=torch.bfloat16)
     source, given = asked[-1]
-    assert (source, given["dtype"]["default"], given["revision"]) == ("THUDM/CogVideoX-2b", torch.bfloat16, "main")
+    assert (source, given["dtype"]["default"]) == ("THUDM/CogVideoX-2b", torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["wan2.1-t2v-1.3b", HUB_ID])
+def test_a_revision_is_asked_of_the_hub(
+    name: str, tiny_wan_pipeline: WanPipeline, tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def download(source: str, file: str, revision: str | None) -> str:
+        asked.append((source, revision))
+        return str(tiny_wan_folder / file)
+
+    def from_pretrained(source: str, revision: str | None, **_: object) -> WanPipeline:
+        asked.append((source, revision))
+        return tiny_wan_pipeline
+
+    monkeypatch.setattr(loading, "hf_hub_download", download)
+    monkeypatch.setattr(loading.DiffusionPipeline, "from_pretrained", from_pretrained)
+    load_pipeline(name, device="cpu", revision="refs/pr/1")
+    assert asked == [(HUB_ID, "refs/pr/1")] * 2
+    pinned = replace(loading.CHECKPOINTS["wan2.1-t2v-1.3b"], revision="0fad780")
+    monkeypatch.setitem(loading.CHECKPOINTS, "wan2.1-t2v-1.3b", pinned)
+    load_pipeline("wan2.1-t2v-1.3b", device="cpu")
+    load_pipeline("wan2.1-t2v-1.3b", device="cpu", revision="main")
+    assert [revision for _, revision in asked[2:]] == ["0fad780"] * 2 + ["main"] * 2
 
 
 @pytest.mark.parametrize("offload", ["model", "group"])

@@ -133,6 +133,23 @@ def test_results_tables_plot_and_videos(tiny_wan_pipeline, settings, tmp_path):
     assert width >= (1 + len(shown)) * 256
 
 
+def test_prompts_may_name_images(tiny_wan_pipeline, settings, tmp_path, generations):
+    lines = []
+    for colour in ("red", "blue", "green", "cyan"):
+        Image.new("RGB", (32, 32), colour).save(tmp_path / f"{colour}.png")
+        lines.append(json.dumps({"prompt": "a ball", "image": str(tmp_path / f"{colour}.png")}))
+    parts = {name: getattr(tiny_wan_pipeline, name) for name in ("tokenizer", "text_encoder", "vae", "scheduler")}
+    config = dict(tiny_wan_pipeline.transformer.config) | {"in_channels": 36}
+    pipe = WanImageToVideoPipeline(**parts, transformer=WanTransformer3DModel.from_config(config).eval())
+    pipe.set_progress_bar_config(disable=True)
+    plan = replace(PLAN, prompts=tuple(lines[:2]), calibration_prompts=tuple(lines[2:]))
+    comparison = run_comparison(pipe, METHODS, plan, settings, tmp_path / "out")
+    assert {row.n for row in comparison.rows} == {2}
+    assert set(lines[:3]) <= set(generations.prompts)
+    (path,) = save_videos(comparison, Bench(pipe, settings, tmp_path / "out", METHODS), tmp_path)
+    assert load_video(path).shape[0] == 5
+
+
 def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp_path, generations):
     asked = []
 
