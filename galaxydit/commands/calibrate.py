@@ -35,6 +35,7 @@ def calibrate(
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     steps: options.Steps = None,
     guidance: options.Guidance = None,
+    flow_shift: options.FlowShift = None,
     height: options.Height = None,
     width: options.Width = None,
     frames: options.Frames = None,
@@ -55,7 +56,14 @@ def calibrate(
     """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
     check_output_file(out, ".json")
     check_model(model)
-    sizes = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    sizes = {
+        "steps": steps,
+        "guidance": guidance,
+        "flow_shift": flow_shift,
+        "height": height,
+        "width": width,
+        "frames": frames,
+    }
     options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)
     if report is not None:

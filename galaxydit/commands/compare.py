@@ -38,6 +38,7 @@ def compare(
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
     steps: options.Steps = None,
     guidance: options.Guidance = None,
+    flow_shift: options.FlowShift = None,
     height: options.Height = None,
     width: options.Width = None,
     frames: options.Frames = None,
@@ -60,7 +61,14 @@ def compare(
     for seed in noise:
         options.check_seed(seed, "--seeds")
     check_model(model)
-    sizes = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    sizes = {
+        "steps": steps,
+        "guidance": guidance,
+        "flow_shift": flow_shift,
+        "height": height,
+        "width": width,
+        "frames": frames,
+    }
     options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)
     check_output_folder(out)

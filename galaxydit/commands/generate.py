@@ -21,6 +21,7 @@ def generate(
     seed: options.Seed = 0,
     steps: options.Steps = None,
     guidance: options.Guidance = None,
+    flow_shift: options.FlowShift = None,
     height: options.Height = None,
     width: options.Width = None,
     frames: options.Frames = None,
@@ -46,7 +47,14 @@ def generate(
             hint = f"--{name.replace('_', '-')}"
             raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
     check_acceleration(**acceleration)
-    sizes: dict[str, Any] = {"steps": steps, "guidance": guidance, "height": height, "width": width, "frames": frames}
+    sizes: dict[str, Any] = {
+        "steps": steps,
+        "guidance": guidance,
+        "flow_shift": flow_shift,
+        "height": height,
+        "width": width,
+        "frames": frames,
+    }
     options.check_sizes(**sizes, fps=fps)
     check_model(model)
     check_prompt_inputs([prompt])

@@ -24,6 +24,7 @@ LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps.")]
 Guidance = Annotated[float | None, typer.Option(min=0, help="Guidance scale.")]
+FlowShift = Annotated[float | None, typer.Option(help="Bends the noise levels towards noise; by default the model's.")]
 Height = Annotated[int | None, typer.Option(min=1, help="Pixels.")]
 Width = Annotated[int | None, typer.Option(min=1, help="Pixels.")]
 Frames = Annotated[int | None, typer.Option(min=1, help="Number of frames.")]

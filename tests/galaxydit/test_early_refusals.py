@@ -60,6 +60,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         [*GENERATE, "--threshold", "0.1", "--speedup", "2"],
         [*GENERATE, "--profile", "wan-tny"],
         [*GENERATE, "--guidance", "nan"],
+        [*GENERATE, "--flow-shift", "0"],
         [*GENERATE, "--fps", "0"],
         [*GENERATE, "--prompt", '{"prompt": "x", "image": "missing.png"}'],
         [*GENERATE, "--prompt", '{"prompt": 3}'],

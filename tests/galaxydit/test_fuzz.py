@@ -29,7 +29,10 @@ MODEL = ["", " ", "nowhere", "/nowhere", "a/b/c/d", "wan-tny", "file", ".", ".."
 OUT_FILE = ["", ".", "/", "a.avi", "file/x{}", "/proc/x/x{}", LONG + "{}", "dir{}"]
 OUT_FOLDER = ["file", "file/x", "/proc/x", LONG]
 PROMPT_FILE = ["", "nowhere", "dir.mp4", "latin.txt", "blank.txt", "file/x", LONG]
-SIZES = dict.fromkeys(("--steps", "--height", "--width", "--frames"), WHOLE) | {"--guidance": NUMBER}
+SIZES = dict.fromkeys(("--steps", "--height", "--width", "--frames"), WHOLE) | {
+    "--guidance": NUMBER,
+    "--flow-shift": NUMBER,
+}
 ACCELERATION = {
     "--speedup": [*NUMBER, "0.5", "0"],
     "--max-error": NUMBER,
