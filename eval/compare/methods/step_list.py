@@ -1,8 +1,8 @@
 """Control: compute a given list of steps, and reuse the residual of the block stack per branch at all others.
 
 The lists are those that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the PSNR
-of each is published (`calibration/published/`). They need no proxy and no threshold. PSNRs compare only at equal flow
-shift and guidance scale.
+of each is published (`calibration/published/`). They need no proxy and no threshold. PSNRs compare only at equal
+flow shift and guidance scale.
 """
 
 from collections.abc import Sequence
