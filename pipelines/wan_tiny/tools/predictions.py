@@ -1,0 +1,136 @@
+"""Compare ways to predict reused steps on the schedules of the shipped profile.
+
+`python -m galaxydit.pipelines.wan_tiny.tools.predictions --prompts 12` logs the PSNR of each against the plain videos, on
+captions outside training. Each prediction is a weighted sum of what the last computed steps gave.
+"""
+
+import argparse
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from diffusers import WanPipeline
+from torch import Tensor
+
+from galaxydit.acceleration import Acceleration
+from galaxydit.pipelines.generate import generate_batch
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.settings import recommended_settings
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.profiles.registry import load_profile
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.observer import Observer
+
+logger = logging.getLogger(__name__)
+BATCH = 6
+SEED = 77
+Weights = Callable[[Sequence[float], float], Sequence[float]]
+"""From the places of the computed steps, oldest first, and the place of the prediction to their weights."""
+
+
+def repeated(places: Sequence[float], place: float) -> list[float]:
+    """The last computed step."""
+    return [1.0]
+
+
+def line(older: int, damping: float = 1.0) -> Weights:
+    """The straight line through the last computed step and the one `older` steps before it, with a damped slope."""
+
+    def weights(places: Sequence[float], place: float) -> list[float]:
+        back = min(older, len(places) - 1)
+        if back == 0:
+            return [1.0]
+        slope = damping * (place - places[-1]) / (places[-1] - places[-1 - back])
+        return [-slope, *[0.0] * (back - 1), 1 + slope]
+
+    return weights
+
+
+def least_squares(places: Sequence[float], place: float) -> Sequence[float]:
+    """The straight line that is nearest to the last three computed steps."""
+    x = np.array(places[-3:]) - places[-1]
+    rows = np.linalg.pinv(np.stack([np.ones(len(x)), x], axis=1))
+    return [float(value) for value in (np.array([1.0, place - places[-1]]) @ rows)]
+
+
+def by_sigma(sigma: float) -> float:
+    """The noise level itself."""
+    return sigma
+
+
+def by_log_ratio(sigma: float) -> float:
+    """Logarithm of signal to noise."""
+    return float(np.log((1 - min(sigma, 0.9999)) / max(sigma, 0.0001)))
+
+
+class Prediction(Observer):
+    """Computes the given steps, and predicts the others from the outputs or from the clean videos they imply."""
+
+    decides = True
+
+    def __init__(self, steps: Sequence[int], weights: Weights, place: Callable[[float], float], *, clean: bool) -> None:
+        self.steps, self.weights, self.place, self.clean = frozenset(steps), weights, place, clean
+        self.history: dict[str, list[tuple[float, Tensor]]] = {}
+
+    def decide(self, call: Call) -> bool:
+        return call.info.step not in self.steps
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        if call.info.step == 0:
+            self.history[call.branch] = []
+        kept = call.latent.float() - call.info.sigma * output.float() if self.clean else output.float()
+        self.history[call.branch] = [*self.history[call.branch][-2:], (call.info.sigma, kept)]
+
+    def predict(self, call: Call) -> Tensor:
+        history = self.history[call.branch]
+        weights = self.weights([self.place(sigma) for sigma, _ in history], self.place(call.info.sigma))
+        kept = zip(weights, history[-len(weights) :], strict=True)
+        found = torch.stack([weight * tensor for weight, (_, tensor) in kept]).sum(0)
+        found = (call.latent.float() - found) / call.info.sigma if self.clean else found
+        return found.to(call.latent.dtype)
+
+
+VARIANTS: dict[str, tuple[Weights, Callable[[float], float], bool]] = {
+    "order 1: the line through the last two computed steps": (line(1), by_sigma, False),
+    "its slope over the last three": (line(2), by_sigma, False),
+    "its slope damped to 0.85": (line(1, 0.85), by_sigma, False),
+    "least squares through the last three": (least_squares, by_sigma, False),
+    "order 0: the last computed step repeated": (repeated, by_sigma, False),
+    "order 1 of the clean video": (line(1), by_sigma, True),
+    "order 1 in the logarithm of signal to noise": (line(1), by_log_ratio, False),
+}
+
+
+def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]) -> None:
+    """Log mean and worst PSNR of each variant at each speedup, in dB."""
+    profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
+
+    def videos() -> list[np.ndarray]:
+        batches = [prompts[start : start + BATCH] for start in range(0, len(prompts), BATCH)]
+        seeds = [range(SEED + BATCH * index, SEED + BATCH * index + len(batch)) for index, batch in enumerate(batches)]
+        return [video for each in zip(batches, seeds, strict=True) for video in generate_batch(pipe, *each, settings)]
+
+    plain = videos()
+    for speedup in speedups:
+        sigmas = profile.target_for(speedup).sigmas
+        steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
+        for name, (weights, place, clean) in VARIANTS.items():
+            with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, weights, place, clean=clean)):
+                found = [psnr(video, before) for video, before in zip(videos(), plain, strict=True)]
+            logger.info("%gx  %-55s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5])
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    measure(load_pipeline("wan-tiny"), draw_prompts(arguments.prompts, SEED), arguments.speedups)
+
+
+if __name__ == "__main__":
+    main()
