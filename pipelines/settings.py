@@ -95,6 +95,7 @@ WAN_22_A14B = replace(WAN_21_14B, steps=40, guidance_scale=4.0, guidance_scale_2
 WAN_22_TI2V_5B = replace(WAN_21_14B, height=704, num_frames=121, fps=24.0)
 _IMAGE_ENCODER = {"default": "bfloat16", "vae": "float32", "image_encoder": "float32"}
 _BFLOAT16 = {"default": "bfloat16"}
+_KANDINSKY = GenerationSettings(512, 768, 121, steps=50, guidance_scale=5.0, fps=24.0)
 _EULER = "FlowMatchEulerDiscreteScheduler"
 CHECKPOINTS = {
     "wan2.1-t2v-1.3b": Checkpoint("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", WAN_21_1_3B),
@@ -144,11 +145,41 @@ CHECKPOINTS = {
         _EULER,
         {"default": "float16", "transformer": "bfloat16"},
     ),
+    "hunyuanvideo-i2v": Checkpoint(
+        "hunyuanvideo-community/HunyuanVideo-I2V",
+        GenerationSettings(720, 1280, 129, steps=50, guidance_scale=6.0, fps=15.0),
+        _EULER,
+        {"default": "float16", "transformer": "bfloat16"},
+    ),
+    "ltx-2": Checkpoint(
+        "Lightricks/LTX-2",
+        GenerationSettings(512, 768, 121, steps=30, guidance_scale=3.0, negative_prompt=LTX_NEGATIVE, fps=24.0),
+        _EULER,
+        _BFLOAT16,
+    ),
+    "cogvideox-5b-i2v": Checkpoint(
+        "THUDM/CogVideoX-5b-I2V",
+        GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0),
+        "CogVideoXDDIMScheduler",
+        _BFLOAT16,
+    ),
+    "kandinsky-5-t2v-lite": Checkpoint(
+        "kandinskylab/Kandinsky-5.0-T2V-Lite-sft-5s-Diffusers", _KANDINSKY, _EULER, _BFLOAT16
+    ),
+    "kandinsky-5-i2v-pro": Checkpoint(
+        "kandinskylab/Kandinsky-5.0-I2V-Pro-sft-5s-Diffusers", _KANDINSKY, _EULER, _BFLOAT16
+    ),
     "mochi-1": Checkpoint(
         "genmo/mochi-1-preview",
         GenerationSettings(480, 848, 85, steps=64, guidance_scale=4.5, fps=30.0),
         _EULER,
         _BFLOAT16,
+    ),
+    "cosmos-predict2.5-2b": Checkpoint(
+        "nvidia/Cosmos-Predict2.5-2B",
+        GenerationSettings(704, 1280, 93, steps=36, guidance_scale=7.0),
+        dtypes=_BFLOAT16,
+        revision="diffusers/base/post-trained",  # the branch of diffusers' own example
     ),
     "cosmos-predict2-2b-video2world": Checkpoint(
         "nvidia/Cosmos-Predict2-2B-Video2World",
