@@ -1,7 +1,7 @@
 """Compare ways to predict reused steps on the schedules of the shipped profile.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.predictions --prompts 12` logs the PSNR of each against the plain videos, on
-captions outside training. Each prediction is a weighted sum of what the last computed steps gave.
+`python -m galaxydit.pipelines.wan_tiny.tools.predictions --prompts 12` logs the PSNR of each against the plain videos,
+on captions outside training. Each prediction is a weighted sum of what the last computed steps gave.
 """
 
 import argparse
