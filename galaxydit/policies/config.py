@@ -87,6 +87,7 @@ class Controller:
         has_history: bool,
         sigmas: tuple[float, ...] | None = None,
         error: float | None = None,
+        first: int = 0,
     ) -> Decision:
         """Decide one step; the arguments are those of `Observation`."""
         config = self._config
@@ -97,10 +98,11 @@ class Controller:
             has_history,
             sigmas,
             error,
-            warmup_steps(steps, config.warmup),
+            warmup_steps(steps - first, config.warmup),
             config.keep_last,
             config.max_consecutive,
             self._consecutive,
+            first,
         )
         decision, self._state = config.policy.decide(observation, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0

@@ -27,6 +27,7 @@ class Observation:
         error: relative error that the prediction would have had at the last full step; None where none was made.
         warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
         consecutive: steps reused in a row up to now.
+        first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
     """
 
     step: int
@@ -39,13 +40,14 @@ class Observation:
     keep_last: int = 1
     max_consecutive: int | None = None
     consecutive: int = 0
+    first: int = 0
 
     @property
     def forced(self) -> str | None:
         """Why the limits forbid reuse at this step; None where they allow it."""
         if self.steps <= FEW_STEPS:
             return IS_SHORT
-        if self.step < self.warmup_steps:
+        if self.step < self.first + self.warmup_steps:
             return IS_WARMUP
         if self.step >= self.steps - self.keep_last:
             return IS_LAST

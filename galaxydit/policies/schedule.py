@@ -85,11 +85,13 @@ class Schedule:
     def decide(self, observation: Observation, state: int | None = None) -> tuple[Decision, int]:
         """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones.
 
-        The state is the index of the last full step.
+        A generation that begins in the middle has the speedup of the steps that it runs. The state is the index of the
+        last full step among them.
         """
-        step, steps, sigmas = observation.step, observation.steps, observation.noise_levels
+        first, sigmas = observation.first, observation.noise_levels[observation.first :]
+        step, steps = observation.step - first, observation.steps - first
         expected = self._expected_error(sigmas[step if state is None else state], sigmas[step])
-        forced = UNSERVED if steps < self.fewest_steps else observation.forced
+        forced = UNSERVED if observation.steps < self.fewest_steps else observation.forced
         switch = next((i for i, sigma in enumerate(sigmas) if self.boundary is not None and sigma < self.boundary), 0)
         planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas, switch, self.planned_sigmas)
         schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps, switch)

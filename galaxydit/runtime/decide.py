@@ -63,6 +63,7 @@ def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) ->
             all(state.history.get((branch, sample)) for branch in branches),
             call.generation.sigmas,
             max((error for (_, other), error in errors.items() if other == sample), default=None),
+            call.generation.first,
         )
         for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
     )

@@ -92,9 +92,10 @@ class TransformerState:
 
 @dataclass
 class Generation:
-    """One run through the steps. A new one is a new object, so no state can leak from the one before."""
+    """One run through the steps, from `first` on. A new one is a new object, so no state leaks from the one before."""
 
     config: GalaxyDiTConfig
+    first: int
     steps: int
     schedule: Tensor | None
     text_seconds: float
@@ -246,6 +247,7 @@ class Session:
         scheduler = self.source.scheduler
         generation = Generation(
             config=self.config,
+            first=info.step,
             steps=info.steps,
             schedule=getattr(scheduler, "timesteps", None),
             text_seconds=self._text_seconds,

@@ -144,7 +144,7 @@ def test_a_generation_begun_again_at_a_later_index_starts_without_history(tiny_w
         assert torch.equal(later(), expected)
     assert len(acceleration.reports) == 2
     assert [call.step for call in acceleration.report.calls[::2]] == list(range(begin, 12))
-    assert acceleration.report.calls[0].reason == "nothing to reuse yet"
+    assert acceleration.report.calls[0].reason == "warm-up"
     assert acceleration.report.reused_steps > 0
 
 

@@ -58,12 +58,12 @@ def test_the_second_scale_of_a_video_starts_in_the_middle() -> None:
     with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
         assert not torch.equal(run(), plain)
     calls = acceleration.report.calls
-    assert [(call.step, call.reused) for call in calls] == [(step, step in (7, 8, 10)) for step in range(6, 12)]
+    assert [(call.step, call.reused) for call in calls] == [(step, step in (8, 9)) for step in range(6, 12)]
     assert not acceleration.report.notes
 
 
 @pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
-@pytest.mark.parametrize("strength", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("strength", [0.4, 0.5, 0.9])
 def test_a_video_that_starts_in_the_middle_gets_the_speedup_that_is_asked_for(strength: float) -> None:
     name = "CogVideoX video"
     pipe, run = replace(PIPELINES[name], arguments=PIPELINES[name].arguments | {"strength": strength}).build()
