@@ -195,7 +195,7 @@ def _resolve(transformers: Sequence[nn.Module], profile: Profile | str | Path | 
     if mismatch is not None:
         raise GalaxyDiTError(
             f"profile={found.name!r} does not belong to this model: {mismatch}; run `galaxydit calibrate` for this "
-            "model, or leave profile out to learn online"
+            "model, or leave profile out for the general schedule"
         )
     return found, ""
 
