@@ -58,7 +58,7 @@ def accelerate(
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
-            that belongs to this model; without one, the steps of `general_schedule` are computed.
+            that belongs to this model; without one, `general_schedule` serves, and with `max_error` errors are learned.
         threshold: the policy `Threshold(threshold)`; larger is faster, 0 changes nothing.
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
         warmup: overrides `config.warmup`, share of first steps that are always computed.
@@ -96,13 +96,12 @@ def accelerate(
         profile=profile,
         threshold=threshold,
         proxy=proxy,
+        warmup=warmup,
     )
     if proxy not in (None, settings.proxy):
         raise GalaxyDiTError(
             f"proxy={proxy!r}, and the profile was fitted to {settings.proxy!r}; leave proxy or profile out"
         )
-    if warmup is not None:
-        settings = replace(settings, warmup=warmup)
     return Acceleration(pipe, settings, scheduler, profile=found, notes=notes, keep_reports=keep_reports)
 
 

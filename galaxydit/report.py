@@ -83,7 +83,12 @@ class Report:
     def reused_steps(self) -> int:
         """Number of steps in which every branch of every sample was reused."""
         computed = {call.step for call in self.calls if not call.reused}
-        return len({call.step for call in self.calls} - computed)
+        return self.steps_run - len(computed)
+
+    @property
+    def steps_run(self) -> int:
+        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle."""
+        return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON, which has no infinities, so they become None."""
@@ -110,7 +115,7 @@ class Report:
             if seconds is not None
         ]
         lines = [
-            f"{self.reused_steps} of {self.steps} steps reused, compute fraction {self.compute_fraction:.3f} "
+            f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
             f"({saved:.2f} times fewer block evaluations)",
             ", ".join([*taken, f"{self.bytes_held / 2**20:.2f} MiB held"]),
         ]

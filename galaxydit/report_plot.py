@@ -35,7 +35,7 @@ def plot_decisions(report: "Report", path: Path | IO[bytes]) -> None:
     axes[0].set_yticks(range(len(rows)), labels)
     axes[0].invert_yaxis()
     axes[0].set_title(
-        f"{report.reused_steps} of {report.steps} steps reused, compute fraction {report.compute_fraction:.2f}",
+        f"{report.reused_steps} of {report.steps_run} steps reused, compute fraction {report.compute_fraction:.2f}",
         loc="left",
     )
     patches = [Patch(color=COMPUTED, label="computed"), Patch(color=REUSED, label="reused")]

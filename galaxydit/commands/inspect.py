@@ -33,9 +33,9 @@ def inspect(
         from galaxydit.profiles.resolve import find_settings
 
         pipe = load_quietly(model, revision)
-    parts = galaxydit.describe(pipe)
     transformers = list(transformers_of(pipe).values())
-    _, profile, notes = find_settings(pipe, transformers, galaxydit.GalaxyDiTConfig())
+    config, profile, notes = find_settings(pipe, transformers, galaxydit.GalaxyDiTConfig())
+    parts = galaxydit.describe(pipe, config)
     facts = describe_profile(profile, notes)
     settings = {name: value for name, value in asdict(recommended_settings(pipe)).items() if value is not None}
     if as_json:

@@ -21,7 +21,7 @@ class GalaxyDiTConfig:
         proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
         warmup: share of the steps, from the first, that are always computed, in [0, 1] (0.2: arXiv 2512.03451).
         keep_last: number of steps, from the last, that are always computed, at least 0.
-        max_consecutive: most reused steps in a row, at least 1, or None for no cap.
+        max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` has gaps of its own.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.

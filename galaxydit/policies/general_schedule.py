@@ -2,25 +2,27 @@
 
 import numpy as np
 
-from galaxydit.errors import check_number
+from galaxydit.errors import check_count, check_number
 from galaxydit.policies.budget import distinct_steps, full_step_count
 from galaxydit.policies.schedule import Schedule
 
 USUAL_STEPS = 50
 """Of video models; other numbers stretch the schedule."""
 LATE = 0.15
+"""Weight of the last steps against the first ones."""
 
 
 def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
     """Compute the first `warmup_steps` of 50 steps, the last one, and of the others more early and late than between.
 
-    An error of the prediction at a share u of the steps has grown by g = 1.214 (1 - u)^3.832 + 0.246 at the end
-    (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the prediction itself changes fastest in the last steps
+    An error of the prediction at a share u of the steps is multiplied by g = 1.214 (1 - u)^3.832 + 0.246 until the
+    end (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the prediction itself changes fastest in the last steps
     (arXiv 2609.39343). The number of full steps per step is proportional to g^1.5 + LATE u^4, and at most 1. On
-    wan-tiny the power 1.5 serves the worst prompts best, and LATE makes no difference; with the published curvature
+    wan-tiny the power 1.5 gives the best worst prompt, and LATE makes no difference; with the published curvature
     it takes 4 to 8 dB off the planner's error. Raises GalaxyDiTError for a speedup below 1.
     """
     check_number("speedup", speedup, 1.0)
+    check_count("warmup_steps", warmup_steps, minimum=0)
     count = full_step_count(USUAL_STEPS, speedup)
     first = min(warmup_steps, count - 1)
     share = np.linspace(0, 1, USUAL_STEPS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from galaxydit.errors import check_number, refusal
 from galaxydit.policies.error_map import ErrorMap
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import CAP, Decision, Observation
 from galaxydit.policies.schedule import Schedule
 
 
@@ -16,7 +16,7 @@ class OnlineState:
 
     Attributes:
         accumulated: amount (distance, or mapped error) since the last full step.
-        tested_distance: distance over which the prediction at the last full step would have reached.
+        tested_distance: distance from the full step before to the last one, which its prediction had to cover.
         error_sum, distance_sum: true errors of such predictions, and their distances.
         schedule: state of the schedule.
     """
@@ -70,7 +70,7 @@ class Online:
         expected = self._expected_error(state, accumulated, sigma)
         if planned is not None and not planned.reuse:
             return _compute(state, planned.reason, accumulated, expected)
-        if observation.forced is not None:
+        if observation.forced is not None and (planned is None or observation.forced != CAP):
             return _compute(state, observation.forced, accumulated, expected)
         if expected is None:
             return _compute(state, "error not yet known", accumulated, expected)

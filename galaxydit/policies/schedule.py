@@ -57,7 +57,8 @@ class Schedule:
         fewest_steps: generations of fewer steps are computed in full.
         boundary: noise level below which a second transformer computes; its first step is always computed. None where
             there is one.
-        planned_sigmas: noise levels of all steps that were planned; with them another flow shift keeps the places.
+        planned_sigmas: noise levels of all steps that were planned, with which planned steps keep their places among
+            all steps under another flow shift; without them they keep their noise levels.
     """
 
     speedup: float

@@ -55,7 +55,7 @@ def differences(
         if guidance is not None and known not in (None, guidance):
             found.append(
                 f"{name.replace('_', ' ')} is {guidance:g}, and the profile was measured at {known:g}: "
-                "expected errors are off by an unknown factor, the speedup is met all the same"
+                "expected errors are off by an unknown factor, a speedup that was asked for is met all the same"
             )
     boundary = boundary_of(source.pipe)
     if boundary != conditions.boundary and profile.second_model is not None:
@@ -76,7 +76,7 @@ def differences(
 
 def fewest_steps(profile: Profile) -> int:
     """The fewest steps of a generation that a profile serves."""
-    return math.ceil(SERVED_SHARE * profile.conditions.steps)
+    return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
 
 
 def find_settings(
@@ -89,12 +89,14 @@ def find_settings(
     profile: Profile | str | Path | None = None,
     threshold: float | None = None,
     proxy: str | None = None,
+    warmup: float | None = None,
 ) -> tuple[GalaxyDiTConfig, Profile | None, tuple[str, ...]]:
     """The configuration of a pipeline with these transformers for a speedup or an error limit (or a threshold on the
     profile's proxy), the profile that it comes from, and remarks for the reports.
 
-    Without a profile of this model, the policies are those of `settings_without_profile`. Raises GalaxyDiTError for a
-    profile of another model and for a speedup that cannot be reached.
+    `warmup` replaces the recipe's. Without a profile of this model, the policies are those of
+    `settings_without_profile`. Raises GalaxyDiTError for a profile of another model and for a speedup that cannot be
+    reached.
     """
     check_request(speedup, max_error, threshold)
     by_default = speedup is None and max_error is None and threshold is None
@@ -105,11 +107,16 @@ def find_settings(
         missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
         found = None
     if found is None:
-        found_by = "chosen as most models need them" if max_error is None else "found by errors learned on the way"
-        note = f"{missing}: the steps to compute are {found_by}; `galaxydit calibrate` measures a profile"
-        return settings_without_profile(pipe, len(transformers), config, speedup, max_error), None, (note,)
+        used = [] if speedup is None else ["a general schedule"]
+        used += [] if max_error is None else ["errors learned on the way"]
+        note = (
+            f"{missing}: {' and '.join(used)} decide which steps to compute; `galaxydit calibrate` measures a profile"
+        )
+        settings = settings_without_profile(pipe, len(transformers), config, speedup, max_error, warmup)
+        return settings, None, (note,)
     target = found.target_for(found.recipe.targets[0].speedup if speedup is None else speedup)
     settings = config_for(found, target, config)
+    settings = settings if warmup is None else replace(settings, warmup=warmup)
     _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
     if threshold is not None:
         return replace(settings, policy=Threshold(threshold)), found, _static_notes(found, speedup)
@@ -121,17 +128,22 @@ def find_settings(
 
 
 def settings_without_profile(
-    pipe: Any, transformers: int, config: GalaxyDiTConfig, speedup: float | None, max_error: float | None = None
+    pipe: Any,
+    transformers: int,
+    config: GalaxyDiTConfig,
+    speedup: float | None,
+    max_error: float | None = None,
+    warmup: float | None = None,
 ) -> GalaxyDiTConfig:
     """`config` with a general schedule for the speedup, and with `Online`, which learns errors, for a limit of them.
 
-    Raises GalaxyDiTError for a speedup that cannot be reached with this number of transformers.
+    Without `warmup`, that of `config` takes at most 0.4 of the budget. Raises GalaxyDiTError for a speedup that cannot
+    be reached with this number of transformers.
     """
     if speedup is None:
         return replace(config, policy=policy_of(None, max_error, None))
-    # At most 0.4 of the budget for the warm-up, and a cap of twice the mean gap.
-    cap = None if config.max_consecutive is None else max(config.max_consecutive, math.ceil(2 * speedup))
-    settings = replace(config, warmup=min(config.warmup, WARMUP_SHARE / speedup), max_consecutive=cap)
+    warmup = min(config.warmup, WARMUP_SHARE / speedup) if warmup is None else warmup
+    settings = replace(config, warmup=warmup)
     _check_reachable(speedup, USUAL_STEPS, settings, transformers)
     schedule = general_schedule(speedup, warmup_steps(USUAL_STEPS, settings.warmup))
     policy = policy_of(replace(schedule, boundary=boundary_of(pipe)), max_error, None)
@@ -139,7 +151,7 @@ def settings_without_profile(
 
 
 def policy_of(schedule: Schedule | None, max_error: float | None, error_map: ErrorMap | None) -> Schedule | Online:
-    """The schedule, or `Online` where there is an error limit; one of both must be given."""
+    """The schedule, or `Online` where there is an error limit; one of the two must be given."""
     if max_error is not None:
         return Online(max_error, error_map, schedule)
     assert schedule is not None
@@ -166,8 +178,7 @@ def schedule_for(profile: Profile, target: Target, speedup: float) -> Schedule:
         sigmas=target.sigmas,
         error_map=profile.recipe.error_map,
         cumulative_distance=profile.recipe.cumulative_distance,
-        # The published curvature is steep in sigma at both ends, so that plans for other flow shifts share its places.
-        planned_sigmas=profile.conditions.sigmas if profile.kind == "starter" else (),
+        planned_sigmas=profile.conditions.sigmas,
     )
 
 
@@ -182,7 +193,7 @@ def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig,
     """
     least = max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1
     if speedup is not None and round(steps / speedup) < least:
-        largest = math.floor(100 * steps / least) / 100
+        largest = max(1.0, math.floor(100 * steps / least) / 100)
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
         raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")
 
@@ -217,13 +228,16 @@ def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
 
 def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
     if steps != len(known):
-        return [f"{steps} steps, and the profile was measured with {len(known)}: its curves are interpolated in sigma"]
+        return [
+            f"{steps} steps, and the profile was measured with {len(known)}: its planned steps keep their places among "
+            "all steps, its curves are interpolated in sigma"
+        ]
     if sigmas is None:
         return ["the scheduler gives no sigmas: even steps are assumed"]
     largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
     if largest > SIGMA_TOLERANCE:
         return [
             f"sigmas differ from the calibrated ones by up to {largest:.3f} (another flow shift): the profile's "
-            "curves are interpolated in sigma"
+            "planned steps keep their places among all steps, its curves are interpolated in sigma"
         ]
     return []

@@ -44,6 +44,9 @@ Differences = Callable[[int, tuple[float, ...] | None, Source], list[str]]
 """From the steps and sigmas of a generation to how it differs from what a profile was measured under."""
 
 
+CHANGED = "shape, dtype, device or adapters have changed"
+
+
 @dataclass
 class TransformerState:
     """What one transformer remembers during one generation.
@@ -196,8 +199,11 @@ class Session:
             difference = self._difference(generation, component, branch, info, signature, text, latent)
             if difference is not None:
                 surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
+                begun = generation.first
                 generation = self._open(info, branch)
                 if surprising:
+                    if difference == CHANGED:  # the same video goes on, so its warm-up is over
+                        generation.first = begun
                     self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
         name = branch or generation.next_call(component, info.step)
         if info.step != generation.step:
@@ -230,7 +236,7 @@ class Session:
         name = branch or generation.next_call(component, info.step)
         state = generation.states.get(component)
         if state is not None and state.signatures.get(name, signature) != signature:
-            return "shape, dtype, device or adapters have changed"
+            return CHANGED
         if state is not None and name in state.texts and not state.texts[name].goes_on_as(text):
             return "its text is another tensor"
         if info.step == generation.step:

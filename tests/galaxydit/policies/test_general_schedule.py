@@ -21,7 +21,9 @@ def test_every_speedup_is_met_exactly(speedup: float, steps: int, warmup: int) -
 
 
 @pytest.mark.parametrize(("speedup", "warmup"), [(1.5, 10), (2.0, 10), (2.5, 8), (3.0, 7), (4.0, 5)])
-def test_the_warm_up_and_the_last_step_are_computed_and_the_longest_gap_lies_between(speedup: float, warmup: int) -> None:
+def test_the_warm_up_and_the_last_step_are_computed_and_the_longest_gap_lies_between(
+    speedup: float, warmup: int
+) -> None:
     steps = full_steps(speedup, 50, warmup)
     assert steps[:warmup] == [*range(warmup)]
     assert steps[-1] == 49
