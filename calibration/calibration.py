@@ -146,5 +146,6 @@ def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:
     strength = inspect.signature(type(pipe).__call__).parameters.get("strength")
     if strength is not None and strength.default < 1:
         kind = type(pipe).__name__
-        expected = "one that runs all steps, because a recording needs them and a strength below 1 leaves out the first"
+        missing = f"its strength of {strength.default} leaves out the first"
+        expected = f"one that runs all steps, because a recording needs them, and {missing}"
         raise refusal("pipe", kind, expected, "calibrate the text-to-video pipeline of the same model")

@@ -156,7 +156,7 @@ def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: 
     for text in (
         "WanTransformer3DModel",
         "separate calls",
-        "transformer.blocks.0",
+        "hooked modules │ transformer  ",
         "block_residual",
         "recommended settings",
         "none: no profile belongs to this model",
