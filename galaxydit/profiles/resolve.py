@@ -110,7 +110,7 @@ def find_settings(
         used = [] if speedup is None else ["a general schedule"]
         used += [] if max_error is None else ["errors learned on the way"]
         note = (
-            f"{missing}: {' and '.join(used)} decide which steps to compute; `galaxydit calibrate` measures a profile"
+            f"{missing}: the steps to compute come from {' and '.join(used)}; `galaxydit calibrate` measures a profile"
         )
         settings = settings_without_profile(pipe, len(transformers), config, speedup, max_error, warmup)
         return settings, None, (note,)
