@@ -17,9 +17,9 @@ def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
 
     An error of the prediction at a share u of the steps is multiplied by g = 1.214 (1 - u)^3.832 + 0.246 until the
     end (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the prediction itself changes fastest in the last steps
-    (arXiv 2609.39343). The number of full steps per step is proportional to g^1.5 + LATE u^4, and at most 1. On
-    wan-tiny the power 1.5 gives the best worst prompt, and LATE makes no difference; with the published curvature
-    it takes 4 to 8 dB off the planner's error. Raises GalaxyDiTError for a speedup below 1.
+    (arXiv 2609.39343). The number of full steps per step is proportional to g^1.5 + LATE u^4, and at most 1. The power
+    was chosen on captions of wan-tiny, LATE by the planner's error with the published curvature. Raises GalaxyDiTError
+    for a speedup below 1 and for a negative warm-up.
     """
     check_number("speedup", speedup, 1.0)
     check_count("warmup_steps", warmup_steps, minimum=0)
