@@ -93,13 +93,14 @@ def generate_batch(
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
-    output = pipe(
-        list(prompts),
-        generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
-        output_type="np",
-        **given,
-        **call,
-    )
+    with _flow_shift(pipe, settings.flow_shift):
+        output = pipe(
+            list(prompts),
+            generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],
+            output_type="np",
+            **given,
+            **call,
+        )
     return np.asarray(output.frames, dtype=np.float32)
 
 

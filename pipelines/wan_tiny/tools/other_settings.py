@@ -112,16 +112,12 @@ def main() -> None:
     pipe.set_progress_bar_config(disable=True)
     usual = recommended_settings(pipe)
     for name, changes in SETTINGS.items():
-        settings, flow_shift = replace(usual, **{**changes, "flow_shift": None}), changes.get("flow_shift")
-        original = pipe.scheduler
-        if flow_shift is not None:
-            pipe.scheduler = type(original).from_config(original.config, flow_shift=flow_shift)
+        settings = replace(usual, **changes)
         if name == "a LoRA":
             with random_lora(pipe):
                 found = measure(pipe, scored, tuning, settings)
         else:
             found = measure(pipe, scored, tuning, settings)
-        pipe.scheduler = original
         logger.info("%-16s %s", name, found)
 
 

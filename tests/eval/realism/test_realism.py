@@ -92,7 +92,9 @@ def test_the_recorded_velocity_is_the_guided_prediction_that_the_scheduler_saw(t
     assert np.isfinite(found.magnitude_ratio[1:]).all()
 
 
-def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings):
+@pytest.mark.parametrize("flow_shift", [None, 3.0])
+def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings, flow_shift):
+    settings = replace(settings, flow_shift=flow_shift)
     batch = generate_batch(tiny_wan_pipeline, ["a red ball", "a blue ball"], [3, 4], settings)
     single = generate(tiny_wan_pipeline, "a blue ball", settings, seed=4).frames
     np.testing.assert_allclose(batch[1], single, atol=2e-3)
