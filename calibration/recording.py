@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.extrapolation import slope_ahead
 from galaxydit.validation import parse
 
 LAGS = (1, 2, 3, 4)
@@ -76,7 +77,7 @@ class Recording:
         """Relative L2 error of predicting each step from earlier full steps, `(steps,)`.
 
         Args:
-            order: 0 repeats the last full step, 1 extrapolates linearly in sigma from the last two.
+            order: 0 repeats the last full step, 1 follows the damped slope of the last two.
             gap: steps since the last full step, at least 1.
             gap_before: steps between the last two full steps, at least 1.
 
@@ -87,7 +88,7 @@ class Recording:
         for step in range(reach, self.steps):
             if self.guided_norms[step] > 0 and not step - reach < self.switch <= step:
                 newest, older = self.sigmas[step - gap], self.sigmas[step - reach]
-                ahead = (self.sigmas[step] - newest) / (newest - older) if order and newest != older else 0.0
+                ahead = slope_ahead(self.sigmas[step], newest, older) if order else 0.0
                 coefficients = np.zeros(self.steps)
                 coefficients[step - gap] += 1 + ahead
                 coefficients[step - reach] -= ahead

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.calibration.recording import Recording, as_differences
+from galaxydit.extrapolation import slope_ahead
 from galaxydit.profiles.schema import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
@@ -49,7 +50,7 @@ class ScheduleError:
         for step in range(newest + 1, following):
             response, ahead = self.scheduler_response[step], 0.0
             if order and older is not None and (older < self.switch) == (newest < self.switch):
-                ahead = (sigmas[step] - sigmas[newest]) / (sigmas[newest] - sigmas[older])
+                ahead = slope_ahead(sigmas[step], sigmas[newest], sigmas[older])
                 error[older] -= response * ahead
             error[newest] += response * (1 + ahead)
             error[step] -= response

@@ -5,7 +5,7 @@ import numpy as np
 from galaxydit.calibration.schedule_error import Array, Order, ScheduleError
 from galaxydit.profiles.schema import ErrorPropagation
 
-PLANNER_VERSION = 2
+PLANNER_VERSION = 3
 """Raise it with every change to recording, schedule error or search that can change a schedule.
 
 Results that were planned by another version are void."""

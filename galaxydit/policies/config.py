@@ -24,7 +24,7 @@ class GalaxyDiTConfig:
         max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` has gaps of its own.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
-        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two.
+        order: 0 repeats the last full step; 1 follows the slope of the last two in sigma, damped to 0.85.
         guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
             meant for comparison.
         per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the

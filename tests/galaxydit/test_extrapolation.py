@@ -1,16 +1,16 @@
 import torch
 
-from galaxydit.extrapolation import CachedStep, predict, remember
+from galaxydit.extrapolation import DAMPING, CachedStep, predict, remember
 
 
 def cached(*values: tuple[float, float]) -> tuple[CachedStep, ...]:
     return tuple((sigma, torch.full((2, 3), value)) for sigma, value in values)
 
 
-def test_order_0_repeats_and_order_1_extrapolates_linearly() -> None:
+def test_order_0_repeats_and_order_1_follows_the_damped_slope() -> None:
     history = cached((0.9, 1.0), (0.8, 3.0))
     assert torch.equal(predict(history, 0.7, 0), torch.full((2, 3), 3.0))
-    assert torch.allclose(predict(history, 0.7, 1), torch.full((2, 3), 5.0))
+    assert torch.allclose(predict(history, 0.7, 1), torch.full((2, 3), 3.0 + 2 * DAMPING))
 
 
 def test_order_1_with_one_cached_step_or_equal_sigmas_repeats() -> None:
