@@ -8,7 +8,7 @@ import torch
 
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.extrapolation import predict
+from galaxydit.extrapolation import DAMPING, predict
 from galaxydit.profiles.schema import ErrorPropagation
 
 NEUTRAL = ErrorPropagation()
@@ -69,12 +69,14 @@ def test_coherence_falls_with_the_error_and_is_one_half_at_a_twentieth_of_the_no
         assert own == pytest.approx((1 - coherence) * incoherent + coherence * coherent)
 
 
-def test_a_path_that_is_straight_in_sigma_is_predicted_without_error(recording: Recording) -> None:
+def test_on_a_path_that_is_straight_in_sigma_order_1_leaves_what_damping_withholds(recording: Recording) -> None:
     changes = np.diff(np.outer(recording.sigmas, np.arange(1.0, 5.0)), axis=0)
     straight = replace(recording, guided_products=tuple(tuple(row) for row in (changes @ changes.T / 4).tolist()))
     full = [0, 1, 2, 3, 5, 9, *range(10, 20)]
-    assert ScheduleError([straight]).final_error(full, NEUTRAL) == pytest.approx([0.0], abs=1e-12)
-    assert ScheduleError([straight]).final_error(full, NEUTRAL, order=0)[0] > 1e-3
+    repeated = ScheduleError([straight]).final_error(full, NEUTRAL, order=0, coherence=1)
+    assert repeated[0] > 1e-3
+    followed = ScheduleError([straight]).final_error(full, NEUTRAL, coherence=1)
+    assert followed == pytest.approx((1 - DAMPING) ** 2 * repeated, rel=1e-5)
 
 
 def test_computing_every_step_costs_nothing_and_reuse_costs_more_the_more_there_is(recording: Recording) -> None:
