@@ -1,10 +1,8 @@
 """Results of a calibration as tables of text, for the terminal and the report."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from galaxydit.calibration.analyze import Stability
 from galaxydit.profiles.schema import Profile
 
 
@@ -66,25 +64,6 @@ def settings_table(profile: Profile) -> TextTable:
         **conditions.versions,
     }
     return TextTable(("setting", "value"), tuple(rows.items()))
-
-
-def stability_table(rows: Sequence[Stability]) -> TextTable:
-    """How far the profile carries over, one row for each change of settings."""
-    headings = ("change", "pattern's rho", "pattern difference", "true / expected error", "proxy's rho", "best proxy")
-    return TextTable(
-        headings,
-        tuple(
-            (
-                row.change,
-                f"{row.pattern_rho:.2f}",
-                f"{row.pattern_difference:.0%}",
-                f"{row.error_ratio:.2f}",
-                f"{row.proxy_rho:.2f}",
-                row.best_proxy,
-            )
-            for row in rows
-        ),
-    )
 
 
 def _text(value: float | None, form: str) -> str:

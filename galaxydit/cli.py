@@ -23,7 +23,6 @@ from galaxydit.commands.families import families
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
-from galaxydit.commands.prompt_limit import prompt_limit
 from galaxydit.commands.realism import realism
 
 app = typer.Typer(
@@ -40,7 +39,6 @@ app.command()(families)
 app.command()(generate)
 app.command()(inspect)
 app.command()(latency)
-app.command(hidden=True)(prompt_limit)
 app.command()(realism)
 app.add_typer(evaluate, name="eval")
 

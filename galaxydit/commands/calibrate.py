@@ -1,7 +1,5 @@
 """`galaxydit calibrate`: measure the profile of a model."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +16,6 @@ from galaxydit.commands.console import messages, resumable, say, show, show_json
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
 
 if TYPE_CHECKING:
-    from galaxydit.calibration.analyze import Stability
     from galaxydit.calibration.tables import TextTable
 
 
@@ -42,7 +39,6 @@ def calibrate(
     seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
     verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
-    analyze: Annotated[bool, typer.Option("--analyze", help="Also measure how far the profile carries over.")] = False,
     resume_dir: Annotated[
         Path | None, typer.Option(help="Folder of the finished parts; by default beside --out.")
     ] = None,
@@ -77,13 +73,12 @@ def calibrate(
     with working(f"loading {model}"):
         from galaxydit.calibration import calibrate as run_calibration
         from galaxydit.calibration.calibration import KIND
-        from galaxydit.calibration.tables import stability_table, target_table
+        from galaxydit.calibration.tables import target_table
         from galaxydit.pipelines.runs import LiveProgress, Store
 
         Store(folder).create(KIND, {})
         pipe, load = load_for(ray, model, revision, offload)
     settings = options.chosen_settings(pipe, **sizes)
-    stability: Sequence[Stability] = ()
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, chosen_executor(ray, workers, gpus_per_worker) as executor:
         calibration = run_calibration(
@@ -99,16 +94,6 @@ def calibrate(
             executor=executor,
             load=load,
         )
-        if analyze:
-            from galaxydit.calibration.analyze import analyze as measure_stability
-
-            stability = measure_stability(
-                pipe,
-                calibration.profile,
-                calibration.recordings,
-                settings,
-                progress=lambda done, total: progress("analyzing", done, total),
-            )
     calibration.profile.save(out)
     page = None
     if report is not None:
@@ -116,13 +101,10 @@ def calibrate(
 
         page = write_report(calibration, report, model)
     if as_json:
-        stable = [asdict(row) for row in stability]
-        show_json({"profile": calibration.profile.to_dict()} | ({"stability": stable} if analyze else {}))
+        show_json({"profile": calibration.profile.to_dict()})
         return
     show(calibration.profile.evidence.reason)
     Console().print(_rich(target_table(calibration.profile)))
-    if stability:
-        Console().print(_rich(stability_table(stability)))
     show(*filter(None, (out, page)))
 
 
