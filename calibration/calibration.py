@@ -17,8 +17,9 @@ from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import refusal
 from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
-from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)

@@ -11,7 +11,8 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Repo
 
 from galaxydit.errors import check_choice, refusal
 from galaxydit.pipelines.model_names import INDEX, local_folder
-from galaxydit.pipelines.settings import CHECKPOINTS, Offload
+from galaxydit.pipelines.published_models import CHECKPOINTS
+from galaxydit.pipelines.settings import Offload
 
 
 def load_pipeline(
@@ -24,7 +25,7 @@ def load_pipeline(
 ) -> DiffusionPipeline:
     """A plain diffusers pipeline, on its device and ready to call.
 
-    name_or_path: "wan-tiny" (in this package), a published model of `galaxydit.pipelines.settings.CHECKPOINTS` such as
+    name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
         "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
         A published model gets the flow shift that its makers recommend; `recommended_settings(pipe)` has the rest.
     dtype: by default what the makers recommend, else bfloat16. The autoencoder of Wan stays in float32, as its makers

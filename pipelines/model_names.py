@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.pipelines.settings import CHECKPOINTS
+from galaxydit.pipelines.published_models import CHECKPOINTS
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
 INDEX = "model_index.json"

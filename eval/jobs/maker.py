@@ -20,8 +20,8 @@ from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Store, Unit
-from galaxydit.pipelines.settings import recommended_settings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, hash_frames
 

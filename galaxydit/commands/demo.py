@@ -38,7 +38,7 @@ def demo(
     check_output_folder(out)
     with working(f"loading {MODEL}") as tell:
         from galaxydit.eval.demo import run_demo
-        from galaxydit.pipelines.settings import recommended_settings
+        from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
         pipe = load_quietly(MODEL)

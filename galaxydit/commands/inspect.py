@@ -29,7 +29,7 @@ def inspect(
 
         import galaxydit
         from galaxydit.families import transformers_of
-        from galaxydit.pipelines.settings import recommended_settings
+        from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.profiles.resolve import find_settings
 
         pipe = load_quietly(model, revision)

@@ -77,7 +77,7 @@ def chosen_settings(pipe: "DiffusionPipeline", **sizes: float | None) -> "Genera
     """
     from dataclasses import replace
 
-    from galaxydit.pipelines.settings import recommended_settings
+    from galaxydit.pipelines.published_models import recommended_settings
 
     return replace(recommended_settings(pipe), **_given(**sizes))
 

@@ -26,7 +26,7 @@ from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.settings import recommended_settings
+from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
 

@@ -6,7 +6,7 @@ from diffusers import WanPipeline
 import galaxydit
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.settings import WAN_TINY
+from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import find_profile
 

@@ -187,7 +187,7 @@ def test_demo_shows_the_table_and_its_files(
 ):
     monkeypatch.setitem(model_names.EMBEDDED, "wan-tiny", tiny_wan_folder)
     small = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
-    monkeypatch.setattr("galaxydit.pipelines.settings.recommended_settings", lambda pipe: small)
+    monkeypatch.setattr("galaxydit.pipelines.published_models.recommended_settings", lambda pipe: small)
     assert run("demo", "--out", tmp_path / "demo", "--seed", "1") == 0
     shown = capsys.readouterr().out
     for text in ("plain", "accelerated", "6 plain steps", "PSNR", "side-by-side.mp4", "report.json"):

@@ -30,7 +30,8 @@ from galaxydit.pipelines.generate import generate, generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.settings import WAN_TINY, GenerationSettings
+from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing

@@ -22,7 +22,8 @@ from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
 

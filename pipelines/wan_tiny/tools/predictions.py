@@ -17,7 +17,7 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.settings import recommended_settings
+from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.profiles.registry import load_profile

@@ -24,7 +24,8 @@ from galaxydit.eval.compare.plan import TUNING_SEED
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
-from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
 from galaxydit.profiles.schema import ErrorPropagation

@@ -8,7 +8,7 @@ import torch
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
-from galaxydit.pipelines.settings import WAN_TINY, recommended_settings
+from galaxydit.pipelines.published_models import WAN_TINY, recommended_settings
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 

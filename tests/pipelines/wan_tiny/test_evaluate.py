@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from galaxydit.pipelines.generate import generate_batch
-from galaxydit.pipelines.settings import WAN_TINY
+from galaxydit.pipelines.published_models import WAN_TINY
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.tools import evaluate as evaluation

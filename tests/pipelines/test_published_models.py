@@ -7,8 +7,9 @@ import torch
 from diffusers import WanPipeline
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines import settings
-from galaxydit.pipelines.settings import GenerationSettings, recommended_settings
+from galaxydit.pipelines import published_models as models
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.settings import GenerationSettings
 
 
 @pytest.fixture
@@ -25,20 +26,20 @@ def wan_with(tiny_transformer: Callable) -> Callable[..., WanPipeline]:
 @pytest.mark.parametrize(
     ("blocks", "options", "expected"),
     [
-        (10, {}, settings.WAN_TINY),
-        (30, {}, settings.WAN_21_1_3B),
-        (40, {}, settings.WAN_21_14B),
-        (40, {"boundary_ratio": 0.875}, settings.WAN_22_A14B),
-        (30, {"expand_timesteps": True}, settings.WAN_22_TI2V_5B),
+        (10, {}, models.WAN_TINY),
+        (30, {}, models.WAN_21_1_3B),
+        (40, {}, models.WAN_21_14B),
+        (40, {"boundary_ratio": 0.875}, models.WAN_22_A14B),
+        (30, {"expand_timesteps": True}, models.WAN_22_TI2V_5B),
     ],
 )
 def test_each_wan_model_gets_its_makers_settings(wan_with: Callable, blocks: int, options: dict, expected: object):
     assert recommended_settings(wan_with(blocks, **options)) == expected
 
 
-@pytest.mark.parametrize("name", settings.CHECKPOINTS)
+@pytest.mark.parametrize("name", models.CHECKPOINTS)
 def test_a_published_model_is_known_by_its_hub_id(wan_with: Callable, name: str):
-    pipe, checkpoint = wan_with(3), settings.CHECKPOINTS[name]
+    pipe, checkpoint = wan_with(3), models.CHECKPOINTS[name]
     pipe.register_to_config(_name_or_path=checkpoint.hub_id)
     assert recommended_settings(pipe) == checkpoint.settings
     assert issubclass(getattr(diffusers, checkpoint.scheduler), diffusers.SchedulerMixin)
