@@ -14,6 +14,7 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
+from galaxydit.extrapolation import DAMPING
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
@@ -94,13 +95,14 @@ class Prediction(Observer):
 
 
 VARIANTS: dict[str, tuple[Weights, Callable[[float], float], bool]] = {
-    "order 1: the line through the last two computed steps": (line(1), by_sigma, False),
-    "its slope over the last three": (line(2), by_sigma, False),
-    "its slope damped to 0.85": (line(1, 0.85), by_sigma, False),
+    "order 1: the last slope, damped (the default)": (line(1, DAMPING), by_sigma, False),
+    "damped to 0.7": (line(1, 0.7), by_sigma, False),
+    "not damped": (line(1), by_sigma, False),
+    "slope over the last three, damped": (line(2, DAMPING), by_sigma, False),
     "least squares through the last three": (least_squares, by_sigma, False),
     "order 0: the last computed step repeated": (repeated, by_sigma, False),
-    "order 1 of the clean video": (line(1), by_sigma, True),
-    "order 1 in the logarithm of signal to noise": (line(1), by_log_ratio, False),
+    "the clean video, slope damped": (line(1, DAMPING), by_sigma, True),
+    "in the logarithm of signal to noise, damped": (line(1, DAMPING), by_log_ratio, False),
 }
 
 
@@ -126,10 +128,12 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=12)
-    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5])
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5, 3.0])
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    measure(load_pipeline("wan-tiny"), draw_prompts(arguments.prompts, SEED), arguments.speedups)
+    pipe = load_pipeline("wan-tiny", dtype=getattr(torch, arguments.dtype))
+    measure(pipe, draw_prompts(arguments.prompts, SEED), arguments.speedups)
 
 
 if __name__ == "__main__":
