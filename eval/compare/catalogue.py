@@ -17,6 +17,7 @@ ABLATION = "ablation"
 CATALOGUE: Mapping[str, str] = MappingProxyType(
     {
         "fewer steps": "control",
+        "plain again": "control",
         "chosen steps": "control",
         "uniform skip order 0": "control",
         "uniform skip order 1": "control",

@@ -1,0 +1,49 @@
+"""Control: every step computed, but the first output rounded otherwise, which shows how much of a PSNR is rounding.
+
+Guidance and the steps after it enlarge a difference of rounding. A method that deviates early and computes fewer steps
+cannot be expected to come nearer to the plain video than this.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit import GalaxyDiTConfig, Observer
+from galaxydit.acceleration import Acceleration
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.runtime.call import Call
+
+
+class RoundedOtherwise(Observer):
+    """Computes every step, and moves each value of the first step's output up or down by the epsilon of its dtype."""
+
+    decides = True
+
+    def decide(self, call: Call) -> bool:
+        return False
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        if call.info.step == 0:
+            draws = torch.rand(output.shape, generator=torch.Generator().manual_seed(0)).to(output.device)
+            output.mul_(1 + torch.finfo(output.dtype).eps * (2 * draws.round() - 1).to(output.dtype))
+
+
+@contextmanager
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    with Acceleration(pipe, GalaxyDiTConfig(), observer=RoundedOtherwise()):
+        yield Attached(lambda: 0)
+
+
+METHOD = Method(
+    name="plain again",
+    source="control",
+    settings=lambda steps: [{"steps": steps}],
+    attach=_attach,
+    identity=with_rules(__file__),
+    tuned=False,
+)
