@@ -101,7 +101,7 @@ def apply_map(error_map: ErrorMap | None, points: Points) -> Array:
 
 def _fit(points: Points, bins: int) -> ErrorMap:
     parts = np.array_split(np.argsort(points.sigma, kind="stable"), bins)
-    return ErrorMap("distances", tuple(fit_curve(points[part]) for part in parts))
+    return ErrorMap(tuple(fit_curve(points[part]) for part in parts))
 
 
 def _spearman(first: Array, second: Array) -> float:

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, check_number
-
-ACCUMULATIONS = ("distances", "errors")
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_number
 
 
 @dataclass(frozen=True)
@@ -54,16 +52,12 @@ class ErrorMap:
     """Curves at one or more noise levels; between two the expected error is interpolated in sigma.
 
     Attributes:
-        accumulate: "distances" sums distances since the last full step and maps the sum; "errors" maps each distance
-            and sums the errors, as TeaCache does (arXiv 2411.19108).
-        curves: by rising sigma.
+        curves: of the distance summed since the last full step, by rising sigma.
     """
 
-    accumulate: str
     curves: tuple[Curve, ...]
 
     def __post_init__(self) -> None:
-        check_choice("accumulate", self.accumulate, ACCUMULATIONS)
         if not self.curves:
             raise GalaxyDiTError("curves is empty: expected at least one curve; calibrate again")
         check_ascending("curves' sigma", tuple(curve.sigma for curve in self.curves), strictly=True)
@@ -79,14 +73,6 @@ class ErrorMap:
         low, high = curves[right - 1], curves[right]
         share = (sigma - low.sigma) / (high.sigma - low.sigma)
         return (1 - share) * low(distance) + share * high(distance)
-
-    def of_step(self, distance: float, sigma: float) -> float:
-        """What one step adds to the amount since the last full step: its distance, or its mapped error."""
-        return self(distance, sigma) if self.accumulate == "errors" else distance
-
-    def of_accumulated(self, amount: float, sigma: float) -> float:
-        """Expected relative error for that amount."""
-        return amount if self.accumulate == "errors" else self(amount, sigma)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class OnlineState:
     """What `Online` knows of a generation.
 
     Attributes:
-        accumulated: amount (distance, or mapped error) since the last full step.
+        accumulated: distance since the last full step.
         tested_distance: distance from the full step before to the last one, which its prediction had to cover.
         error_sum, distance_sum: true errors of such predictions, and their distances.
         schedule: state of the schedule.
@@ -66,7 +66,7 @@ class Online:
         distance, sigma = observation.known_distance, observation.noise_levels[observation.step]
         if distance is None:
             return _compute(state, observation.forced or "no distance", math.inf, None)
-        accumulated = state.accumulated + (self.error_map.of_step(distance, sigma) if self.error_map else distance)
+        accumulated = state.accumulated + distance
         expected = self._expected_error(state, accumulated, sigma)
         if planned is not None and not planned.reuse:
             return _compute(state, planned.reason, accumulated, expected)
@@ -88,7 +88,7 @@ class Online:
 
     def _expected_error(self, state: OnlineState, accumulated: float, sigma: float) -> float | None:
         if self.error_map is not None:
-            return self.error_map.of_accumulated(accumulated, sigma)
+            return self.error_map(accumulated, sigma)
         return accumulated * state.error_sum / state.distance_sum if state.distance_sum > 0 else None
 
 

@@ -103,7 +103,7 @@ class Schedule:
         return Decision(True, PLANNED, expected_error=expected), step if state is None else state
 
     def _expected_error(self, last_full_sigma: float, sigma: float) -> float | None:
-        if self.cumulative_distance is None or self.error_map is None or self.error_map.accumulate != "distances":
+        if self.cumulative_distance is None or self.error_map is None:
             return None
         return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
 

@@ -20,7 +20,7 @@ from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 Setting = str | int | float | bool | None
 Positive = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]

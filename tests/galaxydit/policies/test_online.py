@@ -9,7 +9,7 @@ from galaxydit.policies.general_schedule import general_schedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import Decision, Policy
 
-LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
+LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
 
 def shifted_sigmas(steps: int, shift: float = 8.0) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.policies.policy import Decision
 from galaxydit.policies.schedule import FixedSteps, Schedule, place_full_steps, with_forced
 
-LINE = ErrorMap("distances", (Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
+LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
 
 def shifted_sigmas(steps: int, shift: float = 8.0) -> tuple[float, ...]:

@@ -47,7 +47,7 @@ def profile_for(pipe: WanPipeline) -> Profile:
             proxy="block_residual",
             reuse="output",
             order=1,
-            error_map=ErrorMap("distances", (Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
+            error_map=ErrorMap((Curve(0.5, (0.05, 0.5), (0.1, 1.0), (0.0, 0.0)),)),
             cumulative_distance=CumulativeDistance(sigmas, tuple(0.05 * step for step in range(20))),
             targets=(target_of(1.5, sigmas), target_of(2.0, sigmas)),
         ),

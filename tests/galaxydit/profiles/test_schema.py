@@ -52,9 +52,7 @@ PROFILE = Profile(
         proxy="block_residual",
         reuse="output",
         order=1,
-        error_map=ErrorMap(
-            "distances", (Curve(0.2, (0.1, 0.2), (0.1, 0.3), (0.0, 0.1)), Curve(0.9, (0.1,), (0.2,), (0.0,)))
-        ),
+        error_map=ErrorMap((Curve(0.2, (0.1, 0.2), (0.1, 0.3), (0.0, 0.1)), Curve(0.9, (0.1,), (0.2,), (0.0,)))),
         cumulative_distance=CumulativeDistance((1.0, 0.9, 0.5), (0.0, 0.1, 0.3)),
         targets=(
             Target(1.5, 0.2, 4, (1.0, 0.5)),
@@ -149,7 +147,7 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 5; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 6; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"recipe.proxy": "magic"}, "proxy='magic' is not allowed: expected one of"),
         ({"recipe.order": 3}, "order=3 is not allowed: expected 0 or 1"),
