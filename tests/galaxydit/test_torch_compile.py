@@ -27,7 +27,7 @@ def trajectory(transformer: WanTransformer3DModel) -> Tensor:
     """The sum of all outputs of a small trajectory; every other step repeats the input of the step before."""
     generator = torch.Generator().manual_seed(0)
     latents = torch.randn(STEPS, 1, 16, 2, 4, 4, generator=generator)
-    text = torch.randn(2, 1, 8, 128, generator=generator)
+    text = torch.randn(2, 1, 8, 128, generator=generator).unbind()  # one tensor for all steps, as pipelines pass it
     total = torch.zeros(1)
     with torch.no_grad():
         for step in range(STEPS):
