@@ -57,9 +57,9 @@ def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[Ran
 def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
     """The cheapest proxy whose interval overlaps that of the best one, and the reason in words.
 
-    The time embedding is not chosen, because it is the same for every sample.
+    A proxy that is the same for every sample is not chosen.
     """
-    ranking = [row for row in ranking if row.proxy != "time_embedding"] or ranking
+    ranking = [row for row in ranking if PROXIES[row.proxy].differs_by_sample] or ranking
     best = max(ranking, key=lambda row: row.rho)
     overlapping = [row for row in ranking if row.high >= best.low]
     chosen = min(overlapping, key=lambda row: (row.cost, -row.rho))

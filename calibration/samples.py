@@ -7,6 +7,9 @@ from pathlib import Path
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.policies.policy import FEW_STEPS
 
+WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
+"""The captions that are reserved for the embedded model's calibration and tuning."""
+
 
 def read_prompts(path: Path) -> list[str]:
     """The prompts of a text file, one a line, without empty lines and repetitions.

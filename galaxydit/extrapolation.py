@@ -10,8 +10,8 @@ CachedStep = tuple[float, Tensor]
 DAMPING = 0.85
 """Share of the last slope that is followed (damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
 
-The slope is the difference of two outputs, so their rounding and the bend of the path make it too steep to be followed
-over long intervals. `python -m galaxydit.pipelines.wan_tiny.tools.predictions` compares other shares.
+The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
+`python -m galaxydit.pipelines.wan_tiny.tools.predictions` compares other shares.
 """
 
 
@@ -35,7 +35,7 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
     The result is a new tensor, which the caller may overwrite.
     """
     newest_sigma, newest = history[-1]
-    if order == 0 or len(history) < 2 or history[-2][0] == newest_sigma:
+    if order == 0 or len(history) < 2:
         return newest.clone()
     older_sigma, older = history[-2]
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))

@@ -45,6 +45,7 @@ class Proxy:
             model's own at the next step.
         part: for places inside the block, which of `Family.parts` it belongs to.
         offered: whether a family has it, besides the part.
+        differs_by_sample: False if it is the same for every sample; a calibration does not choose it then.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Proxy:
     tensor: Callable[..., Tensor]
     part: str | None = None
     offered: Callable[[Family], bool] = lambda family: True
+    differs_by_sample: bool = True
 
 
 def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
@@ -85,6 +87,7 @@ _ENTRIES = (
         TEACACHE,
         lambda hidden, time_embedding: time_embedding.clone(),
         offered=lambda family: family.time_embedding is not None,
+        differs_by_sample=False,
     ),
     Proxy("noisy_latent", Place.LATENT, 0.0, "EasyCache, arXiv 2507.02860", lambda latent, sigma: latent.clone()),
     Proxy(

@@ -49,6 +49,7 @@ WAN_22_TI2V_5B = replace(WAN_21_14B, height=704, num_frames=121, fps=24.0)
 _IMAGE_ENCODER = {"default": "bfloat16", "vae": "float32", "image_encoder": "float32"}
 _BFLOAT16 = {"default": "bfloat16"}
 _KANDINSKY = GenerationSettings(512, 768, 121, steps=50, guidance_scale=5.0, fps=24.0)
+_COGVIDEOX = GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0)
 _EULER = "FlowMatchEulerDiscreteScheduler"
 CHECKPOINTS = {
     "wan2.1-t2v-1.3b": Checkpoint("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", WAN_21_1_3B),
@@ -82,13 +83,13 @@ CHECKPOINTS = {
     ),
     "cogvideox-2b": Checkpoint(
         "THUDM/CogVideoX-2b",
-        GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0),
+        _COGVIDEOX,
         "CogVideoXDDIMScheduler",
         {"default": "float16"},
     ),
     "cogvideox-5b": Checkpoint(
         "THUDM/CogVideoX-5b",
-        GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0),
+        _COGVIDEOX,
         "CogVideoXDDIMScheduler",
         _BFLOAT16,
     ),
@@ -112,7 +113,7 @@ CHECKPOINTS = {
     ),
     "cogvideox-5b-i2v": Checkpoint(
         "THUDM/CogVideoX-5b-I2V",
-        GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0),
+        _COGVIDEOX,
         "CogVideoXDDIMScheduler",
         _BFLOAT16,
     ),

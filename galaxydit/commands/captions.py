@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Container
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from galaxydit.calibration.samples import read_prompts
+from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.commands.checks import check_text_file
 from galaxydit.commands.console import say
 
@@ -30,8 +29,7 @@ def calibration_prompts(given: Path | None, model: str, option: str) -> list[str
         check_text_file(option, given)
     elif model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
-    shipped = Path(str(files("galaxydit"))) / "calibration" / "prompts" / f"{WITH_CAPTIONS}.txt"
-    return read_prompts(given or shipped)
+    return read_prompts(given or WAN_TINY_PROMPTS)
 
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:

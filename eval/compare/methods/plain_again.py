@@ -1,7 +1,6 @@
 """Control: every step computed, but the first output rounded otherwise, which shows how much of a PSNR is rounding.
 
-Guidance and the steps after it enlarge a difference of rounding. A method that deviates early and computes fewer steps
-cannot be expected to come nearer to the plain video than this.
+Guidance and the later steps enlarge a difference of rounding, so near this PSNR methods differ partly by rounding.
 """
 
 from collections.abc import Iterator

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import DAMPING
-from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.wan_tiny.tools.batches import generate_in_batches
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.profiles.registry import load_profile
@@ -26,7 +26,6 @@ from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
 
 logger = logging.getLogger(__name__)
-BATCH = 6
 SEED = 77
 Weights = Callable[[Sequence[float], float], Sequence[float]]
 """From the places of the computed steps, oldest first, and the place of the prediction to their weights."""
@@ -110,18 +109,14 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
     """Log mean and worst PSNR of each variant at each speedup, in dB."""
     profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
 
-    def videos() -> list[np.ndarray]:
-        batches = [prompts[start : start + BATCH] for start in range(0, len(prompts), BATCH)]
-        seeds = [range(SEED + BATCH * index, SEED + BATCH * index + len(batch)) for index, batch in enumerate(batches)]
-        return [video for each in zip(batches, seeds, strict=True) for video in generate_batch(pipe, *each, settings)]
-
-    plain = videos()
+    plain = generate_in_batches(pipe, prompts, SEED, settings)
     for speedup in speedups:
         sigmas = profile.target_for(speedup).sigmas
         steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
         for name, (weights, place, clean) in VARIANTS.items():
             with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, weights, place, clean=clean)):
-                found = [psnr(video, before) for video, before in zip(videos(), plain, strict=True)]
+                videos = generate_in_batches(pipe, prompts, SEED, settings)
+            found = [psnr(video, before) for video, before in zip(videos, plain, strict=True)]
             logger.info("%gx  %-55s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))
 
 

@@ -11,13 +11,11 @@ finished videos could find more.
 import argparse
 import logging
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
-from pathlib import Path
 from statistics import fmean, stdev
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.samples import read_prompts
+from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.methods.schedule_search import ORDER, search
 from galaxydit.eval.compare.methods.uniform_skip import following
 from galaxydit.eval.compare.plan import TUNING_SEED
@@ -33,7 +31,6 @@ from galaxydit.profiles.schema import ErrorPropagation
 logger = logging.getLogger(__name__)
 SEED = 77
 SHARED = 4  # captions of the calibration that the shared schedule is searched on
-CAPTIONS = Path(str(files("galaxydit"))) / "calibration" / "prompts" / "wan-tiny.txt"
 
 
 def prompt_limits(
@@ -69,7 +66,7 @@ def main() -> None:
     prompts, pipe = draw_prompts(arguments.prompts, SEED), load_pipeline("wan-tiny")
     pipe.set_progress_bar_config(disable=True)
     propagation = load_profile("wan-tiny").evidence.propagation
-    shared = read_prompts(CAPTIONS)[:SHARED]
+    shared = read_prompts(WAN_TINY_PROMPTS)[:SHARED]
     limits = prompt_limits(pipe, shared, prompts, recommended_settings(pipe), arguments.full_steps, propagation)
     found = []
     for prompt, pair in zip(prompts, limits, strict=True):

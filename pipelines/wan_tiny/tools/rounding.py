@@ -2,7 +2,7 @@
 
 `python -m galaxydit.pipelines.wan_tiny.tools.rounding --prompts 12` logs PSNRs on captions outside training. "Plain
 again" is a plain generation whose latent is changed by a ten-thousandth of the noise before one step. All its steps are
-computed; so a method that deviates from that step on cannot be expected to come nearer to the plain video.
+computed, so its distance from the plain video is what rounding alone has become at the end.
 """
 
 import argparse
@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 
 import galaxydit
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
-from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.wan_tiny.tools.batches import generate_in_batches
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
 SEED = 77
-BATCH = 6
 CHANGE = 1e-4
 FIRST_STEPS = (1, 9, 14)
 SPEEDUPS = (2.0, 2.5, 3.0)
@@ -62,11 +61,7 @@ class Rounding:
         """`(prompts, frames, height, width, 3)` in [0, 1], generated within a context."""
         settings = replace(self.settings, steps=steps or self.settings.steps)
         with within or nullcontext():
-            starts = range(0, len(self.prompts), BATCH)
-            batches = [self.prompts[start : start + BATCH] for start in starts]
-            seeds = [range(SEED + start, SEED + start + len(one)) for start, one in zip(starts, batches, strict=True)]
-            found = [generate_batch(self.pipe, *each, settings, **call) for each in zip(batches, seeds, strict=True)]
-        return np.concatenate(found)
+            return generate_in_batches(self.pipe, self.prompts, SEED, settings, **call)
 
     def measure(self, name: str) -> Videos:
         """Log the rows of the dtype called `name`; the plain videos."""
