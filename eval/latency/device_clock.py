@@ -3,8 +3,8 @@
 import platform
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,19 @@ def clock_name(device: torch.device) -> str:
 
 
 class StepClock:
-    """Time marks in the device's stream, so that measuring adds no synchronization."""
+    """Time marks in the device's stream, so that measuring adds no synchronization. The first is set at once."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._marks: list[Any] = []
         self._now = time.thread_time if clock_name(device) == "thread time" else time.perf_counter
+        self.mark()
 
     def mark(self) -> None:
         """Add a mark after the work queued so far."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
-            event.record()
+            event.record(torch.cuda.current_stream(self.device))
             self._marks.append(event)
         else:
             self._marks.append(self._now())
@@ -42,34 +43,32 @@ class StepClock:
     def milliseconds(self) -> list[float]:
         """Milliseconds between consecutive marks; waits for the device."""
         synchronize(self.device)
-        pairs = zip(self._marks, self._marks[1:], strict=False)
         if self.device.type == "cuda":
-            return [before.elapsed_time(after) for before, after in pairs]
-        return [1000 * (after - before) for before, after in pairs]
+            return [before.elapsed_time(after) for before, after in pairwise(self._marks)]
+        return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
 
-class SyncCounter:
-    """Counts in `count` how often the host waits for the device; None on a CPU."""
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that the work takes on the device; waits for it."""
+    clock = StepClock(device)
+    work()
+    clock.mark()
+    return sum(clock.milliseconds()) / 1000
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.count: int | None = None
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Count the synchronizing calls that PyTorch reports (torch.cuda.set_sync_debug_mode)."""
-        if self.device.type != "cuda":
-            yield
-            return
-        before = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn")
-            try:
-                yield
-            finally:
-                torch.cuda.set_sync_debug_mode(before)
-        self.count = sum("synchroniz" in str(warning.message) for warning in caught)
+def host_waits(work: Callable[[], object]) -> int:
+    """How often the host waits for a CUDA device during the work, as PyTorch reports it
+    (torch.cuda.set_sync_debug_mode).
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("synchroniz" in str(warning.message) for warning in caught)
 
 
 def device_name(device: torch.device) -> str:

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
 from galaxydit.eval.compare.catalogue import is_installed
-from galaxydit.eval.latency.forced_steps import ForcedSteps, evenly_forced, forced_by_report
+from galaxydit.eval.latency.forced_steps import evenly_forced
 
-LATENT_CHANNELS = 16
 COUNTED_STEPS = 4  # three that warm up every path (full, full, reused), and a full one again
-DTYPES = ("float32", "bfloat16", "float16")
 METHODS = (
     "plain",
     "galaxydit output",
@@ -22,6 +19,7 @@ METHODS = (
     "SeaCache",
     "cache-dit",
 )
+NEEDS = {"cache-dit": "cache_dit"}  # modules that are no dependencies of this package
 PROXIES = (
     "time_embedding",
     "noisy_latent",
@@ -57,7 +55,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class VideoSize:
-    """Pixels and frames of a video. Wan compresses 8x in space and 4x in time, and uses 2x2 patches."""
+    """Pixels and frames of a video. Wan compresses 8x in space and 4x in time to 16 channels, in 2x2 patches."""
 
     width: int
     height: int
@@ -66,21 +64,18 @@ class VideoSize:
     def __post_init__(self) -> None:
         if self.width % 16 or self.height % 16 or self.frames % 4 != 1 or min(self.width, self.height, self.frames) < 1:
             expected = "sides divisible by 16 and 4 n + 1 frames"
-            raise refusal("size", str(self), expected, "pass for example 832x480x81")
+            raise refusal("size", f"{self.width}x{self.height}x{self.frames}", expected, "pass for example 832x480x81")
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int, int]:
         """`(batch, channels, frames, height, width)`."""
-        return 1, LATENT_CHANNELS, (self.frames - 1) // 4 + 1, self.height // 8, self.width // 8
+        return 1, 16, (self.frames - 1) // 4 + 1, self.height // 8, self.width // 8
 
     @property
     def tokens(self) -> int:
         """Number of tokens in the transformer."""
         _, _, frames, height, width = self.latent_shape
         return frames * (height // 2) * (width // 2)
-
-    def __str__(self) -> str:
-        return f"{self.width}x{self.height}x{self.frames}"
 
 
 SIZES = {"480p": VideoSize(832, 480, 81), "720p": VideoSize(1280, 720, 81), "tiny": VideoSize(128, 128, 9)}
@@ -105,7 +100,6 @@ class LatencySettings:
         steps: steps of the trajectory.
         sampled_steps: steps that are run to time single steps, at least 4.
         fraction: share of full steps, warm-up and last step included.
-        replay: report whose decisions replace `fraction`.
         repeats: runs of each method, in turn.
         whole: also run whole trajectories.
         minutes: time after which nothing new is begun; None for no limit.
@@ -119,7 +113,6 @@ class LatencySettings:
     steps: int = 50
     sampled_steps: int = 12
     fraction: float = 0.5
-    replay: Path | None = None
     repeats: int = 3
     whole: bool = True
     minutes: float | None = None
@@ -136,11 +129,11 @@ class LatencySettings:
     def __post_init__(self) -> None:
         check_choice("model", self.model, tuple(PRESETS))
         check_choice("proxy", self.proxy, PROXIES)
-        check_choice("dtype", self.dtype, DTYPES)
+        check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
         check_count("repeats", self.repeats, 1)
         for name in self.methods or ():
             check_choice("method", name, METHODS)
-            if name == "cache-dit" and not is_installed("cache_dit"):
+            if not is_installed(NEEDS.get(name)):
                 raise refusal("method", name, "one that is installed", "pip install 'galaxydit[bench]'")
         parse_size(self.size)
         check_number("fraction", self.fraction, 0.0, 1.0)
@@ -148,11 +141,7 @@ class LatencySettings:
             check_number("minutes", self.minutes, 0.0)
         if not re.fullmatch(r"cpu|(cuda|mps|xpu)(:\d+)?", self.device):
             raise refusal("device", self.device, "cpu, cuda, cuda:1, mps or xpu", "choose one of these")
-        if not COUNTED_STEPS <= self.sampled_steps <= self.forced.steps:
-            expected = f"a whole number from {COUNTED_STEPS} to the {self.forced.steps} steps"
+        evenly_forced(self.steps, self.fraction)  # refuses a fraction that warm-up and last step exceed
+        if not COUNTED_STEPS <= self.sampled_steps <= self.steps:
+            expected = f"a whole number from {COUNTED_STEPS} to the {self.steps} steps"
             raise refusal("sampled_steps", self.sampled_steps, expected, "pass for example 12 of 50")
-
-    @property
-    def forced(self) -> ForcedSteps:
-        """The steps of the trajectory that are computed in full."""
-        return evenly_forced(self.steps, self.fraction) if self.replay is None else forced_by_report(self.replay)

@@ -1,21 +1,21 @@
 """The table of a latency run, as markdown or for a terminal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from galaxydit.eval.latency.latency_rows import LatencyRow, Spread, row_from
+Row = Mapping[str, Any]
+"""One of `latency_rows.rows_from`."""
 
 
-def cells(row: LatencyRow, *, quartiles: bool = True) -> tuple[str, ...]:
+def cells(row: Row, *, quartiles: bool = True) -> tuple[str, ...]:
     """One row as text: empty if not measured, and with a ~ if the denoise time is computed from single steps."""
     return tuple(cell(row, quartiles) for cell in COLUMNS.values())
 
 
 def markdown(data: dict[str, Any]) -> str:
     """Caption and table of a run."""
-    rows = [cells(row_from(row)) for row in data["rows"]]
-    lines = [caption(data), "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * 2 + "---:|" * (len(HEADINGS) - 2)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines = [caption(data), "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * 2 + "---:|" * (len(COLUMNS) - 2)]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in data["rows"]]
     return "\n".join(lines)
 
 
@@ -28,45 +28,47 @@ def caption(data: dict[str, Any]) -> str:
         f"{settings['size']}, {model['tokens']:,} tokens, {schedule['steps']} steps "
         f"of which {len(schedule['full'])} are full."
     )
-    if any(not row["denoise_measured"] for row in data["rows"]):
+    if not all(row["denoise_measured"] for row in data["rows"]):
         text += " ~ : put together from single steps, not run as a whole."
     parts = [f"{name.replace('_', ' ')} {value:.2f} s" for name, value in data["once"].items() if value is not None]
     if parts:
         text += f" Beside the denoising: {', '.join(parts)}."
     for row in data["rows"]:
         if row["note"]:
-            text += f" {row['method']} ({'compiled' if row['compiled'] else 'eager'}) failed: {row['note']}."
+            text += f" {label(row['method'], row['compiled'])} failed: {row['note']}."
     if not data["finished"]:
         text += " The run ended early: what is missing was not measured."
     return text
 
 
-def _spread(value: Spread | None, quartiles: bool) -> str:
-    if value is None:
+def label(method: str, compiled: bool) -> str:
+    """A method and how its blocks run, as text."""
+    return f"{method} ({'compiled' if compiled else 'eager'})"
+
+
+def _spread(spread: Mapping[str, float] | None, quartiles: bool) -> str:
+    if spread is None:
         return ""
-    digits = 2 if value.median < 100 else 1
-    text = f"{value.median:.{digits}f}"
-    return f"{text} ({value.low:.{digits}f} to {value.high:.{digits}f})" if quartiles else text
+    digits = 2 if spread["median"] < 100 else 1
+    text = f"{spread['median']:.{digits}f}"
+    return f"{text} ({spread['low']:.{digits}f} to {spread['high']:.{digits}f})" if quartiles else text
 
 
-def _number(value: float | None, digits: int, unit: str = "") -> str:
-    return "" if value is None else f"{value:.{digits}f}{unit}"
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
-COLUMNS: dict[str, Callable[[LatencyRow, bool], str]] = {
-    "method": lambda row, _: row.method,
-    "blocks": lambda row, _: "compiled" if row.compiled else "eager",
-    "full ms": lambda row, quartiles: _spread(row.full_ms, quartiles),
-    "reused ms": lambda row, quartiles: _spread(row.reused_ms, quartiles),
-    "probe ms": lambda row, _: _number(row.probe_ms, 2),
-    "syncs / step": lambda row, _: _number(row.syncs_per_step, 1),
-    "denoise s": lambda row, _: (
-        ("" if row.denoise_measured or row.denoise_seconds is None else "~") + _number(row.denoise_seconds, 2)
-    ),
-    "speedup": lambda row, _: _number(row.speedup, 2, "x"),
-    "compute fraction": lambda row, _: _number(row.compute_fraction, 3),
-    "speedup x fraction": lambda row, _: _number(row.efficiency, 3),
-    "peak GiB": lambda row, _: _number(row.peak_bytes and row.peak_bytes / 2**30, 1),
-    "held MiB": lambda row, _: _number(None if row.bytes_held is None else row.bytes_held / 2**20, 1),
+COLUMNS: dict[str, Callable[[Row, bool], str]] = {
+    "method": lambda row, _: row["method"],
+    "blocks": lambda row, _: "compiled" if row["compiled"] else "eager",
+    "full ms": lambda row, quartiles: _spread(row["full_ms"], quartiles),
+    "reused ms": lambda row, quartiles: _spread(row["reused_ms"], quartiles),
+    "probe ms": lambda row, _: _number(row["probe_ms"], "{:.2f}"),
+    "syncs / step": lambda row, _: _number(row["syncs_per_step"], "{:.1f}"),
+    "denoise s": lambda row, _: _number(row["denoise_seconds"], "{:.2f}" if row["denoise_measured"] else "~{:.2f}"),
+    "speedup": lambda row, _: _number(row["speedup"], "{:.2f}x"),
+    "compute fraction": lambda row, _: _number(row["compute_fraction"], "{:.3f}"),
+    "speedup x fraction": lambda row, _: _number(row["efficiency"], "{:.3f}"),
+    "peak GiB": lambda row, _: _number(row["peak_bytes"] and row["peak_bytes"] / 2**30, "{:.1f}"),
+    "held MiB": lambda row, _: _number(row["bytes_held"] and row["bytes_held"] / 2**20, "{:.1f}"),
 }
-HEADINGS = tuple(COLUMNS)

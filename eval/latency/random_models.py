@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers import WanTransformer3DModel
 from torch import Tensor
-from transformers import UMT5Config, UMT5EncoderModel
 
 from galaxydit.eval.latency.latency_settings import Preset, VideoSize
 
@@ -63,20 +62,3 @@ def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: t
         timesteps=(torch.tensor([900], device=device), torch.tensor([600], device=device)),
         text=(draw(1, preset.text_tokens, preset.text_dim), draw(1, preset.text_tokens, preset.text_dim)),
     )
-
-
-def build_text_encoder(preset: Preset, device: torch.device, dtype: torch.dtype) -> UMT5EncoderModel:
-    """UMT5 with random weights: the XXL encoder of Wan2.1, or a two-layer one for a preset with narrow text."""
-    if preset.text_dim == 4096:
-        config = UMT5Config(vocab_size=256384, d_model=4096, d_kv=64, num_heads=64, d_ff=10240, num_layers=24)
-    else:
-        config = UMT5Config(vocab_size=64, d_model=preset.text_dim, d_kv=16, num_heads=4, d_ff=128, num_layers=2)
-    with torch.device(device), default_dtype(dtype):
-        return UMT5EncoderModel(config).eval().requires_grad_(False)
-
-
-def build_vae(preset: Preset, device: torch.device) -> AutoencoderKLWan:
-    """Wan2.1's video autoencoder with random weights, in float32 as Wan recommends; narrow for the tiny preset."""
-    width = {} if preset.text_dim == 4096 else {"base_dim": 8, "num_res_blocks": 1}
-    with torch.device(device):
-        return AutoencoderKLWan(**width).eval().requires_grad_(False)

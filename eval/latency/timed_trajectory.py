@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from diffusers import WanTransformer3DModel
 
 from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.latency.device_clock import StepClock, SyncCounter
+from galaxydit.eval.latency.device_clock import StepClock, host_waits
 from galaxydit.eval.latency.forced_steps import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
@@ -30,9 +32,8 @@ def share_weights(transformer: WanTransformer3DModel) -> WanTransformer3DModel:
 
 @dataclass(frozen=True)
 class Timing:
-    """The timed steps of a run: whether each was full, and its milliseconds."""
+    """The milliseconds of each step of a run, and its memory; None if the device or the method does not expose it."""
 
-    kinds: list[bool]
     milliseconds: list[float]
     peak_bytes: int | None
     bytes_held: int | None
@@ -57,7 +58,7 @@ class TimedTrajectory:
         self.device = inputs.latents[0].device
         if backend is not None:
             self.transformer.compile_repeated_blocks(backend=backend)
-        self._attachment = METHODS[method].attach(self.transformer, forced, proxy)
+        self._attachment = METHODS[method](SimpleNamespace(transformer=self.transformer), forced, proxy)
         self.attached: Attached = self._attachment.__enter__()
 
     def run(self, steps: int) -> Timing:
@@ -66,10 +67,8 @@ class TimedTrajectory:
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
-        kinds = self.forced.kinds(steps)
         clock = StepClock(self.device)
-        clock.mark()
-        for _ in self._denoised(kinds):
+        for _ in self._denoised(steps):
             clock.mark()
         milliseconds = clock.milliseconds()
         held = self.attached.bytes_held()
@@ -77,18 +76,17 @@ class TimedTrajectory:
             held = max(0, torch.cuda.memory_allocated(self.device) - before)
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else None
         self._reset()
-        return Timing(kinds, milliseconds, peak, held)
+        return Timing(milliseconds, peak, held)
 
     def count_syncs(self, steps: int) -> float | None:
-        """Synchronizations of the host per step, mean over the first `steps`; None on a CPU."""
-        counter = SyncCounter(self.device)
-        with counter.watching():
-            for _ in self._denoised(self.forced.kinds(steps)):
-                pass
+        """Synchronizations of the host per step, mean over the first `steps`; None without CUDA."""
+        if self.device.type != "cuda":
+            return None
+        count = host_waits(lambda: list(self._denoised(steps)))
         self._reset()
-        return None if counter.count is None else counter.count / steps
+        return count / steps
 
-    def count_blocks(self, steps: int) -> tuple[float, float]:
+    def count_blocks(self, steps: int) -> tuple[int, int]:
         """Block evaluations of a full and of a reused step, both branches together. Not for compiled blocks."""
         count = 0
 
@@ -96,28 +94,28 @@ class TimedTrajectory:
             nonlocal count
             count += 1
 
-        handles = [block.ffn.register_forward_pre_hook(add) for block in self.transformer.blocks]
-        counts: dict[bool, list[int]] = {True: [], False: []}
-        for is_full in self._denoised(self.forced.kinds(steps)):
-            counts[is_full].append(count)
-            count = 0
-        for handle in handles:
-            handle.remove()
+        counts: dict[bool, set[int]] = {True: set(), False: set()}
+        with ExitStack() as hooks:
+            for block in self.transformer.blocks:
+                hooks.enter_context(block.ffn.register_forward_pre_hook(add))
+            for is_full in self._denoised(steps):
+                counts[is_full].add(count)
+                count = 0
         self._reset()
-        for kind, found in counts.items():
-            if len(set(found)) > 1:
-                name = "full" if kind else "reused"
-                raise RuntimeError(f"{name} steps ran {sorted(set(found))} blocks: the decisions were not as forced")
-        return float(counts[True][0]), float(counts[False][0]) if counts[False] else 0.0
+        for is_full, found in counts.items():
+            if len(found) > 1:
+                kind = "full" if is_full else "reused"
+                raise RuntimeError(f"{kind} steps ran {sorted(found)} blocks: the decisions were not as forced")
+        return max(counts[True]), max(counts[False], default=0)
 
     def _reset(self) -> None:
-        reset = self.attached.reset or self.transformer._reset_stateful_cache
-        reset()
+        (self.attached.reset or self.transformer._reset_stateful_cache)()
 
-    def _denoised(self, kinds: list[bool]) -> Iterator[bool]:
+    def _denoised(self, steps: int) -> Iterator[bool]:
         """Denoise step by step, and yield after each whether it was full. The input changes at full steps."""
         which = 0
-        for step, is_full in enumerate(kinds):
+        for step in range(steps):
+            is_full = step in self.forced.full
             which = 1 - which if is_full else which
             self._denoise(step, which)
             yield is_full

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -16,17 +16,9 @@ from galaxydit.commands.options import AsJson
 from galaxydit.errors import check_choice, refusal
 from galaxydit.eval.latency.latency_settings import LatencySettings
 
-if TYPE_CHECKING:
-    from galaxydit.eval.latency.latency_rows import LatencyRow
-
-
-LEFT_OUT = ("probe ms", "speedup x fraction")
-"""Columns of the markdown table for which a terminal has no room."""
-
-
+LEFT_OUT = ("probe ms", "speedup x fraction")  # columns of the markdown table for which a terminal has no room
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
 Mode = Literal["eager", "compiled", "both"]
-"""How blocks run."""
 
 
 def latency(
@@ -35,7 +27,6 @@ def latency(
     steps: Annotated[int, typer.Option(min=4, help="Denoising steps.")] = 50,
     sampled_steps: Annotated[int, typer.Option(min=4, help="Steps run to time single ones.")] = 12,
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5,
-    replay: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="A report to repeat.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3,
     whole: Annotated[bool, typer.Option("--whole/--no-whole", help="Also run whole trajectories.")] = True,
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing that would end later.")] = None,
@@ -69,14 +60,13 @@ def latency(
         steps=steps,
         sampled_steps=min(sampled_steps, steps),
         fraction=fraction,
-        replay=replay,
         repeats=repeats,
         whole=whole,
         minutes=minutes,
         methods=method or None,
         backend=backend,
         proxy=proxy,
-        device="cpu" if device is None else device,
+        device="cpu" if device is None else device,  # checked before torch says whether there is a GPU
         dtype="float32" if dtype is None else dtype,
         text_encoder=text_encoder,
         vae=vae,
@@ -87,7 +77,6 @@ def latency(
     with working("loading torch"):
         import torch
 
-        from galaxydit.eval.latency.latency_rows import row_from
         from galaxydit.eval.latency.latency_run import LatencyRun
         from galaxydit.eval.latency.latency_table import caption
 
@@ -107,7 +96,7 @@ def latency(
         show_json(out)
         return
     show(caption(data))
-    Console().print(build_table([row_from(row) for row in data["rows"]]))
+    Console().print(build_table(data["rows"]))
     for name, microseconds in (data["host_microseconds_per_call"] or {}).items():
         show(f"host, {name}: {microseconds:+.0f} us a call")
     show(out)
@@ -124,16 +113,18 @@ def check_device(device: str) -> None:
         raise refusal("--device", device, f"one that this machine has ({reason})", "pass for example cpu") from error
 
 
-def _run(run: Any, settings: Any, out: Path) -> dict[str, Any]:
+def _run(run: Any, settings: LatencySettings, out: Path) -> dict[str, Any]:
     from galaxydit.pipelines.generate import is_out_of_memory
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=messages(), transient=True) as progress:
         task = progress.add_task("starting", total=1.0)
+
+        def tell(text: str, done: float) -> None:
+            progress.update(task, description=text, completed=done)
+
         try:
-            return run(
-                settings, out, lambda text, done: progress.update(task, description=text, completed=done)
-            ).measure()
+            return run(settings, out, tell).measure()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -141,21 +132,18 @@ def _run(run: Any, settings: Any, out: Path) -> dict[str, Any]:
             raise refusal("--size", settings.size, expected, "take a smaller --size or --model") from error
 
 
-def build_table(rows: "list[LatencyRow]") -> Table:
+def build_table(rows: list[dict[str, Any]]) -> Table:
     """The rows for a terminal of 80 columns: medians only, no empty columns; the JSON has the others."""
-    from galaxydit.eval.latency.latency_table import HEADINGS, cells
+    from galaxydit.eval.latency.latency_table import COLUMNS, cells
 
-    texts = [cells(row, quartiles=False) for row in rows]
-    shown = [
-        index
-        for index in range(2, len(HEADINGS))
-        if HEADINGS[index] not in LEFT_OUT and any(text[index] for text in texts)
-    ]
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
+    names = [row["method"] + (", compiled" if row["compiled"] else "") for row in rows]
     table.add_column("", overflow="fold")  # the only one that may be folded
-    for index in shown:
-        table.add_column("\n".join(HEADINGS[index].split()), justify="right", no_wrap=True)
-    for text in texts:
-        name = text[0] if text[1] == "eager" else f"{text[0]}, {text[1]}"
-        table.add_row(name, *(text[index] for index in shown))
+    shown = []
+    for heading, *column in zip(COLUMNS, *(cells(row, quartiles=False) for row in rows), strict=True):
+        if heading not in ("method", "blocks", *LEFT_OUT) and any(column):
+            table.add_column("\n".join(heading.split()), justify="right", no_wrap=True)
+            shown.append(column)
+    for row in zip(names, *shown, strict=True):
+        table.add_row(*row)
     return table

@@ -46,7 +46,6 @@ def folder(tmp_path: Path) -> Path:
     for name, index in (("damaged", "[]"), ("incomplete", '{"_class_name": "X", "vae": ["diffusers", "Y"]}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_index.json").write_text(index, encoding="utf-8")
-    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
     return tmp_path
@@ -74,7 +73,6 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["realism", "--shift-factor", "0"],
         ["realism", "--shift-factor", "inf"],
         ["latency", "--steps", "3"],
-        ["latency", "--replay", "broken.json"],
         ["latency", "--fraction", "0.1"],
         [*GENERATE, "--seed", str(2**64)],
         ["generate", "--model", "nowhere", "--prompt", "x", "--out", "a.mp4"],
@@ -133,7 +131,7 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "error: image='missing.png' is not allowed: expected a file; pass an existing one",
         "error: model='damaged' is not allowed: expected a model_index.json that names a pipeline; write the folder",
         "error: model='incomplete' is not allowed: expected a folder with vae; write the folder again",
-        "error: replay=broken.json is not allowed: expected a report",
+        "error: fraction=0.1 is not allowed: expected a number from 0.22 to 1 at 50 steps",
         "did you mean 'block_residual'?",
     ):
         assert message in finished.stderr

@@ -96,7 +96,6 @@ WRONG: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--dtype": ["", "int8"],
         "--mode": ["", "fast"],
         "--table": ["nowhere", "file", "dir.mp4"],
-        "--replay": ["nowhere", "file", "dir.mp4"],
         "--out": [text.format(".json") for text in OUT_FILE],
         **dict.fromkeys(("--repeats", "--steps", "--sampled-steps"), WHOLE),
     },

@@ -14,7 +14,6 @@ from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, families, inspect, latency, realism
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
-from galaxydit.eval.latency.latency_rows import LatencyRow, Spread
 from galaxydit.eval.realism.run import goals
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores
 from galaxydit.eval.vbench.score import Drop
@@ -71,23 +70,23 @@ def of_inspect() -> tuple[list[Any], Expected]:
 
 
 def of_latency() -> tuple[list[Any], Expected]:
-    spread = Spread(12345.6, 12345.6, 12345.6, 3)
-    row = LatencyRow(
-        method="galaxydit residual, no proxy",
-        compiled=True,
-        full_ms=spread,
-        reused_ms=spread,
-        probe_ms=12.34,
-        syncs_per_step=12.3,
-        denoise_seconds=1234.56,
-        denoise_measured=False,
-        speedup=12.34,
-        compute_fraction=0.123,
-        efficiency=0.987,
-        peak_bytes=123 * 2**30,
-        bytes_held=12345 * 2**20,
-        note=None,
-    )
+    spread = {"median": 12345.6, "low": 12345.6, "high": 12345.6, "count": 3}
+    row = {
+        "method": "galaxydit residual, no proxy",
+        "compiled": True,
+        "full_ms": spread,
+        "reused_ms": spread,
+        "probe_ms": 12.34,
+        "syncs_per_step": 12.3,
+        "denoise_seconds": 1234.56,
+        "denoise_measured": False,
+        "speedup": 12.34,
+        "compute_fraction": 0.123,
+        "efficiency": 0.987,
+        "peak_bytes": 123 * 2**30,
+        "bytes_held": 12345 * 2**20,
+        "note": None,
+    }
     return [latency.build_table([row])], ["12345.6", "12.3", "~1234.56", "12.34x", "0.123", "123.0", "12345.0"]
 
 
