@@ -1,11 +1,9 @@
 """Curvature of the guided trajectory, and what an error of one step has become at the end."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from galaxydit.eval.realism.trajectory import Trajectory
+from galaxydit.eval.realism.trajectory import Array, Trajectory
 
-Array = NDArray[np.float64]
 WINDOW = 5  # steps of the local fit
 
 

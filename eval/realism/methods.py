@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from diffusers import DiffusionPipeline
-
 from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.method import Method
@@ -37,14 +35,12 @@ class MethodRow(Row):
 class MethodBench:
     """Measures methods at the flow shift and guidance scale of the published comparison."""
 
-    def __init__(
-        self, pipe: DiffusionPipeline, references: References, tuning: Cases, flow_shift: float, guidance: float
-    ) -> None:
-        self.pipe, self.references, self.tuning = pipe, references, tuning
+    def __init__(self, references: References, tuning: Cases, flow_shift: float, guidance: float) -> None:
+        self.references, self.tuning = references, tuning
         self.shift = (flow_shift, guidance)
         self.settings = references.use(*self.shift)
-        self.steps = self.settings.steps or 50
-        self.workload = Workload(pipe, self.settings, measure_parts(pipe, tuning.prompts[0], self.settings))
+        parts = measure_parts(references.pipe, tuning.prompts[0], self.settings)
+        self.workload = Workload(references.pipe, self.settings, parts)
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
         """One method of a published table, by its name in `row`, at the one of its published settings that `row` says.
@@ -53,14 +49,17 @@ class MethodBench:
         the published number of steps, found by bisection on a tuning prompt.
         """
         method = METHODS[row["method"]]
-        calibrated = (self.pipe, self.tuning.prompts[:CALIBRATION_PROMPTS], self.settings, self.tuning.seeds[0])
-        calibration = method.calibrate(*calibrated) if method.calibrate else None
-        setting = dict(method.settings(self.steps)[row.get("setting", 0)])
+        calibration, steps = None, self.references.steps
+        if method.calibrate is not None:
+            prompts = self.tuning.prompts[:CALIBRATION_PROMPTS]
+            calibration = method.calibrate(self.references.pipe, prompts, self.settings, self.tuning.seeds[0])
+        setting = dict(method.settings(steps)[row.get("setting", 0)])
         if row.get("computed_steps"):
-            setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / self.steps)
+            setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / steps)
         found: list[float] = []
         fractions: list[float] = []
-        plain = (frames for trajectory in self.references.at(*self.shift) for frames in trajectory.frames)
+        trajectories, _ = self.references.at(*self.shift)
+        plain = (frames for trajectory in trajectories for frames in trajectory.frames)
         cases = self.references.cases  # one prompt a call, because methods decide by it
         for frames, prompt, seed in zip(plain, cases.prompts, cases.seeds, strict=True):
             video, counter = self.workload.run(Case(prompt, seed), method, setting, calibration)
@@ -71,18 +70,17 @@ class MethodBench:
     def _threshold(self, method: Method, setting: dict[str, Any], calibration: Any, wanted: float) -> float:
         """The threshold whose compute fraction on a tuning prompt is nearest to the wanted one."""
         low, high = (math.log(value) for value in THRESHOLD_RANGE)
-        best, distance = math.nan, math.inf
+        case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
+        fractions: dict[float, float] = {}
         for _ in range(TRIALS):
             middle = (low + high) / 2
-            case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
-            _, counter = self.workload.run(case, method, setting | {"threshold": math.exp(middle)}, calibration)
-            fraction = self._fraction(counter)
-            if abs(fraction - wanted) < distance:
-                best, distance = math.exp(middle), abs(fraction - wanted)
-            low, high = (middle, high) if fraction > wanted else (low, middle)
-        return best
+            threshold = math.exp(middle)
+            _, counter = self.workload.run(case, method, setting | {"threshold": threshold}, calibration)
+            fractions[threshold] = self._fraction(counter)
+            low, high = (middle, high) if fractions[threshold] > wanted else (low, middle)
+        return min(fractions, key=lambda threshold: abs(fractions[threshold] - wanted))
 
     def _fraction(self, counter: ComputeCounter) -> float:
         """Operations done / those of the plain generation."""
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
-        return counter.flops / (sum(part.flops for part in self.workload.parts) * branches * self.steps)
+        return counter.flops / (sum(part.flops for part in self.workload.parts) * branches * self.references.steps)

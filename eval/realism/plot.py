@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from galaxydit.calibration.published import Published
+from galaxydit.eval.realism import PSNR_PARTS, STEPS
 
 OURS, THEIRS = "#d62728", "#1f77b4"
 
@@ -15,33 +16,33 @@ def draw(found: dict[str, Any], published: Published, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(19, 9), layout="constrained")
-    panels = figure.subplots(2, 4).ravel()
-    for panel, part in zip(panels, ("step lists", "methods shift 3", "methods shift 5"), strict=False):
+    *bars, change, gain, magnitude, cosine, empty = figure.subplots(2, 4).ravel()
+    for panel, part in zip(bars, PSNR_PARTS, strict=True):
         _bars(panel, found.get(part), f"{part[0].upper()}{part[1:]}: PSNR, dB")
     data = published.data
     if "curvature" in found:
-        panels[3].semilogy(found["curvature"]["change_per_step"], color=OURS, label="this model")
-        panels[3].semilogy(data["curvature"]["steps"], data["curvature"]["change_per_step"], color=THEIRS)
-        panels[3].set_title("Change of the guided velocity per step")
+        change.semilogy(found["curvature"]["change_per_step"], color=OURS)
+        change.semilogy(data["curvature"]["steps"], data["curvature"]["change_per_step"], color=THEIRS)
+        change.set_title("Change of the guided velocity per step")
     if "propagation" in found:
-        gains = {int(step): gain for step, gain in found["propagation"]["gains"].items()}
+        gains = {int(step): value for step, value in found["propagation"]["gains"].items()}
         scale = gains[40] / published.gain(40)
-        panels[4].plot(list(gains), [gain / scale for gain in gains.values()], "o-", color=OURS)
-        panels[4].plot(range(50), [published.gain(step) for step in range(50)], color=THEIRS)
-        panels[4].set_title("Final deviation / error of one step, equal at step 40")
+        gain.plot(list(gains), [value / scale for value in gains.values()], "o-", color=OURS)
+        gain.plot(range(STEPS), [published.gain(step) for step in range(STEPS)], color=THEIRS)
+        gain.set_title("Final deviation / error of one step, equal at step 40")
     if "residual" in found:
-        ours = np.array(found["residual"]["magnitude_ratio"])
-        panels[5].plot(range(1, len(ours) + 1), ours[:, 0], color=OURS)
-        panels[5].plot(data["residual"]["conditional"], color=THEIRS)
-        panels[5].set_ylim(0.75, 1.25)
-        panels[5].set_title("Magnitude ratio of the residual")
-        cosines = np.array(found["residual"]["cosine_distance"])
-        panels[6].semilogy(range(1, len(cosines) + 1), cosines[:, 0], color=OURS)
+        conditional = [ratios[0] for ratios in found["residual"]["magnitude_ratio"]]
+        magnitude.plot(range(1, len(conditional) + 1), conditional, color=OURS)
+        magnitude.plot(data["residual"]["conditional"], color=THEIRS)
+        magnitude.set_ylim(0.75, 1.25)
+        magnitude.set_title("Magnitude ratio of the residual")
+        conditional = [distances[0] for distances in found["residual"]["cosine_distance"]]
+        cosine.semilogy(range(1, len(conditional) + 1), conditional, color=OURS)
         shown = data["residual"]["cosine_distance"]
-        panels[6].semilogy([int(step) for step in shown], list(shown.values()), "o", color=THEIRS)
-        panels[6].set_title("Cosine distance of the residual")
-    panels[7].axis("off")
-    for panel in panels[3:7]:
+        cosine.semilogy([int(step) for step in shown], list(shown.values()), "o", color=THEIRS)
+        cosine.set_title("Cosine distance of the residual")
+    empty.axis("off")
+    for panel in (change, gain, magnitude, cosine):
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)
     figure.suptitle(f"This model (red) and published numbers of {data['model']} (blue)")

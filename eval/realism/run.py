@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import diffusers
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline
-from scipy.stats import spearmanr
 
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.published import NAME, Published
@@ -21,25 +21,26 @@ from galaxydit.eval.compare.methods import chosen_steps, step_list
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.step_lists import (
-    Cases,
-    References,
-    Row,
-    compare,
-    mean_absolute_difference,
-    measure_row,
-    rank_correlation,
-)
+from galaxydit.eval.realism.step_lists import Cases, References, Row, compare, measure_row, rank_correlation
 from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import project_weights
 
-Progress = Callable[[str], None]
 PROBED_STEPS = (1, 10, 20, 30, 40)
 RANKED_SAMPLES = 4
 TUNING_PROMPTS = 2
+# Part, key of its result, name, minimum and maximum.
+GOALS = (
+    ("step lists", "mean_absolute_difference", "step lists: mean absolute difference, dB", None, 3),
+    ("step lists", "spearman", "step lists: Spearman's rho", 0.8, None),
+    ("methods shift 3", "spearman", "methods shift 3: Spearman's rho", 0.8, None),
+    ("methods shift 5", "spearman", "methods shift 5: Spearman's rho", 0.8, None),
+    ("curvature", "within_factor_2", "curvature: steps within a factor of 2, of 46", 40, None),
+    ("residual", "mean_absolute_difference", "magnitude ratio: mean absolute difference", None, 0.015),
+    ("propagation", "first_by_40", "gain of the first step / step 40", 4, 8),
+)
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ class Realism:
         tuning: Cases,
         settings: GenerationSettings,
         shift_factor: float,
-        progress: Progress = lambda text: None,
+        progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.pipe, self.published, self.cases, self.tuning = pipe, published, cases, tuning
         self.references = References(pipe, cases, settings, shift_factor)
         self.progress = progress
-        self.rows: list[Row] = []
+        self._measured = cache(lambda row: measure_row(self.references, row))
 
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
@@ -111,14 +112,12 @@ class Realism:
 
     def step_lists(self) -> dict[str, Any]:
         """The published step lists: PSNR of each prompt in dB."""
+        rows = []
         for row in self.published.step_lists:
             self.progress(row.name)
-            self.rows.append(measure_row(self.references, row))
-        return {
-            "rows": [asdict(row) | {"mean": row.mean} for row in self.rows],
-            "mean_absolute_difference": mean_absolute_difference(self.rows),
-            "spearman": rank_correlation(self.rows),
-        }
+            rows.append(self._measured(row))
+        difference = float(np.mean([abs(row.mean - row.published) for row in rows]))
+        return {"rows": _as_data(rows), "mean_absolute_difference": difference, "spearman": rank_correlation(rows)}
 
     def methods_shift_3(self) -> dict[str, Any]:
         """Other projects' methods in one published comparison: PSNR in dB and compute fraction."""
@@ -129,23 +128,22 @@ class Realism:
         return self._methods(self.published.data["methods_shift_5"])
 
     def _methods(self, table: dict[str, Any]) -> dict[str, Any]:
-        bench = MethodBench(self.pipe, self.references, self.tuning, table["flow_shift"], table["guidance"])
-        names = {row["row"] for row in table["rows"] if "row" in row}
-        known = {row.name: row for row in self.rows} or {
-            row.name: measure_row(self.references, row) for row in self.published.step_lists if row.name in names
-        }
-        rows: list[dict[str, Any]] = []
+        bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
+        step_lists = {row.name: row for row in self.published.step_lists}
+        rows: list[Row] = []
         for row in table["rows"]:
             self.progress(row["name"])
-            one = known[row["row"]] if "row" in row else bench.measure(row)
-            rows.append(asdict(one) | {"name": row["name"], "published": row["psnr"], "mean": one.mean})
-        rho = spearmanr([row["mean"] for row in rows], [row["published"] for row in rows]).statistic
-        return {"rows": rows, "spearman": float(rho)}
+            if "row" in row:
+                one = self._measured(step_lists[row["row"]])
+                rows.append(replace(one, name=row["name"], published=row["psnr"]))
+            else:
+                rows.append(bench.measure(row))
+        return {"rows": _as_data(rows), "spearman": rank_correlation(rows)}
 
     def curvature(self) -> dict[str, Any]:
         """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
         table = self.published.data["curvature"]
-        plain = self.references.at(table["flow_shift"], table["guidance"])
+        plain, _ = self.references.at(table["flow_shift"], table["guidance"])
         ours = np.mean([change_per_step(one) for one in plain], axis=0)
         ratio = ours[table["steps"]] / np.array(table["change_per_step"])
         within = [bool(0.5 <= value <= 2) for value, step in zip(ratio, table["steps"], strict=True) if step <= 48]
@@ -154,14 +152,12 @@ class Realism:
     def propagation(self) -> dict[str, Any]:
         """Gain of an error at one step: that step alone reuses the residual of the step before."""
         law = self.published.data["propagation"]
-        plain = self.references.at(law["flow_shift"], law["guidance"])
-        settings = self.references.use(law["flow_shift"], law["guidance"])
-        steps = settings.steps or 50
+        plain, settings = self.references.at(law["flow_shift"], law["guidance"])
         prompts, seeds = self.cases.batches[0]
         gains = {}
         for probed in PROBED_STEPS:
             self.progress(f"error at step {probed}")
-            others = {"full": [step for step in range(steps) if step != probed]}
+            others = {"full": [step for step in range(self.references.steps) if step != probed]}
             with step_list.attach(self.pipe, others, None):
                 reused = record(self.pipe, prompts, seeds, settings)
             gains[str(probed)] = error_gain(plain[0], reused, probed)
@@ -170,7 +166,7 @@ class Realism:
     def residual(self) -> dict[str, Any]:
         """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
         table = self.published.data["residual"]
-        plain = self.references.at(table["flow_shift"], table["guidance"])
+        plain, _ = self.references.at(table["flow_shift"], table["guidance"])
         ratios = np.mean([one.magnitude_ratio for one in plain], axis=0)
         cosines = np.mean([one.cosine_distance for one in plain], axis=0)
         branches = np.array([table["conditional"], table["unconditional"]]).T
@@ -190,9 +186,8 @@ class Realism:
 
     def noise_levels(self) -> dict[str, Any]:
         """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
-        plain = self.references.at(3, 5)
-        settings = self.references.use(3, 5)
-        steps = settings.steps or 50
+        plain, settings = self.references.at(3, 5)
+        steps = self.references.steps
         prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]
         levels = chosen_steps.search(self.pipe, prompts, settings, seeds[0])
         few = replace(settings, steps=steps // 2)
@@ -221,19 +216,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def goals(found: dict[str, Any]) -> list[Goal]:
     """The figures that say whether the model behaves like the published one."""
-    result = []
-    if "step lists" in found:
-        lists = found["step lists"]
-        result.append(Goal("step lists: mean absolute difference, dB", lists["mean_absolute_difference"], maximum=3))
-        result.append(Goal("step lists: Spearman's rho", lists["spearman"], minimum=0.8))
-    for part in ("methods shift 3", "methods shift 5"):
-        if part in found:
-            result.append(Goal(f"{part}: Spearman's rho", found[part]["spearman"], minimum=0.8))
-    if "curvature" in found:
-        result.append(Goal("curvature: steps within a factor of 2, of 46", found["curvature"]["within_factor_2"], 40))
-    if "residual" in found:
-        difference = found["residual"]["mean_absolute_difference"]
-        result.append(Goal("magnitude ratio: mean absolute difference", difference, maximum=0.015))
-    if "propagation" in found:
-        result.append(Goal("gain of the first step / step 40", found["propagation"]["first_by_40"], 4, 8))
-    return result
+    return [Goal(name, found[part][key], low, high) for part, key, name, low, high in GOALS if part in found]
+
+
+def _as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [asdict(row) | {"mean": row.mean} for row in rows]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.published import StepList
-from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.methods import hicache, step_list, taylorseer
+from galaxydit.eval.realism import STEPS
 from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr
@@ -46,17 +47,13 @@ class Row:
         """Mean PSNR over the prompts, dB."""
         return float(np.mean(self.psnr))
 
-    @property
-    def difference(self) -> float:
-        """Our mean minus the published PSNR, dB."""
-        return self.mean - self.published
-
 
 class References:
     """Plain generations, recorded once for each flow shift and guidance scale."""
 
     def __init__(self, pipe: DiffusionPipeline, cases: Cases, settings: GenerationSettings, factor: float) -> None:
         self.pipe, self.cases, self.settings, self.factor = pipe, cases, settings, factor
+        self.steps = settings.steps or STEPS
         self._known: dict[tuple[float, float], list[Trajectory]] = {}
 
     def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
@@ -65,24 +62,25 @@ class References:
         self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
         return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
 
-    def at(self, flow_shift: float, guidance: float) -> list[Trajectory]:
-        """The trajectories of all batches; the pipeline keeps the flow shift."""
+    def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
+        """The trajectories of all batches and their settings; the pipeline keeps the flow shift."""
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
             self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]
-        return self._known[key]
+        return self._known[key], settings
 
 
 def measure_row(references: References, row: StepList) -> Row:
     """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
-    plain = references.at(row.flow_shift, row.guidance)
-    settings = references.use(row.flow_shift, row.guidance)
+    plain, settings = references.at(row.flow_shift, row.guidance)
+    attach = _METHODS[row.method]
     if row.plain_steps is not None:
         settings = replace(settings, steps=row.plain_steps)
+        attach = _METHODS["plain"]
     found: list[float] = []
     for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-        with _attached(references.pipe, row):
+        with attach(references.pipe, row):
             found += compare(generate_batch(references.pipe, prompts, seeds, settings), trajectory.frames)
     return Row(row.name, row.psnr, tuple(found))
 
@@ -92,21 +90,12 @@ def compare(videos: NDArray[np.float32], references: NDArray[np.float32]) -> lis
     return [psnr(video, reference) for video, reference in zip(videos, references, strict=True)]
 
 
-def mean_absolute_difference(rows: Sequence[Row]) -> float:
-    """Mean of |our PSNR - published PSNR| over the rows, dB."""
-    return float(np.mean([abs(row.difference) for row in rows]))
-
-
 def rank_correlation(rows: Sequence[Row]) -> float:
     """Spearman's rho of our PSNRs with the published ones, -1 to 1."""
     return float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
 
 
-def _attached(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[Attached | None]:
-    return _METHODS[row.method if row.plain_steps is None else "plain"](pipe, row)
-
-
-_METHODS: dict[str | None, Callable[[DiffusionPipeline, StepList], AbstractContextManager[Attached | None]]] = {
+_METHODS: dict[str | None, Callable[[DiffusionPipeline, StepList], AbstractContextManager[Any]]] = {
     None: lambda pipe, row: step_list.attach(pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None),
     "plain": lambda pipe, row: nullcontext(),
     "TaylorSeer": lambda pipe, row: taylorseer.on_published_steps(pipe, taylorseer.published_settings(50)[0]),

@@ -1,5 +1,6 @@
 """Record one batch of generations: the guided velocity of each step, the residual of the block stack, the video."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,12 +56,13 @@ def record(
     recorder = _Recorder(settings.guidance_scale or 1.0)
     with recorder.watching(pipe.transformer, blocks_of(pipe.transformer, family)):
         frames = generate_batch(pipe, prompts, seeds, settings, callback_on_step_end=recorder.end_step)
+    changes = np.array(recorder.changes)
     return Trajectory(
         sigmas=np.asarray(pipe.scheduler.sigmas[:-1], dtype=np.float64),
         latents=torch.stack(recorder.latents),
         velocity=torch.stack(recorder.velocities),
-        magnitude_ratio=np.array(recorder.ratios),
-        cosine_distance=np.array(recorder.cosines),
+        magnitude_ratio=changes[..., 0],
+        cosine_distance=changes[..., 1],
         frames=frames,
     )
 
@@ -75,23 +77,18 @@ class _Recorder:
     previous: list[Tensor] = field(default_factory=list)
     latents: list[Tensor] = field(default_factory=list)
     velocities: list[Tensor] = field(default_factory=list)
-    ratios: list[list[float]] = field(default_factory=list)
-    cosines: list[list[float]] = field(default_factory=list)
+    changes: list[list[tuple[float, float]]] = field(default_factory=list)  # ratio and distance, by step and branch
     stack_input: Tensor | None = None
 
     @contextmanager
     def watching(self, transformer: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:
-        handles = [
+        with (
             transformer.register_forward_pre_hook(self._enter, with_kwargs=True),
             blocks[0].register_forward_pre_hook(self._enter_stack),
             blocks[-1].register_forward_hook(self._leave_stack),
             transformer.register_forward_hook(self._leave),
-        ]
-        try:
+        ):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.outputs:
@@ -111,17 +108,19 @@ class _Recorder:
         conditional, *rest = self.outputs
         guided = rest[0] + self.guidance_scale * (conditional - rest[0]) if rest else conditional
         self.velocities.append(guided)
-        pairs = list(zip(self.residuals, self.previous, strict=False))
-        norms = [(now.norm(dim=-1), before.norm(dim=-1)) for now, before in pairs]
-        dots = [(now * before).sum(-1) for now, before in pairs]
-        missing = [float("nan")] * len(self.outputs)
-        self.ratios.append([float((now / before).mean()) for now, before in norms] or missing)
-        cosines = [1 - float((dot / (n * b)).mean()) for dot, (n, b) in zip(dots, norms, strict=True)]
-        self.cosines.append(cosines or missing)
+        missing = [(math.nan, math.nan)] * len(self.outputs)
+        self.changes.append([_change(*pair) for pair in zip(self.previous, self.residuals, strict=False)] or missing)
         if step == len(pipe.scheduler.timesteps) - 1:
             self.latents.append(_flat(tensors["latents"]))
         self.previous, self.residuals, self.outputs = self.residuals, [], []
         return tensors
+
+
+def _change(before: Tensor, now: Tensor) -> tuple[float, float]:
+    """Magnitude ratio and cosine distance of two residuals `(batch, tokens, dim)`, means over the tokens."""
+    size_before, size = before.norm(dim=-1), now.norm(dim=-1)
+    cosine = (now * before).sum(-1) / (size * size_before)
+    return float((size / size_before).mean()), 1 - float(cosine.mean())
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prom
 from galaxydit.commands.checks import check_model, check_output_folder
 from galaxydit.commands.console import resumable, show, show_json, working
 from galaxydit.errors import check_choice, check_number, refusal
-from galaxydit.eval.realism import PARTS, SHIFT_FACTOR, STEPS
+from galaxydit.eval.realism import PARTS, PSNR_PARTS, SHIFT_FACTOR, STEPS
 
 
 def realism(
@@ -51,9 +51,8 @@ def realism(
     texts = read_or_draw_prompts(prompts, model, reserved)
     for text in texts:
         if text.startswith("{"):
-            raise refusal(
-                "--prompts", text, "texts alone, because the published runs are text-to-video", "leave it out"
-            )
+            expected = "texts alone, because the published runs are text-to-video"
+            raise refusal("--prompts", text, expected, "leave it out")
     tuning = reserved or texts[:1]
     with working(f"loading {model}"):
         from galaxydit.calibration.published import load_published
@@ -81,7 +80,7 @@ def realism(
 
 def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
     """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
-    for part in ("step lists", "methods shift 3", "methods shift 5"):
+    for part in PSNR_PARTS:
         if part in measured:
             table = Table(part, box=SIMPLE_HEAD, title=f"{prompts} prompts")
             for heading in ("published, dB", "here, dB", "difference"):
@@ -92,9 +91,9 @@ def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
             yield table
     table = Table("figure", "value", "allowed", "holds", box=SIMPLE_HEAD)
     for goal in measured["goals"]:
-        limits = [f"at least {goal['minimum']:g}"] if goal["minimum"] is not None else []
-        limits += [f"at most {goal['maximum']:g}"] if goal["maximum"] is not None else []
-        table.add_row(goal["name"], f"{goal['value']:.3f}", " and ".join(limits), "yes" if goal["holds"] else "no")
+        limits = (("at least", goal["minimum"]), ("at most", goal["maximum"]))
+        allowed = " and ".join(f"{words} {limit:g}" for words, limit in limits if limit is not None)
+        table.add_row(goal["name"], f"{goal['value']:.3f}", allowed, "yes" if goal["holds"] else "no")
     if "noise levels" in measured:
         table.add_row("half the steps at chosen noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", "")
     yield table
