@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,10 +17,6 @@ from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
 from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
 from galaxydit.commands.options import AsJson
-
-if TYPE_CHECKING:
-    from galaxydit.eval.jobs.job import Job
-    from galaxydit.pipelines.runs import Record, Store
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
@@ -56,19 +52,17 @@ def run(
     say(f"{job}: starting")
     read = read_job(job)
     store = open_run(out, read)
-    console = Console(soft_wrap=True)
+
+    def how_far() -> str:
+        units = {unit.id for unit in read.units()}
+        return f"{len(units & store.unit_ids())} of {len(units)} done"
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
-    with resumable(lambda: _how_far(read, store)), chosen_executor(ray, workers, gpus_per_worker) as executor:
-        progress = LiveProgress(console)
-        outcome = run_job(read, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+    with resumable(how_far), chosen_executor(ray, workers, gpus_per_worker) as executor:
+        outcome = run_job(read, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed")
     if outcome.failed:
         raise typer.Exit(1)
-
-
-def _how_far(job: "Job", store: "Store") -> str:
-    units = {unit.id for unit in job.units()}
-    return f"{len(units & store.unit_ids())} of {len(units)} done"
 
 
 def status(
@@ -78,13 +72,14 @@ def status(
 ) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
     from galaxydit.eval.jobs.run_job import load_run
+    from galaxydit.pipelines.runs import Record
     from galaxydit.pipelines.runs.progress import render, tally
 
     store, job = load_run(run)
     units = [unit.id for unit in job.units()]
     reasons: dict[str, str] = {}
 
-    def sound() -> "Iterator[Record]":
+    def sound() -> Iterator[Record]:
         for unit_id, record, damage in store.survey(units, wholly=verify):
             if record is None or damage:
                 reasons[unit_id] = f"damaged, the same `galaxydit eval run` makes it again: {damage}"
@@ -96,8 +91,8 @@ def status(
     console = Console()
     counted = tally(sound(), len(units))
     if as_json:
-        numbers = {"total": counted.total, "done": counted.done, "failed": counted.failed}
-        show_json(numbers | {"remaining": counted.remaining, "reasons": reasons})
+        numbers = {name: getattr(counted, name) for name in ("total", "done", "failed", "remaining")}
+        show_json(numbers | {"reasons": reasons})
         return
     console.print(render(counted))
     for unit_id, reason in list(reasons.items())[:SHOWN_FAILURES]:

@@ -1,8 +1,8 @@
 """Options of commands that make many units: where they are made."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,17 +55,13 @@ def check_ray_options(ray: str | None, workers: int | None, gpus_per_worker: int
             raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
 
 
-@contextmanager
-def chosen_executor(ray: str | None, workers: int | None, gpus_per_worker: int | None) -> Iterator["Executor"]:
-    """The executor that the options ask for; raises as `check_ray_options` does."""
+def chosen_executor(
+    ray: str | None, workers: int | None, gpus_per_worker: int | None
+) -> "AbstractContextManager[Executor]":
+    """The executor that the options, from `check_ray_options`, ask for."""
     from galaxydit.pipelines.runs import InProcess, OnRay
 
-    check_ray_options(ray, workers, gpus_per_worker)
-    if ray is None:
-        yield InProcess()
-        return
-    with OnRay(ray, workers, gpus_per_worker) as executor:
-        yield executor
+    return nullcontext(InProcess()) if ray is None else OnRay(ray, workers, gpus_per_worker)
 
 
 def load_for(

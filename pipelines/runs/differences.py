@@ -12,21 +12,15 @@ def differences(old: Any, new: Any, tolerance: float = 0.0) -> list[str]:
     After a dozen the rest is counted.
     """
     before, after = dict(_flatten(old)), dict(_flatten(new))
-    changed = [
-        name
-        for name in dict.fromkeys([*before, *after])
-        if not _are_equal(before.get(name, ...), after.get(name, ...), tolerance)
-    ]
-    lines = [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed[:SHOWN_DIFFERENCES]]
-    if len(changed) > SHOWN_DIFFERENCES:
-        lines.append(f"and {len(changed) - SHOWN_DIFFERENCES} more")
+    lines = []
+    for name in before | after:
+        was, now = before.get(name, ...), after.get(name, ...)
+        is_near = isinstance(was, float) and isinstance(now, float) and abs(was - now) <= tolerance
+        if was != now and not is_near:
+            lines.append(f"{name}: {_shown(was)} -> {_shown(now)}")
+    if len(lines) > SHOWN_DIFFERENCES:
+        lines[SHOWN_DIFFERENCES:] = [f"and {len(lines) - SHOWN_DIFFERENCES} more"]
     return lines
-
-
-def _are_equal(old: Any, new: Any, tolerance: float) -> bool:
-    if isinstance(old, float) and isinstance(new, float):
-        return abs(old - new) <= tolerance
-    return bool(old == new)
 
 
 def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -41,5 +35,5 @@ def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, data
 
 
-def _shown(data: Mapping[str, Any], name: str) -> str:
-    return repr(data[name]) if name in data else "not there"
+def _shown(value: Any) -> str:
+    return "not there" if value is ... else repr(value)

@@ -6,6 +6,7 @@ queue: a worker that dies is replaced, and the unit that it had is given to anot
 
 import logging
 import os
+import socket
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,13 +16,12 @@ from typing import Any
 
 from galaxydit.errors import refusal
 from galaxydit.pipelines.runs.record import Record
-from galaxydit.pipelines.runs.run import Maker, Progress, Rank, attempt, finish, finished
+from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, finish, finished
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Unit
 
 logger = logging.getLogger(__name__)
 
-LOCAL = "local"
 LOOK_EVERY = 1.0  # seconds
 DEATHS = 10  # of workers at one unit, until the unit is taken for their cause
 OBJECT_STORE = 200 * 2**20  # bytes; units and records are small, files go to the store
@@ -33,12 +33,9 @@ class Process:
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker
         self._store = store
-        self._rank = Rank()
 
     def address(self) -> tuple[str, int]:
         """Host and a free port, for the processes of one worker to meet."""
-        import socket
-
         import ray
 
         with socket.socket() as probe:
@@ -73,7 +70,7 @@ class Worker:
     record: Record | None = None
 
 
-class OnRay:
+class OnRay(Executor):
     """The executor. A context manager: on leaving it, workers end, and so does a cluster that it started.
 
     address: "local" starts a cluster on this machine; "auto" and "ray://host:port" join one.
@@ -83,7 +80,7 @@ class OnRay:
     Raises GalaxyDiTError if Ray is not installed, and ConnectionError if there is no such cluster.
     """
 
-    def __init__(self, address: str = LOCAL, workers: int | None = None, gpus_per_worker: int | None = None) -> None:
+    def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
         if find_spec("ray") is None:
             raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -103,28 +100,25 @@ class OnRay:
         self._deaths: Counter[str] = Counter()
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """See `Executor`."""
         if (maker, store.root) != (self._maker, self._root):
             self._stop_workers(self._workers)
             self._maker, self._root = maker, store.root
+        queue = deque(deque(group) for group in groups)
         try:
-            self._work(deque(deque(group) for group in groups), maker, store, progress)
+            while queue or any(worker.units for worker in self._workers):
+                busy = sum(bool(worker.units) for worker in self._workers)
+                while len(self._workers) < min(self._capacity(), busy + len(queue)):
+                    self._start_worker(maker, store)
+                for worker in self._workers:
+                    if worker.is_ready and not worker.units and queue:
+                        worker.units = queue.popleft()
+                        self._begin(worker, progress)
+                done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
+                for reference in done:
+                    self._receive(reference, queue, store, progress)
         except BaseException:
             self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
             raise
-
-    def _work(self, queue: deque[deque[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        while queue or any(worker.units for worker in self._workers):
-            busy = sum(bool(worker.units) for worker in self._workers)
-            while len(self._workers) < min(self._capacity(), busy + len(queue)):
-                self._start_worker(maker, store)
-            for worker in self._workers:
-                if worker.is_ready and not worker.units and queue:
-                    worker.units = queue.popleft()
-                    self._begin(worker, progress)
-            done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
-            for reference in done:
-                self._receive(reference, queue, store, progress)
 
     def __enter__(self) -> "OnRay":
         return self
@@ -136,7 +130,7 @@ class OnRay:
 
     def _connect(self, address: str, workers: int | None) -> None:
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if address == LOCAL:
+        if address == "local":
             cpus = max(workers or 1, os.cpu_count() or 1)
             self._ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
             return

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from galaxydit.pipelines.runs.record import Record
@@ -18,32 +18,31 @@ from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Unit
 
 RATE_OVER = 40  # units
-BAR_WIDTH = 40
 
 
 @dataclass
 class Row:
-    """What one worker did, or all workers of one host."""
+    """What one worker did, or all workers of one host; `seconds` is the sum over the units that are done."""
 
     done: int = 0
     failed: int = 0
     seconds: float = 0.0
     running: str = ""
 
-    @property
-    def seconds_per_unit(self) -> str:
-        """Mean over the units that are done."""
-        return f"{self.seconds / self.done:.1f}" if self.done else ""
-
 
 @dataclass
 class Tally:
-    """The state of a run: number of units, of those done and of those failed; the time that is left, if known."""
+    """The state of a run: number of units, of those done and of those failed.
+
+    Attributes:
+        times: when the last units were done, seconds, ascending.
+        rows: by worker or host.
+    """
 
     total: int
     done: int = 0
     failed: int = 0
-    left: timedelta | None = None
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
@@ -57,22 +56,21 @@ class Tally:
             self.failed += 1
             row.failed += 1
 
-    def estimate_left(self, times: Iterable[float]) -> None:
-        """Set the time that is left from when the last units were done (seconds)."""
-        last = sorted(times)[-RATE_OVER:]
-        if len(last) > 1 and last[-1] > last[0]:
-            self.left = timedelta(seconds=round(self.remaining * (last[-1] - last[0]) / (len(last) - 1)))
-
     @property
     def remaining(self) -> int:
         """Units without a record."""
         return self.total - self.done - self.failed
 
+    @property
+    def left(self) -> timedelta | None:
+        """The time for the remaining units at the rate of the last ones, None if there is no rate."""
+        if len(self.times) < 2 or self.times[-1] == self.times[0]:
+            return None
+        return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
+
     def __str__(self) -> str:
-        parts = [f"{self.done} done", f"{self.failed} failed", f"{self.remaining} remaining"]
-        if self.remaining and self.left is not None:
-            parts.append(f"{self.left} left")
-        return ", ".join(parts)
+        text = f"{self.done} done, {self.failed} failed, {self.remaining} remaining"
+        return f"{text}, {self.left} left" if self.remaining and self.left is not None else text
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
@@ -82,24 +80,23 @@ def tally(records: Iterable[Record], total: int) -> Tally:
         counted.add(record.worker.rpartition(":")[0] or record.worker, record)
         if record.is_done:
             times.append(datetime.fromisoformat(record.finished_at).timestamp())
-    counted.estimate_left(times)
+    counted.times.extend(sorted(times))
     return counted
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
     """A bar, a line, and a row for each worker or host."""
     bar = Table.grid()
-    bar.add_row(ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=BAR_WIDTH))
+    bar.add_row(ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40))
     parts: list[RenderableType] = [bar, Text(str(counted))]
     if counted.rows:
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column(heading)
-        for title in ("done", "failed", "s/unit"):
-            table.add_column(title, justify="right")
+        numbers = [Column(title, justify="right") for title in ("done", "failed", "s/unit")]
+        table = Table(heading, *numbers, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         if any(row.running for row in counted.rows.values()):
             table.add_column("running", no_wrap=True)
         for name, row in counted.rows.items():
-            cells = (name, str(row.done), str(row.failed), row.seconds_per_unit, row.running)
+            pace = f"{row.seconds / row.done:.1f}" if row.done else ""
+            cells = (name, str(row.done), str(row.failed), pace, row.running)
             table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
         parts.append(table)
     return Group(*parts)
@@ -115,12 +112,10 @@ class Stage(Progress):
     _total: int = 0
 
     def start(self, total: int, done: int, failed: int) -> None:
-        """The run begins, with so many units that have a record already."""
         self._done, self._total = done + failed, total
         self.tell(self.name, self._done, total)
 
     def finish(self, worker: int, record: Record) -> None:
-        """A unit has its record."""
         self._done += 1
         self.tell(self.name, self._done, self._total)
 
@@ -136,13 +131,10 @@ class LiveProgress(Progress):
         self.stage = ""
         self._console = console or Console(soft_wrap=True)
         self._counted = Tally(0)
-        self._times: deque[float] = deque(maxlen=RATE_OVER)
         self._live: Live | None = None
 
     def start(self, total: int, done: int, failed: int) -> None:
-        """The run begins, with so many units that have a record already."""
         self._counted = Tally(total, done, failed)
-        self._times.clear()
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=1)
             self._live.start()
@@ -150,20 +142,17 @@ class LiveProgress(Progress):
             self._line(f"start; {self._counted}")
 
     def begin(self, worker: int, unit: Unit) -> None:
-        """A worker begins a unit."""
         self._counted.rows.setdefault(str(worker), Row()).running = unit.name
 
     def finish(self, worker: int, record: Record) -> None:
-        """A unit has its record."""
         self._counted.add(str(worker), record)
         self._counted.rows[str(worker)].running = ""
         if record.is_done:
-            self._note_time()
+            self._counted.times.append(time.monotonic())
         if self._live is None:
             self._line(f"worker {worker}: {record.unit} {record.status} in {record.seconds:.1f} s; {self._counted}")
 
     def stop(self) -> None:
-        """The run ends."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -175,7 +164,7 @@ class LiveProgress(Progress):
             self.stage = stage
             self.start(total, done, 0)
         self._counted.done = done
-        self._note_time()
+        self._counted.times.append(time.monotonic())
         if done >= total:
             self.stop()
 
@@ -189,21 +178,17 @@ class LiveProgress(Progress):
         """The stage with its finished and all units: "scoring: 5 of 12 done"."""
         if not self._counted.total:
             return "nothing done yet"
-        text = f"{self._counted.done} of {self._counted.total} done"
-        return f"{self.stage}: {text}" if self.stage else text
-
-    def _note_time(self) -> None:
-        self._times.append(time.monotonic())
-        self._counted.estimate_left(self._times)
+        return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
 
     def _view(self) -> Group:
         view = render(self._counted, "worker")
         return Group(Text(self.stage), view) if self.stage else view
 
     def _line(self, text: str) -> None:
-        self._console.print(
-            f"{self.stage}: {text}" if self.stage else text, markup=False, highlight=False, soft_wrap=True
-        )
+        self._console.print(self._with_stage(text), markup=False, highlight=False, soft_wrap=True)
+
+    def _with_stage(self, text: str) -> str:
+        return f"{self.stage}: {text}" if self.stage else text
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:

@@ -16,7 +16,6 @@ from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit
 
 ATTEMPTS = 3
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,10 @@ class Maker:
 
 
 class Progress:
-    """Told of a run's progress, in the process that called `run`; this one shows nothing. Workers count from 0."""
+    """Told of a run's progress, in the process that called `run`; this one shows nothing.
+
+    At the start, `done` and `failed` units have a record already. Workers count from 0.
+    """
 
     def start(self, total: int, done: int, failed: int) -> None: ...
     def begin(self, worker: int, unit: Unit) -> None: ...
@@ -57,14 +59,13 @@ class Executor(Protocol):
         """Make all units; those of a group one after the other on one worker. Returns when each has a record."""
 
 
-class InProcess:
+class InProcess(Executor):
     """Makes one unit after the other in this process, and keeps what the last maker loaded."""
 
     def __init__(self) -> None:
         self._prepared: Maker | None = None
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """See `Executor`."""
         if maker is not self._prepared:
             maker.prepare(Rank())
             self._prepared = maker
@@ -185,7 +186,7 @@ def finished(
 def is_disk_full(error: BaseException | None) -> bool:
     """Whether an exception, or one that it was raised from or during, says that no space is left."""
     while error is not None:
-        if getattr(error, "errno", None) in NO_SPACE:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -45,14 +45,12 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         try:
-            fs, path = fsspec.core.url_to_fs(str(root), use_listings_cache=False)
+            self._fs, self._path = fsspec.core.url_to_fs(str(root), use_listings_cache=False)
         except (ValueError, ImportError) as error:
             expected = f"a folder or an address that fsspec reaches ({error})"
             raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
-        self._fs = fs
-        self._path = path
-        self.is_local = isinstance(fs, LocalFileSystem)
-        self.root = path if self.is_local else str(root)
+        self.is_local = isinstance(self._fs, LocalFileSystem)
+        self.root = self._path if self.is_local else str(root)
 
     # What the folder is
 
@@ -120,7 +118,7 @@ class Store:
 
     def unit_ids(self) -> set[str]:
         """Ids of all units that have a record, sound or not."""
-        names = (name for name, _ in self._list(UNITS))
+        names = self._list(UNITS)
         return {name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")}
 
     def read(self, unit_id: str) -> Record | None:
@@ -130,10 +128,9 @@ class Store:
 
     def read_sound(self, unit_id: str) -> Record | None:
         """The record of a unit, None where there is none or a damaged one."""
-        try:
+        with suppress(GalaxyDiTError):
             return self.read(unit_id)
-        except GalaxyDiTError:
-            return None
+        return None
 
     def survey(self, unit_ids: Sequence[str], *, wholly: bool = False) -> Iterator[tuple[str, Record | None, str]]:
         """For each unit that has a record: its id, the record, and what is wrong with it or with its files, else "".
@@ -142,7 +139,7 @@ class Store:
         """
         there = self.unit_ids()
         known = [unit_id for unit_id in unit_ids if unit_id in there]
-        sizes = dict(self._list(FILES))
+        sizes = self._list(FILES)
         for start in range(0, len(known), CHUNK):
             chunk = known[start : start + CHUNK]
             for unit_id, text in zip(chunk, self._read_many([f"{UNITS}/{name}.json" for name in chunk]), strict=True):
@@ -165,8 +162,8 @@ class Store:
                 path = f"{FILES}/{record.unit}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
                 self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
-            first = self._standing(record)
-            if first is None:
+            first = self.read_sound(record.unit)
+            if first is None or (record.is_done and not first.is_done):
                 first = record = replace(record, files=files)
                 self._write(f"{UNITS}/{record.unit}.json", encode(record))
         except Exception:  # such as a full disk
@@ -184,13 +181,11 @@ class Store:
     def tidy(self, units: Sequence[Unit]) -> None:
         """Remove what killed workers left of finished units: partial records and files that no record names."""
         ids = {unit.id for unit in units} & self.unit_ids()
-        for name, _ in list(self._list(UNITS)):
-            match = PARTIAL.fullmatch(name)
-            if match and match["name"] in ids:
+        for name in self._list(UNITS):
+            if (match := PARTIAL.fullmatch(name)) and match["name"] in ids:
                 self._remove([f"{UNITS}/{name}"])
-        for name, _ in list(self._list(FILES)):
-            match = ATTEMPT.fullmatch(name)
-            if match and match["unit"] in ids:
+        for name in self._list(FILES):
+            if (match := ATTEMPT.fullmatch(name)) and match["unit"] in ids:
                 record = self.read_sound(match["unit"])
                 if record is not None and f"{FILES}/{name}" not in {file.path for file in record.files.values()}:
                     self._remove([f"{FILES}/{name}"])
@@ -200,11 +195,6 @@ class Store:
         if self.is_local:
             return Path(self.root, path)
         return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
-
-    def _standing(self, record: Record) -> Record | None:
-        """The record that keeps its place against this one."""
-        first = self.read_sound(record.unit)
-        return first if first is not None and (first.is_done or not record.is_done) else None
 
     def _damage(self, record: Record, sizes: Mapping[str, int], wholly: bool) -> str:
         for file in record.files.values():
@@ -223,7 +213,7 @@ class Store:
 
     def _is_empty(self) -> bool:
         """False if another process has made it a store meanwhile; raises GalaxyDiTError if it holds anything else."""
-        names = [name for name, _ in self._list("") if not PARTIAL.fullmatch(name)]
+        names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:
             raise GalaxyDiTError(
                 f"{self.root} holds {sorted(names)[0]!r} but no {HEADER}, so it is neither empty nor a run of this "
@@ -235,8 +225,7 @@ class Store:
         try:
             if self.is_local:
                 return Path(self.root, name).read_bytes()
-            content: bytes = self._fs.cat_file(f"{self._path}/{name}")
-            return content
+            return self._fs.cat_file(f"{self._path}/{name}")
         except FileNotFoundError:
             return None
 
@@ -255,22 +244,21 @@ class Store:
         with replacing(Path(self.root, name)) as partial:
             partial.write_bytes(content)
 
-    def _list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Names and sizes (bytes) of what a folder holds."""
+    def _list(self, folder: str) -> dict[str, int]:
+        """The names in a folder, each with its size (bytes) if the folder is `files`."""
+        sizes = {}
         if self.is_local:
-            try:
-                with os.scandir(Path(self.root, folder)) as entries:
-                    for entry in entries:
-                        with suppress(FileNotFoundError):  # another process tidies up
-                            yield entry.name, entry.stat().st_size if folder == FILES else 0
-            except FileNotFoundError:
-                return
-            return
+            with suppress(FileNotFoundError), os.scandir(Path(self.root, folder)) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # another process tidies up
+                        sizes[entry.name] = entry.stat().st_size if folder == FILES else 0
+            return sizes
         place = f"{self._path}/{folder}".rstrip("/")
         self._fs.invalidate_cache(place)
         with suppress(FileNotFoundError):
             for entry in self._fs.ls(place, detail=True):
-                yield entry["name"].rsplit("/", 1)[-1], entry["size"] or 0
+                sizes[entry["name"].rsplit("/", 1)[-1]] = entry["size"] or 0
+        return sizes
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-ID_DIGITS = 16  # of the hash
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -27,8 +25,8 @@ class Unit:
 
     @cached_property
     def id(self) -> str:
-        """The name and the first digits of the hash of `data`."""
-        return f"{self.name}-{hash_of(self.data)[:ID_DIGITS]}"
+        """The name and the first 16 digits of the hash of `data`."""
+        return f"{self.name}-{hash_of(self.data)[:16]}"
 
 
 @dataclass(frozen=True)
