@@ -93,8 +93,8 @@ def run_demo(
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")
     half_steps = settings.steps // 2
-    samples: dict[str, list[DemoSample]] = {"plain": [], "accelerated": [], f"{half_steps} plain steps": []}
-    names = tuple(samples)
+    names = ("plain", "accelerated", f"{half_steps} plain steps")
+    samples: list[list[DemoSample]] = []  # by prompt, then by name
     reports: list[galaxydit.Report] = []
     videos: list[Generation] = []
 
@@ -111,11 +111,11 @@ def run_demo(
         on_progress(f"{place}: {names[2]}")
         fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index)
         fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)
-        for found, generation, fraction in zip(samples.values(), (plain, accelerated, fewer), fractions, strict=True):
-            found.append(_measure(generation, plain, fraction))
-        videos = videos or [plain, accelerated, fewer]
+        made = [plain, accelerated, fewer]
+        samples.append([_measure(*each, plain) for each in zip(made, fractions, strict=True)])
+        videos = videos or made
 
-    of_plain, of_accelerated, of_fewer = (DemoVariant(name, tuple(found)) for name, found in samples.items())
+    of_plain, of_accelerated, of_fewer = map(DemoVariant, names, zip(*samples, strict=True))
     files = tuple(out / name for name in FILES)
     result = DemoResult(settings, of_plain, of_accelerated, of_fewer, tuple(reports), files)
     on_progress("writing files")
@@ -123,7 +123,7 @@ def run_demo(
     return result
 
 
-def _measure(generation: Generation, plain: Generation, compute_fraction: float) -> DemoSample:
+def _measure(generation: Generation, compute_fraction: float, plain: Generation) -> DemoSample:
     same = generation is plain
     return DemoSample(
         prompt=generation.prompt,

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import numpy as np
 
-from galaxydit.eval.metrics.metric import Metric, Shape, Video
+from galaxydit.eval.metrics.metric import Metric, Video
 from galaxydit.pipelines.video import to_uint8
 
 
@@ -16,16 +16,12 @@ def _measure(video: Video, reference: Video | None, prompt: str) -> float:
     return 1 - fmean(changes) / 255
 
 
-def _refusal(shape: Shape, prompt: str) -> str | None:
-    return None if shape[0] > 1 else f"the video has {shape[0]} frame, allowed are 2 or more"
-
-
 TEMPORAL_FLICKERING = Metric(
     name="temporal_flickering",
     title="temporal flickering",
     needs_reference=False,
     function=_measure,
-    refusal=_refusal,
+    refusal=lambda shape, prompt: None if shape[0] > 1 else f"the video has {shape[0]} frame, allowed are 2 or more",
 )
 """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 

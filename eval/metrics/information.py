@@ -5,20 +5,16 @@ import math
 import numpy as np
 
 from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame, sides_from
-from galaxydit.eval.metrics.windows import Image, gaussian_window, local_mean, local_moments
+from galaxydit.eval.metrics.windows import gaussian_window, local_mean, local_moments
 
 LUMA = np.array((0.299, 0.587, 0.114))  # of red, green and blue (ITU-R BT.601)
 WINDOWS = tuple(gaussian_window(side, side / 5) for side in (17, 9, 5, 3))  # from the finest scale to the coarsest
 NOISE = 2.0  # variance of the visual noise, in levels of 0..255
 FLAT = 1e-10  # a smaller variance is rounding error
-SMALLEST_SIDE = 41  # pixels: one window must fit into the coarsest scale
 
 
-def _luma(frame: Video) -> Image:
-    return np.asarray(frame.astype(np.float64) @ LUMA * 255)
-
-
-def _fidelity(image: Image, reference: Image) -> float:
+def _fidelity(frame: Video, reference_frame: Video) -> float:
+    image, reference = (each.astype(np.float64) @ LUMA * 255 for each in (frame, reference_frame))
     preserved, reference_information = 0.0, 0.0
     for scale, window in enumerate(WINDOWS):
         if scale > 0:
@@ -36,8 +32,8 @@ VIF = Metric(
     name="vif",
     title="VIF",
     high=math.inf,
-    function=frame_by_frame(lambda frame, other: _fidelity(_luma(frame), _luma(other))),
-    refusal=sides_from(SMALLEST_SIDE),
+    function=frame_by_frame(_fidelity),
+    refusal=sides_from(41),  # one window must fit into the coarsest scale
 )
 """Visual information fidelity in the pixel domain, the mean over frames; 0 to 1, and above 1 for raised contrast.
 

@@ -79,10 +79,8 @@ def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:
 
     def refusal(shape: Shape, prompt: str) -> str | None:
         height, width = shape[1:3]
-        return (
-            f"videos are {height}x{width}, allowed are sides from {pixels} pixels"
-            if min(height, width) < pixels
-            else None
-        )
+        if min(height, width) >= pixels:
+            return None
+        return f"videos are {height}x{width}, allowed are sides from {pixels} pixels"
 
     return refusal

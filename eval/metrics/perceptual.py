@@ -9,7 +9,6 @@ from typing import Any
 from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame, sides_from
 
 WEIGHTS_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
-SMALLEST_SIDE = 31  # pixels; AlexNet's second pooling needs them
 
 
 def _distance(frame: Video, other: Video) -> float:
@@ -47,7 +46,7 @@ LPIPS = Metric(
     higher_is_better=False,
     function=frame_by_frame(_distance),
     missing=_missing,
-    refusal=sides_from(SMALLEST_SIDE),
+    refusal=sides_from(31),  # AlexNet's second pooling needs them
 )
 """Learned perceptual distance, the mean over frames; from 0, which means equal, seldom above 1.
 

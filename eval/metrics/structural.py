@@ -8,7 +8,6 @@ from galaxydit.eval.metrics.windows import Image, gaussian_window, local_moments
 WINDOW = gaussian_window(11, 1.5)
 C1, C2 = 0.01**2, 0.03**2  # keep the quotients finite for black and flat areas
 SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to the coarsest
-SMALLEST_SIDE = len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1)  # pixels: one window must fit into the coarsest scale
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
@@ -52,7 +51,7 @@ MS_SSIM = Metric(
     name="ms_ssim",
     title="MS-SSIM",
     function=frame_by_frame(_compare_at_scales),
-    refusal=sides_from(SMALLEST_SIDE),
+    refusal=sides_from(len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1)),  # one window must fit into the coarsest scale
 )
 """Multi-scale structural similarity, the mean over frames; from 0 to 1, which means equal.
 

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from galaxydit.eval.metrics.metric import Metric, Video, float_pair, sides_from
 from galaxydit.pipelines.video import to_uint8
 
-SMALLEST_SIDE = 32  # pixels; libvmaf crashes on frames that its four scales do not fit in
 RATE = 25  # frames per second; any constant one would do
 LOG = "vmaf.json"
 
@@ -43,11 +42,9 @@ def _measure(video: Video, reference: Video | None, prompt: str) -> float:
 def _missing() -> str | None:
     if find_spec("imageio_ffmpeg") is None:
         return "imageio-ffmpeg is not installed: pip install 'galaxydit[vmaf]'"
-    return (
-        None
-        if _has_libvmaf()
-        else "the ffmpeg of imageio-ffmpeg has no libvmaf here: set IMAGEIO_FFMPEG_EXE to one that has"
-    )
+    if not _has_libvmaf():
+        return "the ffmpeg of imageio-ffmpeg has no libvmaf here: set IMAGEIO_FFMPEG_EXE to one that has"
+    return None
 
 
 @cache
@@ -68,7 +65,7 @@ VMAF = Metric(
     high=100.0,
     function=_measure,
     missing=_missing,
-    refusal=sides_from(SMALLEST_SIDE),
+    refusal=sides_from(32),  # libvmaf crashes on frames that its four scales do not fit in
 )
 """Netflix's fused quality metric, the mean over frames; from 0 to 100.
 

@@ -19,10 +19,18 @@ CACHE_VARIABLE = "VBENCH_CACHE_DIR"  # environment variable with the folder of m
 
 @dataclass(frozen=True)
 class Weights:
-    """A model file or folder that the benchmark would download: its path below the cache folder, and its source."""
+    """A model file that the benchmark would download: its folder below the cache folder, its source, and its name,
+    by default the URL's last part.
+    """
 
-    path: str
+    folder: str
     url: str
+    name: str = ""
+
+    @property
+    def path(self) -> str:
+        """Below the cache folder."""
+        return f"{self.folder}/{self.name or self.url.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
@@ -54,47 +62,33 @@ class Dimension:
 CLIP_URL = "https://openaipublic.azureedge.net/clip/models"
 HUB = "https://huggingface.co"
 CLIP_B32 = Weights(
-    "clip_model/ViT-B-32.pt", f"{CLIP_URL}/40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af/ViT-B-32.pt"
+    "clip_model", f"{CLIP_URL}/40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af/ViT-B-32.pt"
 )
 CLIP_L14 = Weights(
-    "clip_model/ViT-L-14.pt", f"{CLIP_URL}/b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836/ViT-L-14.pt"
+    "clip_model", f"{CLIP_URL}/b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836/ViT-L-14.pt"
 )
 AESTHETIC_HEAD = Weights(
-    "aesthetic_model/emb_reader/sa_0_4_vit_l_14_linear.pth",
+    "aesthetic_model/emb_reader",
     "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth",
 )
-DINO_CODE = Weights("dino_model/facebookresearch_dino_main/hubconf.py", "https://github.com/facebookresearch/dino")
-DINO = Weights(
-    "dino_model/dino_vitbase16_pretrain.pth",
-    "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth",
+DINO_CODE = Weights(
+    "dino_model/facebookresearch_dino_main", "https://github.com/facebookresearch/dino", name="hubconf.py"
 )
+DINO = Weights("dino_model", "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth")
 MUSIQ = Weights(
-    "pyiqa_model/musiq_spaq_ckpt-358bb6af.pth",
+    "pyiqa_model",
     "https://github.com/chaofengc/IQA-PyTorch/releases/download/v0.1-weights/musiq_spaq_ckpt-358bb6af.pth",
 )
-AMT = Weights("amt_model/amt-s.pth", f"{HUB}/lalala125/AMT/resolve/main/amt-s.pth")
-RAFT = Weights("raft_model/models/raft-things.pth", "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip")
-GRIT = Weights(
-    "grit_model/grit_b_densecap_objectdet.pth",
-    "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth",
+AMT = Weights("amt_model", f"{HUB}/lalala125/AMT/resolve/main/amt-s.pth")
+RAFT = Weights(
+    "raft_model/models", "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip", name="raft-things.pth"
 )
-TAG2TEXT = Weights(
-    "caption_model/tag2text_swin_14m.pth",
-    f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth",
-)
-UMT = Weights(
-    "umt_model/l16_ptk710_ftk710_ftk400_f16_res224.pth",
-    f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/l16_ptk710_ftk710_ftk400_f16_res224.pth",
-)
+GRIT = Weights("grit_model", "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth")
+TAG2TEXT = Weights("caption_model", f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth")
+UMT = Weights("umt_model", f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/l16_ptk710_ftk710_ftk400_f16_res224.pth")
 VICLIP = (
-    Weights(
-        "ViCLIP/ViClip-InternVid-10M-FLT.pth",
-        f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/ViClip-InternVid-10M-FLT.pth",
-    ),
-    Weights(
-        "ViCLIP/bpe_simple_vocab_16e6.txt.gz",
-        "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz",
-    ),
+    Weights("ViCLIP", f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/ViClip-InternVid-10M-FLT.pth"),
+    Weights("ViCLIP", "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz"),
 )
 QUALITY, SEMANTIC = "Quality", "Semantic"
 

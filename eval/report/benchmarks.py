@@ -1,13 +1,14 @@
 """The results of VBench, where a run has them, as the page shows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS
 from galaxydit.eval.report.run import Run
-from galaxydit.eval.vbench.results import DimensionScore, Results, read_results, results_path
+from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, results_path
 
 NAMED = 4  # missing dimensions that are named, the others are counted
+UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
@@ -15,21 +16,17 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     if run.root is None or not (path := results_path(run.root)).is_file():
         return []
     results = read_results(path)
-    scores = [results.variants.get(name) for name in run.variants]
+    scores = [results.variants.get(name, UNMEASURED) for name in run.variants]
     rows: list[dict[str, Any]] = [
-        {"name": name.replace("_", " "), "cells": cells}
+        {"name": name.replace("_", " "), "cells": [_cell(each.dimensions.get(name)) for each in scores]}
         for name in DIMENSIONS
-        if any(cells := [_cell(each.dimensions.get(name)) if each else None for each in scores])
     ]
-    rows += [
-        {"name": name, "isTotal": True, "cells": cells}
-        for name in GROUP_WEIGHTS
-        if any(cells := [{"points": each.groups[name]} if each and name in each.groups else None for each in scores])
-    ]
-    totals = [{"points": each.total} if each and each.total is not None else None for each in scores]
-    if any(totals):
-        rows.append({"name": "total", "isTotal": True, "cells": totals})
-    return [{"title": "VBench", "rows": rows, "notes": list(_notes(run, results))}]
+    for name in (*GROUP_WEIGHTS, "total"):
+        points = [each.total if name == "total" else each.groups.get(name) for each in scores]
+        cells = [None if value is None else {"points": value} for value in points]
+        rows.append({"name": name, "isTotal": True, "cells": cells})
+    rows = [row for row in rows if any(row["cells"])]
+    return [{"title": "VBench", "rows": rows, "notes": list(_notes(results, scores))}]
 
 
 def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
@@ -41,13 +38,12 @@ def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
     return cell
 
 
-def _notes(run: Run, results: Results) -> Iterator[str]:
+def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
     kept = "without loss" if results.lossless else "compressed with loss"
     yield f"vbench {results.package_version}, in points, 100 being the best; videos {kept}."
-    dimensions = [each for name in run.variants if name in results.variants for each in [results.variants[name]]]
-    if any(not score.complete for each in dimensions for score in each.dimensions.values()):
+    if any(not score.complete for each in scores for score in each.dimensions.values()):
         yield "* other prompts or fewer videos than the benchmark's protocol asks for: no part of a total."
-    missing = list(dict.fromkeys(name for each in dimensions if each.total is None for name in each.missing))
+    missing = list(dict.fromkeys(name for each in scores if each.total is None for name in each.missing))
     if missing:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         yield f"No total, which would need every dimension in full. Lacking: {', '.join(missing[:NAMED])}{more}."

@@ -14,10 +14,11 @@ from urllib.parse import quote
 import av
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import Source, encode, page_data
-from galaxydit.eval.report.previews import playable
 from galaxydit.eval.report.run import Run
 from galaxydit.files import replacing
+from galaxydit.pipelines.video import load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")
@@ -83,8 +84,27 @@ def _videos(run: Run) -> dict[str, Path]:
         if record.video is not None:
             # A file of the right size can still be no video: its place in the page stays empty.
             with suppress(av.FFmpegError, ValueError, IndexError):
-                videos[record.unit] = playable(run, record, run.store.local_path(record.video))
+                videos[record.unit] = _playable(run, record, run.store.local_path(record.video))
     return videos
+
+
+def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
+    """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews/`.
+
+    A lossless video is neither: browsers do not decode H.264 in RGB. An existing copy serves as long as it is newer.
+    """
+    with av.open(str(video)) as container:
+        codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
+        if codec.name == "h264" and codec.pix_fmt == "yuv420p":
+            return video
+    preview = (run.root or video.parent) / "previews" / record.variant / f"{record.unit}.mp4"
+    if not preview.is_file() or preview.stat().st_mtime < video.stat().st_mtime:
+        frames = load_video(video)
+        is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0
+        with replacing(preview) as partial:
+            # yuv420p keeps one colour for four pixels, so that sides must be even.
+            save_video(frames, partial, rate, scale=1 if is_even else 2)
+    return preview
 
 
 def _asset(name: str) -> str:

@@ -10,7 +10,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.run import Run
-from galaxydit.eval.report.summary import COST_FIGURES, Figure, values_of
+from galaxydit.eval.report.summary import COST_FIGURES, values_of
 
 Source = Mapping[str, str]
 """Where a video is: {"embedded": id of an element of the page} or {"link": relative URL}."""
@@ -22,7 +22,8 @@ def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, 
         "facts": _facts(run),
         "notes": _notes(run),
         "where": where,
-        "worstFirst": _worst_first(run.figures),
+        # The first metric, or the compute fraction where nothing was measured.
+        "worstFirst": next((figure.key for figure in run.figures if figure not in COST_FIGURES), "compute_fraction"),
         "figures": [asdict(figure) for figure in run.figures],
         "variants": _variants(run),
         "rows": _rows(run, sources),
@@ -96,11 +97,6 @@ def _skipped(run: Run) -> list[str]:
     return [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in reasons.items()]
 
 
-def _worst_first(figures: tuple[Figure, ...]) -> str:
-    """The first metric, or the compute fraction where nothing was measured."""
-    return next((figure.key for figure in figures if figure not in COST_FIGURES), figures[-1].key)
-
-
 def _variants(run: Run) -> list[dict[str, Any]]:
     return [
         {
@@ -117,25 +113,19 @@ def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """One row for each prompt and seed."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for record in run.records:
-        row = rows.setdefault(
-            record.pair, {"prompt": record.prompt, "seed": record.seed, "frames": 0, "fps": 0.0, "units": []}
-        )
-        row["units"].append(_unit(run, record, sources.get(record.unit)))
+        units = [{"variant": index, "values": {}, "absent": "not made yet"} for index in range(len(run.variants))]
+        nothing = {"prompt": record.prompt, "seed": record.seed, "frames": 0, "fps": 0.0, "units": units}
+        row = rows.setdefault(record.pair, nothing)
+        index = run.variants.index(record.variant)
+        row["units"][index] = _unit(run, record, index, sources.get(record.unit))
         if record.shape is not None and record.settings is not None:
             row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
-    for row in rows.values():
-        there = {unit["variant"] for unit in row["units"]}
-        lacking = [index for index in range(len(run.variants)) if index not in there]
-        row["units"] += [{"variant": index, "values": {}, "absent": "not made yet"} for index in lacking]
-        row["units"].sort(key=lambda unit: unit["variant"])
     return list(rows.values())
 
 
-def _unit(run: Run, record: VideoRecord, source: Source | None) -> dict[str, Any]:
-    unit: dict[str, Any] = {
-        "variant": run.variants.index(record.variant),
-        "values": values_of(record, run.baselines.get(record.pair)),
-    }
+def _unit(run: Run, record: VideoRecord, variant: int, source: Source | None) -> dict[str, Any]:
+    values = values_of(record, run.baselines.get(record.pair))
+    unit: dict[str, Any] = {"variant": variant, "values": values}
     if not record.is_done:
         trace = record.traceback or "no traceback"
         return unit | {"failed": trace, "reason": trace.strip().splitlines()[-1], "attempts": record.attempts}

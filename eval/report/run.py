@@ -9,7 +9,6 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.record import VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
-from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import Figure, VariantSummary, baselines_of, figures_of, summarise
 from galaxydit.pipelines.runs import Store
 
@@ -41,7 +40,7 @@ class Run:
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
         """The columns of figures that the records can fill."""
-        return figures_of(self.records, METRICS)
+        return figures_of(self.records)
 
     @cached_property
     def baselines(self) -> Mapping[tuple[int, int], VideoRecord]:

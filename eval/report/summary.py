@@ -1,16 +1,17 @@
 """What the records of a run say of each variant: means, worst cases, and how sure they are. Pure numbers."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
-from galaxydit.eval.metrics.metric import Metric
+from galaxydit.eval.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,7 @@ class Figure:
     higher_is_better: bool
 
 
-SPEEDUPS = {
-    "denoise_speedup": "denoise_seconds",
-    "end_to_end_speedup": "end_to_end_seconds",
-}
+SPEEDUPS = {"denoise_speedup": "denoise_seconds", "end_to_end_speedup": "end_to_end_seconds"}
 COST_FIGURES = (
     Figure("denoise_speedup", "denoise speedup", "x", 2, higher_is_better=True),
     Figure("end_to_end_speedup", "end-to-end speedup", "x", 2, higher_is_better=True),
@@ -70,45 +68,46 @@ class VariantSummary:
     estimates: Mapping[str, Estimate]
 
 
-def figures_of(records: Sequence[VideoRecord], metrics: Mapping[str, Metric]) -> tuple[Figure, ...]:
+def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
     """The columns that these records can fill: speedups, compute fraction, then the metrics in their registered order.
 
-    Raises GalaxyDiTError for a metric that is not in `metrics`.
+    Raises GalaxyDiTError for a metric that is not in `METRICS`.
     """
     names = {name: record.unit for record in records for name in record.metrics}
-    for name in names.keys() - metrics.keys():
+    for name in names.keys() - METRICS.keys():
         raise GalaxyDiTError(
-            f"{names[name]}: metrics has {name!r}, allowed are {', '.join(metrics)}; read the run with the galaxydit "
+            f"{names[name]}: metrics has {name!r}, allowed are {', '.join(METRICS)}; read the run with the galaxydit "
             "that wrote it"
         )
-    return COST_FIGURES + tuple(
-        # Two digits suit decibels and hundreds, four what lies in [0, 1].
-        Figure(
-            metric.name,
-            metric.title,
-            metric.unit,
-            2 if metric.unit or 10 < metric.high < math.inf else 4,
-            metric.higher_is_better,
-        )
-        for metric in metrics.values()
-        if metric.name in names
-    )
+    figures = list(COST_FIGURES)
+    for metric in METRICS.values():
+        if metric.name in names:
+            # Two digits suit decibels and hundreds, four what lies in [0, 1].
+            digits = 2 if metric.unit or 10 < metric.high < math.inf else 4
+            figures.append(Figure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
+    return tuple(figures)
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
+    return {key: numerator / denominator for key, (numerator, denominator) in _ratios(record, baseline).items()}
+
+
+def _ratios(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, tuple[float, float]]:
+    """The figures of one unit by key as numerator and denominator: the two seconds of a speedup, else a value and 1."""
     if not record.is_done:
         return {}
     values = dict(record.metrics)
     for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction"):
         if (value := getattr(record, key)) is not None:
             values[key] = value
-    if record.variant != BASELINE:
+    ratios = {key: (value, 1.0) for key, value in values.items() if not math.isnan(value)}
+    if record.variant != BASELINE and baseline is not None:
         for key, field in SPEEDUPS.items():
-            seconds = _seconds(record, baseline, field)
-            if seconds is not None:
-                values[key] = seconds[0] / seconds[1]
-    return {key: value for key, value in values.items() if not math.isnan(value)}
+            plain, accelerated = getattr(baseline, field), getattr(record, field)
+            if plain and accelerated:
+                ratios[key] = plain, accelerated
+    return ratios
 
 
 def baselines_of(records: Sequence[VideoRecord]) -> dict[tuple[int, int], VideoRecord]:
@@ -121,22 +120,19 @@ def summarise(
 ) -> tuple[VariantSummary, ...]:
     """One summary for each variant, in the given order. Failed and missing units are counted and lie in no mean."""
     baselines = baselines_of(records)
-    counts = Counter((record.variant, record.is_done) for record in records)
     summaries = []
     for name in variants:
-        done = [record for record in records if record.variant == name and record.is_done]
+        made = [record for record in records if record.variant == name]
+        done = [record for record in made if record.is_done]
+        estimates = {figure.key: _estimate(figure, done, baselines) for figure in figures}
         summaries.append(
             VariantSummary(
-                name=name,
+                name,
                 done=len(done),
-                failed=counts[name, False],
-                missing=max(0, units_per_variant - len(done) - counts[name, False]),
+                failed=len(made) - len(done),
+                missing=units_per_variant - len(made),
                 unpaired=sum(record.pair not in baselines for record in done),
-                estimates={
-                    figure.key: estimate
-                    for figure in figures
-                    if (estimate := _estimate(figure, done, baselines)) is not None
-                },
+                estimates={key: estimate for key, estimate in estimates.items() if estimate is not None},
             )
         )
     return tuple(summaries)
@@ -146,28 +142,16 @@ def _estimate(
     figure: Figure, done: Sequence[VideoRecord], baselines: Mapping[tuple[int, int], VideoRecord]
 ) -> Estimate | None:
     """Every mean is a ratio of sums over prompts: of values to their number, of plain seconds to accelerated ones."""
-    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values = []
     for record in done:
-        value = values_of(record, baselines.get(record.pair)).get(figure.key)
-        if value is None:
-            continue
-        values.append(value)
-        field = SPEEDUPS.get(figure.key)
-        pair = (value, 1.0) if field is None else _seconds(record, baselines.get(record.pair), field)
-        for place, part in enumerate(pair or ()):
-            sums[record.prompt_index][place] += part
+        ratio = _ratios(record, baselines.get(record.pair)).get(figure.key)
+        if ratio is not None:
+            values.append(ratio[0] / ratio[1])
+            sums[record.prompt_index] += ratio
     if not values:
         return None
     numerators, denominators = np.array(list(sums.values())).T
     low, high = interval(numerators, denominators)
     worst = min(values) if figure.higher_is_better else max(values)
     return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high, len(values))
-
-
-def _seconds(record: VideoRecord, baseline: VideoRecord | None, field: str) -> tuple[float, float] | None:
-    """Seconds of the baseline and of the variant, None unless both were measured."""
-    if baseline is None:
-        return None
-    plain, accelerated = getattr(baseline, field), getattr(record, field)
-    return (plain, accelerated) if plain and accelerated else None

@@ -47,22 +47,23 @@ class Arrangement:
 def arrange(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
     """Choose mode, videos and names. `full_info` is VBench's list of prompts with dimensions.
 
-    Raises GalaxyDiTError if the dimension takes only VBench's prompts and no clip has one of its own.
+    Raises GalaxyDiTError if the dimension takes only VBench's prompts and a clip has another one, or none has one of
+    the dimension's, or two are the same sample of one prompt.
     """
     known = {entry["prompt_en"] for entry in full_info}
-    if not {clip.prompt for clip in clips} <= known:
-        if dimension.custom:
-            return _arrange_custom(clips)
-        other = next(clip.prompt for clip in clips if clip.prompt not in known)
-        raise GalaxyDiTError(
-            f"dimensions has {dimension.name!r}, which takes only the prompts of VBench, and the run has "
-            f'{other[:80]!r}: leave the dimension out, or run a job with suite = "vbench"'
-        )
+    others = [clip.prompt for clip in clips if clip.prompt not in known]
+    if not others:
+        return _arrange_standard(dimension, clips, full_info)
+    if dimension.custom:
+        return _arrange_custom(clips)
+    raise GalaxyDiTError(
+        f"dimensions has {dimension.name!r}, which takes only the prompts of VBench, and the run has "
+        f'{others[0][:80]!r}: leave the dimension out, or run a job with suite = "vbench"'
+    )
+
+
+def _arrange_standard(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
     entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
-    return _arrange_standard(dimension, clips, entries)
-
-
-def _arrange_standard(dimension: Dimension, clips: Clips, entries: Sequence[Mapping[str, Any]]) -> Arrangement:
     wanted = {entry["prompt_en"] for entry in entries}
     chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < dimension.samples]
     if not chosen:

@@ -1,6 +1,7 @@
 """The results file of a run: `runs/x/vbench/results.json`."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[f
     try:
         found = json.loads(path.read_text(encoding="utf-8"))[dimension]
         score, entries = float(found[0]), list(found[1])
-        if not abs(score) < float("inf"):
+        if not math.isfinite(score):
             raise ValueError(f"the score is {score}")
         values = {Path(entry["video_path"]).name: entry["video_results"] for entry in entries if "video_path" in entry}
     except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -98,7 +99,7 @@ def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[f
     videos = {
         files[name]: float(value)
         for name, value in values.items()
-        if name in files and isinstance(value, bool | int | float) and abs(value) < float("inf")
+        if name in files and isinstance(value, int | float) and math.isfinite(value)
     }
     lost = [name for name, unit in files.items() if unit not in videos]
     if lost:

@@ -53,7 +53,9 @@ Selection = Mapping[str, Sequence[VideoRecord]]
 """By variant, the baseline first: the videos that count, those of prompts and seeds that every variant has."""
 
 
-def evaluate(run: Path, dimension_names: list[str], environment: Environment, cache: Path | None = None) -> Results:
+def evaluate(
+    run: str | Path, dimension_names: list[str], environment: Environment, cache: Path | None = None
+) -> Results:
     """Measure dimensions of all variants of a run, and write the results together with those of earlier calls.
 
     `cache` is the folder of VBench's weights, by default its own. Nothing is downloaded. Raises GalaxyDiTError
@@ -83,10 +85,17 @@ def evaluate(run: Path, dimension_names: list[str], environment: Environment, ca
         shutil.rmtree(folder, ignore_errors=True)
         lay_out(arrangement, selection[variant], root, folder / "videos")
         tasks.append(_task(folder, dimension_name, arrangement))
-    _call(environment, tasks, _variables(dimensions, cache, out), out)
+    write_json(out / "tasks.json", tasks)
+    with (out / "log.txt").open("w") as log:
+        # The exit status is not looked at, because what counts are the files that VBench writes.
+        subprocess.run(
+            [environment.python, DRIVER, out / "tasks.json"],
+            env=os.environ | _variables(dimensions, cache, out),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
     scores, failed = collect(out, selection, list(arranged))
-    lossless = job.video == "lossless"
-    results = Results(VERSION, environment.version, lossless, left_out, scores, failed)
+    results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed)
     write_json(results_path(root), asdict(results))
     return results
 
@@ -98,16 +107,15 @@ def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence
     """
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
-    pairs = sorted(set.intersection(*(set(found) for found in done.values())))
-    everything = {record.pair for record in records}
+    pairs = set.intersection(*(set(found) for found in done.values()))
     if not pairs:
         counts = ", ".join(f"{variant} {len(found)}" for variant, found in done.items())
         raise GalaxyDiTError(
             f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
             "`galaxydit eval run` make some first"
         )
-    chosen = {variant: [found[pair] for pair in pairs] for variant, found in done.items()}
-    return chosen, len(everything) - len(pairs)
+    chosen = {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}
+    return chosen, len({record.pair for record in records} - pairs)
 
 
 def cache_folder() -> Path:
@@ -138,11 +146,11 @@ def collect(
     """Everything that lies in the work folder and is of just these videos, and why there is no score for some of
     `asked`, the (variant, dimension) of this call: the last two fields of `Results`.
     """
-    scores: dict[str, dict[str, DimensionScore]] = {}
+    variants: dict[str, VariantScores] = {}
     failed = {}
     pairs = {record.unit: record.pair for records in selection.values() for record in records}
     for variant, clips in selection.items():
-        scores[variant] = {}
+        scores: dict[str, DimensionScore] = {}
         units = {clip.unit for clip in clips}
         for name, dimension in DIMENSIONS.items():
             folder = root / "work" / variant / name
@@ -152,19 +160,14 @@ def collect(
                 if (variant, name) in asked:
                     failed[f"{variant}/{name}"] = _reason(folder, root / "log.txt", error)
                 continue
-            if (baseline := scores[BASELINE].get(name)) is not None:  # not there yet where this is the baseline
+            if variant != BASELINE and (baseline := variants[BASELINE].dimensions.get(name)) is not None:
                 ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
                 score = replace(score, drop=measure_drop(dimension, theirs, ours))
-            scores[variant][name] = score
-    return {variant: _variant_scores(found) for variant, found in scores.items()}, failed
-
-
-def _variant_scores(dimensions: Mapping[str, DimensionScore]) -> VariantScores:
-    found = totals(
-        {name: one.score for name, one in dimensions.items()},
-        {name for name, one in dimensions.items() if one.complete},
-    )
-    return VariantScores(**vars(found), dimensions=dimensions)
+            scores[name] = score
+        complete = {name for name, score in scores.items() if score.complete}
+        found = totals({name: score.score for name, score in scores.items()}, complete)
+        variants[variant] = VariantScores(**vars(found), dimensions=scores)
+    return variants, failed
 
 
 def _read_score(folder: Path, dimension: Dimension, units: set[str]) -> DimensionScore:
@@ -190,16 +193,6 @@ def _task(folder: Path, dimension: str, arrangement: Arrangement) -> dict[str, A
         "output": str(folder),
         "name": NAME,
     }
-
-
-def _call(environment: Environment, tasks: list[dict[str, Any]], variables: Mapping[str, str], root: Path) -> None:
-    """The exit status is not looked at, because what counts are the files that VBench writes."""
-    path = root / "tasks.json"
-    write_json(path, tasks)
-    with (root / "log.txt").open("w") as log:
-        subprocess.run(
-            [environment.python, DRIVER, path], env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT
-        )
 
 
 def _variables(dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """From dimensions to totals as upstream does it, and how much a variant lost against the baseline. Pure numbers."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,11 +74,9 @@ def measure_drop(
     if not pairs:
         return None
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
-    prompts = sorted({prompt for prompt, _ in pairs})
-    row = {prompt: index for index, prompt in enumerate(prompts)}
-    sums, counts = np.zeros(len(prompts)), np.zeros(len(prompts))
+    by_prompt: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     for pair in pairs:
-        sums[row[pair[0]]] += scale * (baseline[pair] - variant[pair])
-        counts[row[pair[0]]] += 1
+        by_prompt[pair[0]] += scale * (baseline[pair] - variant[pair]), 1
+    sums, counts = np.array([by_prompt[prompt] for prompt in sorted(by_prompt)]).T
     low, high = interval(sums, counts)
     return Drop(float(sums.sum() / counts.sum()), low, high, len(pairs))

@@ -66,15 +66,8 @@ def build_table(result: "DemoResult") -> Table:
     """One row for each variant, with means over the prompts."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), collapse_padding=True)
     table.add_column("", no_wrap=True)
-    for heading in (
-        "denoise\nseconds",
-        "\nspeedup",
-        "end to end\nseconds",
-        "\nspeedup",
-        "\ncompute",
-        "PSNR\ndB",
-        "\nSSIM",
-    ):
+    headings = ("denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for variant in result.variants:
         psnr, ssim = variant.mean("psnr"), variant.mean("ssim")

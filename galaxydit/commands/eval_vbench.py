@@ -1,5 +1,6 @@
 """`galaxydit eval vbench`: a run's videos, judged by VBench."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.console import say, show, show_json, working
+from galaxydit.commands.eval_report import RunPath
 from galaxydit.commands.options import AsJson
 
 if TYPE_CHECKING:
-    from galaxydit.eval.vbench.results import DimensionScore, Results
+    from galaxydit.eval.vbench.results import Results
 
 
 def vbench(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, the --out of `galaxydit eval run`.")],
+    run: RunPath,
     dimensions: Annotated[
         list[str], typer.Option(help="Such as temporal_flickering; several with commas, or the option again.")
     ],
@@ -40,10 +42,10 @@ def vbench(
         tell(f"VBench: {', '.join(names)}")
         results = evaluate(run, names, opened, weights)
     if as_json:
-        show_json(results_path(run))
+        show_json(results_path(Path(run)))
     else:
         Console().print(build_table(results))
-        show(*describe(results), results_path(run))
+        show(*describe(results), results_path(Path(run)))
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
@@ -61,37 +63,32 @@ def build_table(results: "Results") -> Table:
     for name in names:
         for variant, scores in results.variants.items():
             if name in scores.dimensions:
-                table.add_row(name, variant, *_cells(scores.dimensions[name]))
+                score = scores.dimensions[name]
+                drop = score.drop
+                table.add_row(
+                    name,
+                    variant,
+                    f"{score.score:.4f}",
+                    f"{score.points:.2f}",
+                    f"{drop.mean:+.2f}" if drop else "",
+                    f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else "",
+                    str(len(score.videos)),
+                )
     return table
 
 
-def _cells(score: "DimensionScore") -> tuple[str, ...]:
-    drop = score.drop
-    return (
-        f"{score.score:.4f}",
-        f"{score.points:.2f}",
-        f"{drop.mean:+.2f}" if drop else "",
-        f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else "",
-        str(len(score.videos)),
-    )
-
-
-def describe(results: "Results") -> list[str]:
+def describe(results: "Results") -> Iterator[str]:
     """Totals, or why there are none, and what does not count."""
-    lines = []
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:
             parts.append(f"total {scores.total:.2f}")
         if parts:
-            lines.append(f"{variant}: {', '.join(parts)}")
+            yield f"{variant}: {', '.join(parts)}"
     missing = next(iter(results.variants.values())).missing
     if missing:
-        lines.append(f"no total: it needs the benchmark's own prompts, all of them, for {', '.join(missing)} too")
+        yield f"no total: it needs the benchmark's own prompts, all of them, for {', '.join(missing)} too"
     if results.left_out:
-        lines.append(f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them")
+        yield f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them"
     if not results.lossless:
-        lines.append(
-            'the videos are lossy files: VBench measures the codec too; video = "lossless" in the job avoids that'
-        )
-    return lines
+        yield 'the videos are lossy files: VBench measures the codec too; video = "lossless" in the job avoids that'

@@ -11,13 +11,9 @@ const data = JSON.parse(document.getElementById("data").textContent, (_, value) 
 const byId = (id) => document.getElementById(id);
 
 // Strings become text nodes, never markup.
-function make(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
+const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 
-function draw(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-}
+const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -32,10 +28,12 @@ function format(value, figure) {
   return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
 }
 
-const withUnit = (value, figure) =>
-  format(value, figure) + (figure.unit && !"x%".includes(figure.unit) ? ` ${figure.unit}` : "");
+// `format` writes "x" and "%" itself.
+const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 
-const heading = (figure) => (figure.unit && !"x%".includes(figure.unit) ? `${figure.title}, ${figure.unit}` : figure.title);
+const withUnit = (value, figure) => format(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : "");
+
+const heading = (figure) => figure.title + (hasUnit(figure) ? `, ${figure.unit}` : "");
 
 const swatch = (variant) => make("span", { class: `swatch tone${variant % 8}`, "aria-hidden": "true" });
 

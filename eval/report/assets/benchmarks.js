@@ -1,26 +1,17 @@
 // VBench: points by dimension and variant, and how many of them a variant lost against the baseline.
-function buildBenchmarks() {
-  for (const benchmark of data.benchmarks) byId("benchmarks").append(buildBenchmark(benchmark));
-}
-
 function buildBenchmark(benchmark) {
-  const table = make("table");
-  const body = make("tbody");
   const columns = [
-    { key: "name", title: "dimension", ascending: true, value: (row) => row.place },
+    { title: "dimension", ascending: true, value: (row) => row.place },
     ...data.variants.map((variant) => ({
-      key: variant.name,
       title: variant.name,
       ascending: true,
       value: (row) => row.cells[variant.index]?.points ?? -Infinity,
     })),
   ];
   const rows = benchmark.rows.map((row, place) => ({ ...row, place, element: benchmarkRow(row) }));
-  const head = sortableHead(table, columns, { key: "name", ascending: true }, () =>
-    body.append(...head.sorted(rows).map((row) => row.element)),
-  );
+  const [table, body] = [make("table"), make("tbody")];
+  makeSortable(table, body, rows, columns)();
   table.append(body);
-  head.apply();
   const notes = benchmark.notes.map((note) => make("p", { class: "hint" }, note));
   return make("section", {}, make("h2", {}, benchmark.title), make("div", { class: "scroll" }, table), ...notes);
 }

@@ -18,7 +18,7 @@ function buildFilters(update) {
 
 function applyFilters(rows) {
   const text = byId("filter-text").value.trim().toLocaleLowerCase();
-  const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value) ?? data.figures[0];
+  const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value);
   const percent = figure.unit === "%";
   byId("filter-direction").textContent = `is ${figure.higher_is_better ? "below" : "above"}${percent ? " (in %)" : ""}`;
   const typed = byId("filter-limit").valueAsNumber;

@@ -6,5 +6,5 @@ byId("playing-hint").textContent =
 if (data.skipped.length) byId("skipped").textContent = `Not measured: ${data.skipped.join("; ")}.`;
 buildSummary();
 buildPlot();
-buildBenchmarks();
+byId("benchmarks").append(...data.benchmarks.map(buildBenchmark));
 buildPrompts();

@@ -18,10 +18,10 @@ class Player {
   }
 
   makeVideo(unit) {
-    const video = make("video", { loop: "", playsinline: "", preload: "auto", tabindex: "-1" });
+    const name = data.variants[unit.variant].name;
+    const video = make("video", { loop: "", playsinline: "", preload: "auto", tabindex: "-1", "aria-label": name });
     video.muted = true;
     if (unit.width < 200) video.classList.add("small");
-    video.setAttribute("aria-label", data.variants[unit.variant].name);
     video.addEventListener("click", () => this.toggle());
     video.addEventListener("error", () => {
       if (video.hasAttribute("src")) video.replaceWith(make("p", { class: "absent" }, "the video cannot be shown"));
@@ -120,9 +120,7 @@ class Player {
 function ready(video) {
   if (video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA || video.error) return Promise.resolve();
   return new Promise((resolve) => {
-    video.addEventListener("canplay", resolve, { once: true });
-    video.addEventListener("error", resolve, { once: true });
-    video.addEventListener("emptied", resolve, { once: true });
+    for (const event of ["canplay", "error", "emptied"]) video.addEventListener(event, resolve, { once: true });
   });
 }
 

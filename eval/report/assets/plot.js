@@ -4,9 +4,7 @@ const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clien
 // One metric over the denoise speedup: a point a variant with its intervals, and the front of those not beaten in both.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
-  const choices = data.figures.filter(
-    (figure) => !["x", "s"].includes(figure.unit) && data.variants.some((variant) => variant.estimates.denoise_speedup && variant.estimates[figure.key]),
-  );
+  const choices = data.figures.filter((figure) => !["x", "s"].includes(figure.unit) && pointsOf(figure).length);
   if (!choices.length) {
     byId("plot-section").hidden = true;
     return;
@@ -15,17 +13,18 @@ function buildPlot() {
   select.append(...choices.map((figure) => make("option", { value: figure.key }, heading(figure))));
   select.value = data.worstFirst;
   if (!select.value) select.selectedIndex = 0;
-  const show = () => {
-    const metric = choices.find((figure) => figure.key === select.value);
-    byId("plot").replaceChildren(...drawPlot(speed, metric));
-  };
+  const show = () => byId("plot").replaceChildren(...drawPlot(speed, choices[select.selectedIndex]));
   select.addEventListener("change", show);
   show();
 }
 
+const pointsOf = (metric) =>
+  data.variants
+    .map((variant) => ({ variant, x: variant.estimates.denoise_speedup, y: variant.estimates[metric.key] }))
+    .filter((point) => point.x && point.y);
+
 function drawPlot(speed, metric) {
-  const variants = data.variants.filter((variant) => variant.estimates.denoise_speedup && variant.estimates[metric.key]);
-  const points = variants.map((variant) => ({ variant, x: variant.estimates.denoise_speedup, y: variant.estimates[metric.key] }));
+  const points = pointsOf(metric);
   const shown = points.filter((point) => Number.isFinite(point.y.mean));
   const rest = points.filter((point) => !shown.includes(point)).map((point) => point.variant.name);
   const parts = [];

@@ -4,11 +4,9 @@ const ranked = data.figures.filter((figure) => figure.unit !== "s");
 let current = null; // the row that the space key plays
 
 function buildPrompts() {
-  const table = byId("prompts");
-  const worst = data.figures.find((figure) => figure.key === data.worstFirst) ?? data.figures[0];
   const columns = [
-    { key: "prompt", title: "prompt", ascending: true, value: (row) => row.prompt },
-    { key: "seed", title: "seed", ascending: true, value: (row) => row.seed },
+    { title: "prompt", ascending: true, value: (row) => row.prompt },
+    { title: "seed", ascending: true, value: (row) => row.seed },
     ...ranked.map((figure) => ({
       key: figure.key,
       title: heading(figure),
@@ -30,13 +28,12 @@ function buildPrompts() {
     },
     { rootMargin: "300px" },
   );
-  const head = sortableHead(table, columns, { key: worst.key, ascending: worst.higher_is_better }, () =>
-    table.append(...head.sorted(rows).map((row) => row.element)),
-  );
+  const worstFirst = columns.find((column) => column.key === data.worstFirst);
+  const sort = makeSortable(byId("prompts"), byId("prompts"), rows, columns, worstFirst);
   const update = () => {
     for (const row of rows) showRow(row);
     applyFilters(rows);
-    head.apply();
+    sort();
   };
   buildFilters(update);
   update();

@@ -1,36 +1,28 @@
-// A table head whose columns sort: `columns` are {key, title, note, ascending (the first click), value(row)}.
-function sortableHead(table, columns, first, onSort) {
-  const head = make("tr");
-  const cells = new Map();
-  let order = { key: first.key, ascending: first.ascending };
-  for (const column of columns) {
+// Give a table a head whose columns sort `rows`, and return the function that puts their elements into `body` in order.
+// `columns` are {title, note, ascending (the first click), value(row)}.
+function makeSortable(table, body, rows, columns, first = columns[0]) {
+  let sorted = first;
+  let ascending = first.ascending;
+  const cells = columns.map((column) => {
     const button = make("button", { type: "button" }, make("span", {}, column.title));
     if (column.note) button.append(make("small", {}, column.note));
-    const cell = make("th", { scope: "col" }, button);
     button.addEventListener("click", () => {
-      const again = order.key === column.key;
-      order = { key: column.key, ascending: again ? !order.ascending : column.ascending };
+      ascending = column === sorted ? !ascending : column.ascending;
+      sorted = column;
       apply();
     });
-    cells.set(column.key, cell);
-    head.append(cell);
-  }
-  table.append(make("thead", {}, head));
+    return make("th", { scope: "col" }, button);
+  });
+  table.append(make("thead", {}, make("tr", {}, ...cells)));
 
   function apply() {
-    for (const [key, cell] of cells) {
-      if (key === order.key) cell.setAttribute("aria-sort", order.ascending ? "ascending" : "descending");
-      else cell.removeAttribute("aria-sort");
-    }
-    onSort();
+    for (const cell of cells) cell.removeAttribute("aria-sort");
+    cells[columns.indexOf(sorted)].setAttribute("aria-sort", ascending ? "ascending" : "descending");
+    const sign = ascending ? 1 : -1;
+    // Ties keep the order of the job.
+    const inOrder = [...rows].sort((a, b) => sign * compare(sorted.value(a), sorted.value(b)));
+    body.append(...inOrder.map((row) => row.element));
   }
 
-  // Ties keep the order of the job.
-  function sorted(rows) {
-    const { value } = columns.find((column) => column.key === order.key);
-    const sign = order.ascending ? 1 : -1;
-    return [...rows].sort((a, b) => sign * compare(value(a), value(b)));
-  }
-
-  return { apply, sorted };
+  return apply;
 }

@@ -1,22 +1,17 @@
 function buildSummary() {
-  const table = byId("summary");
-  const body = make("tbody");
   const columns = [
-    { key: "name", title: "variant", ascending: true, value: (variant) => variant.index },
-    { key: "done", title: "videos", ascending: false, value: (variant) => variant.done },
+    { title: "variant", ascending: true, value: (variant) => variant.index },
+    { title: "videos", ascending: false, value: (variant) => variant.done },
     ...data.figures.map((figure) => ({
-      key: figure.key,
       title: heading(figure),
       ascending: !figure.higher_is_better,
       value: (variant) => orWorst(variant.estimates[figure.key]?.mean, figure),
     })),
   ];
   const rows = data.variants.map((variant) => ({ ...variant, element: summaryRow(variant) }));
-  const head = sortableHead(table, columns, { key: "name", ascending: true }, () =>
-    body.append(...head.sorted(rows).map((row) => row.element)),
-  );
-  table.append(body);
-  head.apply();
+  const body = make("tbody");
+  makeSortable(byId("summary"), body, rows, columns)();
+  byId("summary").append(body);
 }
 
 function summaryRow(variant) {

@@ -5,7 +5,6 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.summary import (
     COST_FIGURES,
     Estimate,
@@ -51,7 +50,7 @@ def failed(of: VideoRecord) -> VideoRecord:
 
 
 def summary_of(records: list[VideoRecord], units: int | None = None) -> VariantSummary:
-    figures = figures_of(records, METRICS)
+    figures = figures_of(records)
     return summarise(records, ["baseline", "fast"], figures, units or len({each.pair for each in records}))[1]
 
 
@@ -136,7 +135,7 @@ def test_a_baseline_has_no_speedup_over_itself():
 
 
 def test_columns_follow_the_registry_and_an_unknown_metric_is_refused():
-    keys = [figure.key for figure in figures_of([record(ssim=0.9), record(prompt=1, psnr=30.0)], METRICS)]
+    keys = [figure.key for figure in figures_of([record(ssim=0.9), record(prompt=1, psnr=30.0)])]
     assert keys == [*(figure.key for figure in COST_FIGURES), "psnr", "ssim"]
     with pytest.raises(GalaxyDiTError, match="'sharpness', allowed are psnr"):
-        figures_of([record(sharpness=1.0)], METRICS)
+        figures_of([record(sharpness=1.0)])

@@ -42,7 +42,7 @@ def test_temporal_flickering_is_that_of_vbench_itself(make_run, tmp_path):
     for variant, scores in results.variants.items():
         score = scores.dimensions["temporal_flickering"]
         ours = {
-            record.unit: TEMPORAL_FLICKERING(load_video(run / record.video)).value
+            record.unit: TEMPORAL_FLICKERING(load_video(run / record.video))
             for record in read_run(run).records
             if record.variant == variant
         }

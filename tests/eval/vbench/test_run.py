@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
@@ -176,6 +177,13 @@ def test_a_run_without_a_common_video_is_refused(make_run, fake_environment):
     next((run / "units").glob("*-fast-*.json")).unlink()
     with pytest.raises(GalaxyDiTError, match=r"no prompt and seed with a video in every variant .*baseline 1, fast 0"):
         evaluate(run, FLICKER, fake_environment)
+
+
+def test_a_run_that_is_not_on_this_machine_is_refused(make_run, fake_environment):
+    memory = fsspec.filesystem("memory")
+    memory.put(str(make_run(("a cat",))), "/elsewhere", recursive=True)
+    with pytest.raises(GalaxyDiTError, match=r"memory://elsewhere.* expected a folder on this machine"):
+        evaluate("memory://elsewhere", FLICKER, fake_environment)
 
 
 def test_the_benchmark_says_where_its_weights_are(monkeypatch, tmp_path):
