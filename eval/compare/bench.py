@@ -32,7 +32,6 @@ from galaxydit.pipelines.video import encode_video, load_video
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("torch", "diffusers", "transformers")
 KIND = "comparison"
 VIDEO = "video.mp4"
 SCHEMA = 2  # of what a result holds and of how it is counted
@@ -153,6 +152,7 @@ class Bench:
 
     A result is identified by all that it depends on: model, settings, method with its calibration, prompt, seed, device
     and package versions. Units are made by `executor`, by default here; elsewhere `load` returns the same pipeline.
+    `conditions` is what all results depend on, as JSON data.
     """
 
     def __init__(
@@ -168,7 +168,14 @@ class Bench:
             raise ValueError("steps=None is not allowed: expected an integer; pass the number of steps")
         self.pipe, self.settings, self.steps = pipe, settings, settings.steps
         self.store = Store(folder).create(KIND, {})
-        self._conditions = hash_of(conditions(pipe, settings))
+        self.conditions = {
+            "schema": SCHEMA,
+            **conditions_of(pipe, settings),
+            "dtype": str(only_transformer(pipe).dtype).removeprefix("torch."),
+            "device": device_name(pipe),
+            "versions": {name: version(name) for name in ("torch", "diffusers", "transformers")},
+        }
+        self._conditions = hash_of(self.conditions)
         self._executor = executor or InProcess()
         by_name = {name: method for method in methods for name in (method.name, _as_calibrated(method).name)}
         self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
@@ -211,14 +218,3 @@ def _as_calibrated(method: Method) -> Method:
     """The method under the name of its `calibrate`, if it has one."""
     found = method.calibrate
     return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}") if found else method
-
-
-def conditions(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """What all results of a run depend on, as JSON data."""
-    return {
-        "schema": SCHEMA,
-        **conditions_of(pipe, settings),
-        "dtype": str(only_transformer(pipe).dtype).removeprefix("torch."),
-        "device": device_name(pipe),
-        "versions": {name: version(name) for name in PACKAGES},
-    }

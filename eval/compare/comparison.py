@@ -8,11 +8,11 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.bench import Bench, Sample, conditions
+from galaxydit.eval.compare.bench import Bench, Sample
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
-from galaxydit.eval.compare.tune import bracket, candidate, pareto_front, screen
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, pareto_front, screen
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -71,16 +71,17 @@ def run_comparison(
     All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
     method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
     """
-    stages = _Stages(Bench(pipe, settings, out, methods, executor, load), plan, progress)
+    bench = Bench(pipe, settings, out, methods, executor, load)
+    stages = _Stages(bench, plan, progress)
     contenders = stages.tune(stages.calibrate(methods))
     rows = stages.score(contenders)
     comparison = Comparison(
         plan=plan,
-        contenders=tuple(one for one in contenders if one.method.name not in stages.failed),
+        contenders=tuple(stages.remaining(contenders)),
         rows=tuple(rows),
         at_speedups=tuple(one for speedup in plan.speedups for one in compare_at(rows, speedup)),
         failed=stages.failed,
-        conditions=conditions(pipe, settings),
+        conditions=bench.conditions,
     )
     write_json(out / "results.json", comparison.to_dict())
     return comparison
@@ -90,10 +91,9 @@ class _Stages:
     """The stages of a comparison on one bench."""
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
-        self.bench = bench
-        self.plan = plan
-        self.progress = progress
+        self.bench, self.plan, self.progress = bench, plan, progress
         self.failed: dict[str, str] = {}
+        self.records: dict[str, Record] = {}  # by unit id
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
         """All methods with all their settings, calibrated."""
@@ -103,81 +103,79 @@ class _Stages:
             if method.calibrate is not None
         }
         self._run("calibrating", [(unit, name) for name, unit in units.items()])
-        ids = {name: unit.id for name, unit in units.items()}
-        return [
-            Contender(method, ids.get(method.name), tuple(method.settings(self.bench.steps)))
-            for method in methods
-            if method.name not in self.failed
-        ]
+        ids, steps = {name: unit.id for name, unit in units.items()}, self.bench.steps
+        return self.remaining([Contender(one, ids.get(one.name), tuple(one.settings(steps))) for one in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
         """The settings of each method to score: the best ones, or all if the method is not tuned."""
         speedups, cases = self.plan.speedups, self.plan.tuning_cases
-        first, rest = cases[:SCREENING_PROMPTS], cases[SCREENING_PROMPTS:]
-        kept = {one.method.name: list(range(len(one.settings) if one.method.tuned else 0)) for one in contenders}
-        samples = self._measure("screening", contenders, kept, first)
-        for name, found in samples.items():
-            candidates = [candidate(index, [sample for _, sample in pairs]) for index, pairs in found.items()]
-            kept[name] = [one.index for one in screen(candidates, speedups)]
-        for name, more in self._measure("tuning", contenders, kept, rest).items():
-            for index, pairs in more.items():
-                samples[name][index] += pairs
-        chosen = []
-        for one in self._remaining(contenders):
-            if one.method.tuned:
-                found = samples[one.method.name]
-                candidates = [candidate(i, [sample for _, sample in found[i]]) for i in kept[one.method.name]]
-                indices = bracket(pareto_front(candidates), speedups, scored=len(self.plan.cases))
-                one = replace(one, settings=tuple(one.settings[index] for index in indices))
-            chosen.append(one)
-        return chosen
+
+        def promising(found: Sequence[Candidate]) -> list[int]:
+            return [one.index for one in screen(found, speedups)]
+
+        def best(found: Sequence[Candidate]) -> list[int]:
+            return bracket(pareto_front(found), speedups, scored=len(self.plan.cases))
+
+        screened = self._narrow("screening", contenders, cases[:SCREENING_PROMPTS], promising)
+        return self._narrow("tuning", screened, cases, best)
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
         """All rows, method by method, slowest setting first."""
-        every = {one.method.name: list(range(len(one.settings))) for one in contenders}
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
-        samples = self._measure("scoring", contenders, every, self.plan.cases, keep_video_of=self.plan.cases[0])
+        samples = self._measure("scoring", contenders, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [
-            summarize(one.method.name, one.settings[index], pairs)
-            for one in self._remaining(contenders)
-            for index, pairs in samples[one.method.name].items()
+            summarize(one.method.name, setting, pairs)
+            for one in self.remaining(contenders)
+            for setting, pairs in zip(one.settings, samples[one.method.name], strict=True)
         ]
 
-    def _measure(
+    def remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """Those that did not fail."""
+        return [one for one in contenders if one.method.name not in self.failed]
+
+    def _narrow(
         self,
         stage: str,
         contenders: Sequence[Contender],
-        indices: dict[str, list[int]],
         cases: Sequence[Case],
-        keep_video_of: Case | None = None,
-    ) -> dict[str, dict[int, list[tuple[Case, Sample]]]]:
-        """Samples by method and setting, measured case by case, so that all methods share the plain video."""
-        wanted = []
-        for case in cases:
-            for one in self._remaining(contenders):
-                for index in indices[one.method.name]:
-                    setting, keep = one.settings[index], case == keep_video_of
-                    unit = self.bench.sample_unit(one.method, one.calibration, setting, case, keep)
-                    wanted.append((one, index, case, unit))
-        records = self._run(stage, [(unit, one.method.name) for one, _, _, unit in wanted])
-        found: dict[str, dict[int, list[tuple[Case, Sample]]]] = {
-            one.method.name: {index: [] for index in indices[one.method.name]} for one in self._remaining(contenders)
-        }
-        for one, index, case, unit in wanted:
-            if one.method.name in found:
-                found[one.method.name][index].append((case, Sample(**records[unit.id].result)))
+        choose: Callable[[Sequence[Candidate]], list[int]],
+    ) -> list[Contender]:
+        """The contenders with the settings whose indices `choose` returns; those that are not tuned keep all."""
+        samples = self._measure(stage, [one for one in contenders if one.method.tuned], cases)
+        narrowed = []
+        for one in self.remaining(contenders):
+            if one.method.tuned:
+                pairs = enumerate(samples[one.method.name])
+                candidates = [candidate(index, [sample for _, sample in found]) for index, found in pairs]
+                one = replace(one, settings=tuple(one.settings[index] for index in choose(candidates)))
+            narrowed.append(one)
+        return narrowed
+
+    def _measure(
+        self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
+    ) -> dict[str, list[list[tuple[Case, Sample]]]]:
+        """By method, the samples of each setting; measured case by case, so that all methods share the plain video."""
+
+        def unit_of(one: Contender, setting: Setting, case: Case) -> Unit:
+            return self.bench.sample_unit(one.method, one.calibration, setting, case, keep=case == keep_video_of)
+
+        wanted = [(one, setting, case) for case in cases for one in contenders for setting in one.settings]
+        self._run(stage, [(unit_of(*each), each[0].method.name) for each in wanted])
+        found: dict[str, list[list[tuple[Case, Sample]]]] = {}
+        for one in self.remaining(contenders):
+            found[one.method.name] = [
+                [(case, Sample(**self.records[unit_of(one, setting, case).id].result)) for case in cases]
+                for setting in one.settings
+            ]
         return found
 
-    def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> dict[str, Record]:
-        """Records by unit id. A method of which a unit failed is noted in `failed`."""
-        found = self.bench.measure([unit for unit, _ in units], progress_of(stage, self.progress))
-        records = {record.unit: record for record in found}
-        for unit, name in units:
-            if (trace := records[unit.id].traceback) and name not in self.failed:
+    def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> None:
+        """Record those units that are new to this run. A method of which a unit failed is noted in `failed`."""
+        new = [(unit, name) for unit, name in units if unit.id not in self.records]
+        found = self.bench.measure([unit for unit, _ in new], progress_of(stage, self.progress))
+        self.records |= {record.unit: record for record in found}
+        for unit, name in new:
+            if (trace := self.records[unit.id].traceback) and name not in self.failed:
                 self.failed[name] = trace.strip().splitlines()[-1].rpartition("HopelessUnitError: ")[2]
                 logger.warning("%s is left out: %s", name, self.failed[name])
                 logger.debug("%s", trace)
-        return records
-
-    def _remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
-        return [one for one in contenders if one.method.name not in self.failed]

@@ -11,6 +11,7 @@ counted; neither is what a method computes outside the blocks.
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,13 +62,9 @@ def measure_parts(
     """The parts of all blocks, from a plain generation of two steps, which also warms up the pipeline."""
     transformer = only_transformer(pipe)
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    hook = transformer.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
-    try:
+    with transformer.register_forward_pre_hook(lambda _, *inputs: seen.append(inputs), with_kwargs=True):
         generate(pipe, prompt, replace(settings, steps=WARM_UP_STEPS), seed)
-    finally:
-        hook.remove()
-    args, kwargs = seen[0]
-    return parts_of_call(transformer, args, kwargs)
+    return parts_of_call(transformer, *seen[0])
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
@@ -75,16 +72,19 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     layers = _layers_in_parts(transformer)
     first: dict[str, tuple[str, int]] = {}
 
-    def watch(part: str, layer: str) -> Callable[[nn.Module, Any], None]:
-        return lambda _, inputs: first.setdefault(part, (layer, inputs[0].numel())) and None
+    def watch(part: str, path: str, layer: nn.Module, inputs: Any) -> None:
+        first.setdefault(part, (path, inputs[0].numel()))
 
     cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # missing in PyTorch's own table
-    counter = FlopCounterMode(display=False, custom_mapping={cpu_attention: _attention_flops})
+    counter = FlopCounterMode(
+        display=False,
+        custom_mapping={cpu_attention: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)},
+    )
     with ExitStack() as stack, torch.no_grad():
         for part, paths in layers.items():
             for path in paths:
                 layer = transformer.get_submodule(path)
-                stack.callback(layer.register_forward_pre_hook(watch(part, path)).remove)
+                stack.enter_context(layer.register_forward_pre_hook(partial(watch, part, path)))
         stack.enter_context(counter)
         transformer(*args, **kwargs)
     root = type(transformer).__name__
@@ -97,11 +97,6 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     if not parts:
         raise ValueError(f"{root} ran no layer with weights in its blocks: it cannot be compared")
     return parts
-
-
-def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Operations of attention on `(batch, heads, tokens, dim)`."""
-    return sdpa_flop_count(query, key, value)
 
 
 def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
@@ -121,7 +116,7 @@ def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
     return layers
 
 
-class ComputeCounter:
+class ComputeCounter(ExitStack):
     """Sums in `flops` the operations that a transformer's blocks really run inside its context.
 
     `bytes_held` is the largest result of the function of that name, called after every sixteenth transformer call; None
@@ -131,31 +126,23 @@ class ComputeCounter:
     def __init__(
         self, transformer: nn.Module, parts: tuple[Part, ...], bytes_held: Callable[[], int | None] = lambda: None
     ) -> None:
+        super().__init__()
         self.flops = 0.0
         self.bytes_held: int | None = None
         self._transformer = transformer
         self._parts = parts
         self._read = bytes_held
         self._calls = 0
-        self._hooks = ExitStack()
 
     def __enter__(self) -> "ComputeCounter":
         for part in self._parts:
             layer = self._transformer.get_submodule(part.marker)
-            self._hooks.callback(layer.register_forward_pre_hook(self._adder(part)).remove)
-        self._hooks.callback(self._transformer.register_forward_hook(self._read_bytes).remove)
+            self.enter_context(layer.register_forward_pre_hook(partial(self._add, part)))
+        self.enter_context(self._transformer.register_forward_hook(self._read_bytes))
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
-
-    def _adder(self, part: Part) -> Callable[[nn.Module, Any], None]:
-        each = part.flops / part.elements
-
-        def add(layer: nn.Module, inputs: Any) -> None:
-            self.flops += each * inputs[0].numel()
-
-        return add
+    def _add(self, part: Part, layer: nn.Module, inputs: Any) -> None:
+        self.flops += part.flops / part.elements * inputs[0].numel()
 
     def _read_bytes(self, transformer: nn.Module, inputs: Any, output: Any) -> None:
         self._calls += 1

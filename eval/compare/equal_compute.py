@@ -112,12 +112,11 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     Never extrapolates. A setting that meets the speedup is used as it is.
     """
     rows = sorted(rows, key=lambda row: row.compute_speedup)
-    method = rows[0].method
     below = [row for row in rows if row.compute_speedup <= speedup * (1 + SAME_SPEEDUP)]
     above = [row for row in rows if row.compute_speedup >= speedup * (1 - SAME_SPEEDUP)]
     if not below or not above:
         nearest = below[-1] if below else above[0]
-        return AtSpeedup(method, speedup, (nearest.setting,), (nearest.compute_speedup,))
+        return AtSpeedup(nearest.method, speedup, (nearest.setting,), (nearest.compute_speedup,))
     left, right = below[-1], above[0]
     if right.compute_speedup <= speedup * (1 + SAME_SPEEDUP):
         left = right  # both meet it: settings of equal speed are taken once
@@ -130,7 +129,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
     prompts = tuple(between(a, b) for a, b in zip(left.psnr_of_prompt, right.psnr_of_prompt, strict=True))
     return AtSpeedup(
-        method,
+        left.method,
         speedup,
         settings=tuple(row.setting for row in pair),
         speedups=tuple(row.compute_speedup for row in pair),
@@ -149,17 +148,11 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
     reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
     compared = []
     for one in reached:
-        others = [other for other in reached if other is not one]
-        if others:
-            pairs = zip(one.psnr_of_prompt, others[0].psnr_of_prompt, strict=True)
+        best = next((other for other in reached if other is not one), None)
+        if best is not None:
+            pairs = zip(one.psnr_of_prompt, best.psnr_of_prompt, strict=True)
             differences = [own - other for own, other in pairs]
             low, high = interval(differences)
-            one = replace(
-                one,
-                ahead=fmean(differences),
-                ahead_low=low,
-                ahead_high=high,
-                best_other=others[0].method,
-            )
+            one = replace(one, ahead=fmean(differences), ahead_low=low, ahead_high=high, best_other=best.method)
         compared.append(one)
     return compared + [one for one in found if one.psnr is None]

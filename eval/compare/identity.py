@@ -10,15 +10,14 @@ from diffusers import DiffusionPipeline
 import galaxydit
 from galaxydit import extrapolation
 
-CORE = ("", "policies", "profiles", "runtime")
+PLUGIN = Path(galaxydit.__file__).parent
 RULES = Path(__file__).parent / "rules"
-RUNTIME = Path(galaxydit.__file__).parent / "runtime"
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
     """SHA-256 of the plugin's code."""
-    folder = Path(galaxydit.__file__).parent
-    return code_identity([path for part in CORE for path in sorted((folder / part).glob("*.py"))])
+    folders = (PLUGIN, PLUGIN / "policies", PLUGIN / "profiles", PLUGIN / "runtime")
+    return code_identity([path for folder in folders for path in sorted(folder.glob("*.py"))])
 
 
 def prediction_identity(pipe: DiffusionPipeline) -> str:
@@ -28,7 +27,8 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
     """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of the plugin's runtime."""
-    return lambda pipe: code_identity([Path(method_file), *sorted(RULES.glob("*.py")), *sorted(RUNTIME.glob("*.py"))])
+    shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
+    return lambda pipe: code_identity([Path(method_file), *shared])
 
 
 def code_identity(paths: Sequence[Path]) -> str:

@@ -7,14 +7,16 @@ from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 
 DASH = "-"
+SCORES = "PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"
+AT_SPEEDUP_HEADINGS = "method", *SCORES, "settings (their speedup)"
 
 
 def markdown(comparison: Comparison) -> str:
     """All tables of a comparison."""
     parts = [_caption(comparison)]
     for speedup in comparison.plan.speedups:
-        rows = [one for one in comparison.at_speedups if one.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{_at_speedup_table(rows)}")
+        rows = [_at_speedup_cells(one) for one in comparison.at_speedups if one.speedup == speedup]
+        parts.append(f"## At {speedup:g}x by compute\n\n{_table(AT_SPEEDUP_HEADINGS, rows)}")
     scored = [[cell(row) for cell in COLUMNS.values()] for row in comparison.rows]
     parts.append(f"## All scored settings\n\n{_table(tuple(COLUMNS), scored)}")
     if comparison.failed:
@@ -29,39 +31,39 @@ def _caption(comparison: Comparison) -> str:
     return (
         f"{conditions['pipeline']} on {conditions['device']}, {conditions['dtype']}, {versions}; "
         f"{conditions['settings']['steps']} steps; {len(plan.prompts)} prompts with {len(plan.seeds)} seeds each; "
-        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of "
-        "the same noise."
+        f"settings tuned on {plan.tuned} other prompts. PSNR in dB against the plain video of the same noise."
     )
-
-
-def _at_speedup_table(rows: Sequence[AtSpeedup]) -> str:
-    headings = ("method", "PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds")
-    return _table((*headings, "settings (their speedup)"), [_at_speedup_cells(row) for row in rows])
 
 
 def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
-    settings = ", ".join(
-        f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in zip(row.settings, row.speedups, strict=True)
-    )
     if row.psnr is None:
-        return (row.method, DASH, DASH, DASH, DASH, DASH, f"nearest: {settings}")
+        return (row.method, DASH, DASH, DASH, DASH, DASH, f"nearest: {settings_of(row)}")
+    *quality, ahead, interval, speedup = scores(row)
+    return (row.method, *quality, f"{ahead} ({interval})", speedup, settings_of(row))
+
+
+def scores(row: AtSpeedup) -> tuple[str, ...]:
+    """PSNR, that of the worst prompt, SSIM, the lead over the best other method, its interval, speedup by seconds."""
     return (
-        row.method,
-        f"{row.psnr:.2f}",
+        number(row.psnr, ".2f"),
         number(row.psnr_worst, ".2f"),
         number(row.ssim, ".4f"),
-        f"{number(row.ahead, '+.2f')} ({number(row.ahead_low, '+.2f')} to {number(row.ahead_high, '+.2f')})",
+        number(row.ahead, "+.2f"),
+        f"{number(row.ahead_low, '+.2f')} to {number(row.ahead_high, '+.2f')}",
         f"{number(row.denoise_speedup, '.2f')}x",
-        settings,
     )
+
+
+def settings_of(row: AtSpeedup) -> str:
+    """The settings with their speedups."""
+    pairs = zip(row.settings, row.speedups, strict=True)
+    return ", ".join(f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in pairs)
 
 
 def describe(setting: Mapping[str, Any]) -> str:
     """Parameters and values; the number of steps is omitted unless it is the only one."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
-    return " ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()
-    )
+    return " ".join(f"{name}={format(value, 'g' if isinstance(value, float) else '')}" for name, value in shown.items())
 
 
 def number(value: float | None, form: str) -> str:

@@ -1,6 +1,7 @@
 """Plot PSNR over speedup for all methods, by compute and by seconds."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,35 +41,22 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         _write_labels(axes, ends, colours)
     panels[0].set_ylabel("PSNR against the plain video, dB")
-    count = f"{len(comparison.plan.cases)} videos"
-    figure.suptitle(f"{comparison.conditions['pipeline']}, {comparison.conditions['settings']['steps']} steps, {count}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    conditions, count = comparison.conditions, len(comparison.plan.cases)
+    figure.suptitle(f"{conditions['pipeline']}, {conditions['settings']['steps']} steps, {count} videos")
     figure.savefig(path, dpi=130)
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
     """A colour for each method by its source: controls in grey, this project and its paper in warm colours."""
-    colours, rest = {}, 0
-    for name, source in sources.items():
-        group = next((colour for key, colour in GROUPS.items() if source.startswith(key)), None)
-        if group is None:
-            group = OTHERS[rest % len(OTHERS)]
-            rest += 1
-        colours[name] = group
-    return colours
+    others = cycle(OTHERS)
+    groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
+    return {name: GROUPS[found[0]] if found else next(others) for name, found in groups.items()}
 
 
 def _draw_line(axes: Any, rows: Sequence[Row], field: str, colour: str, is_ours: bool) -> tuple[float, float]:
     speeds, values = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
-    axes.plot(
-        speeds,
-        values,
-        color=colour,
-        marker="o",
-        markersize=6 if is_ours else 4,
-        linewidth=3 if is_ours else 1.2,
-        zorder=5 if is_ours else 2,
-    )
+    markersize, linewidth, zorder = (6, 3, 5) if is_ours else (4, 1.2, 2)
+    axes.plot(speeds, values, color=colour, marker="o", markersize=markersize, linewidth=linewidth, zorder=zorder)
     return speeds[-1], values[-1]
 
 

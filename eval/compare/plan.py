@@ -6,7 +6,6 @@ from galaxydit.errors import check_number, refusal
 
 TUNING_SEED = 50_000
 SCORING_SEED = 100_000  # noise that neither tuning nor any calibration sees
-SPEEDUP_RANGE = (1.05, 10.0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ComparisonPlan:
             if not values or len(set(values)) < len(values):
                 raise refusal(name, list(values), "one or more different ones", "pass each once")
         for speedup in self.speedups:
-            check_number("speedups", speedup, *SPEEDUP_RANGE)
+            check_number("speedups", speedup, 1.05, 10.0)
         if not 1 <= self.tuned <= len(self.calibration_prompts):
             expected = f"1 to {len(self.calibration_prompts)}, the number of calibration prompts"
             raise refusal("tuned", self.tuned, expected, "tune on fewer, or pass more calibration prompts")

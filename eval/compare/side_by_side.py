@@ -1,9 +1,6 @@
 """Side-by-side videos: the plain video of the first prompt, and the best methods' at a wanted speedup."""
 
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.comparison import Comparison
@@ -24,8 +21,7 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
         shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])
         if not shown:
             continue
-        frames: list[NDArray[Any]] = [plain]
-        labels = ["plain"]
+        frames, labels = [plain], ["plain"]
         for one in shown:
             contender = next(c for c in comparison.contenders if c.method.name == one.method)
             rows = [row for row in comparison.rows if row.method == one.method]
@@ -39,7 +35,7 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 
 
 def shown_at(found: list[AtSpeedup]) -> list[AtSpeedup]:
-    """The best methods that reach the speedup, best first, always with this project's default."""
-    reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
+    """The first methods that reach the speedup, always with this project's default; the best come first."""
+    reached = [one for one in found if one.psnr is not None]
     ours = [one for one in reached[SHOWN:] if one.method == SHIPPED]
     return reached[: SHOWN - len(ours)] + ours

@@ -5,11 +5,12 @@ states; a pipeline resets them when a generation ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
+from diffusers.hooks.hooks import ModelHook
 from torch import nn
 
 from galaxydit.eval.compare.method import Attached, Calibrate, Method, Setting
@@ -34,21 +35,19 @@ def restored(pipe: DiffusionPipeline) -> Iterator[None]:
             vars(owner).update(attributes)
 
 
+def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHook]:
+    """The diffusers hooks of all modules, or those of the wanted name."""
+    registries = [getattr(module, REGISTRY) for module in transformer.modules() if hasattr(module, REGISTRY)]
+    return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
+
+
 def tensors_in_hooks(transformer: nn.Module) -> Callable[[], int]:
     """Return a function that counts the bytes of all tensors in the states of the transformer's diffusers hooks."""
-    hooks = [
-        hook
-        for module in transformer.modules()
-        if hasattr(module, REGISTRY)
-        for hook in getattr(module, REGISTRY).hooks.values()
-    ]
+    hooks = hooks_in(transformer)
 
     def held() -> int:
         found: dict[int, int] = {}
-        for hook in hooks:
-            for name, value in vars(hook).items():
-                if "state" in name:
-                    collect_tensors(value, found)
+        collect_tensors([value for hook in hooks for name, value in vars(hook).items() if "state" in name], found)
         return sum(found.values())
 
     return held
@@ -58,11 +57,8 @@ def collect_tensors(value: Any, found: dict[int, int]) -> None:
     """Add every tensor inside containers and state objects to `found`, bytes by address, so that none counts twice."""
     if isinstance(value, torch.Tensor):
         found[value.data_ptr()] = value.numel() * value.element_size()
-    elif isinstance(value, dict):
-        for item in value.values():
-            collect_tensors(item, found)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
             collect_tensors(item, found)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
         collect_tensors(vars(value), found)
@@ -89,9 +85,7 @@ def cache_method(
 ) -> Method:
     """A method that enables the cache which `config` returns for pipeline, setting and calibration."""
 
-    @contextmanager
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-        with enabled(pipe, config(pipe, setting, calibration)) as attached:
-            yield attached
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return enabled(pipe, config(pipe, setting, calibration))
 
     return Method(name, source, settings, attach, calibrate)

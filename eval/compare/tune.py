@@ -69,17 +69,15 @@ def bracket(front: Sequence[Candidate], speedups: Sequence[float], scored: int) 
     beyond the wanted speedup by two standard errors of the difference between the tuning prompts and `scored` other
     ones. If the speedup is out of reach, the nearest setting stays.
     """
-    chosen: set[int] = set()
+    chosen: set[int] = set()  # places in the front
     for speedup in speedups:
         wanted = math.log(speedup)
         below = [i for i, c in enumerate(front) if c.log_speedup <= wanted - _margin(c, scored) + 1e-6]
         above = [i for i, c in enumerate(front) if c.log_speedup >= wanted + _margin(c, scored) - 1e-6]
         first = below[-1] if below else 0
         last = above[0] if above else len(front) - 1
-        around = range(min(first, last), max(first, last) + 1)
-        chosen.update(front[i].index for i in around)
-    order = {c.index: place for place, c in enumerate(front)}
-    return sorted(chosen, key=lambda index: order[index])
+        chosen.update(range(min(first, last), max(first, last) + 1))
+    return [front[place].index for place in sorted(chosen)]
 
 
 def _margin(one: Candidate, scored: int) -> float:

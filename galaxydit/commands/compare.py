@@ -61,14 +61,8 @@ def compare(
     for seed in noise:
         options.check_seed(seed, "--seeds")
     check_model(model)
-    sizes = {
-        "steps": steps,
-        "guidance": guidance,
-        "flow_shift": flow_shift,
-        "height": height,
-        "width": width,
-        "frames": frames,
-    }
+    shape = {"height": height, "width": width, "frames": frames}
+    sizes = {"steps": steps, "guidance": guidance, "flow_shift": flow_shift, **shape}
     options.check_sizes(**sizes)
     check_ray_options(ray, workers, gpus_per_worker)
     check_output_folder(out)
@@ -130,36 +124,18 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:
     """Methods at one speedup, best first; the caption names those that do not reach it."""
-    from galaxydit.eval.compare.markdown import describe, number
+    from galaxydit.eval.compare.markdown import scores, settings_of
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption_justify="left")
-    out_of_reach = []
     table.add_column(f"at {speedup:g}x by compute", overflow="fold")  # the only one that may be folded
-    for heading in (
-        "PSNR\ndB",
-        "worst\nprompt",
-        "\nSSIM",
-        "ahead of\nbest other",
-        "95 %\ninterval",
-        "speedup by\nseconds",
-    ):
+    headings = ("PSNR\ndB", "worst\nprompt", "\nSSIM", "ahead of\nbest other", "95 %\ninterval", "speedup by\nseconds")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in comparison.at_speedups:
-        if one.speedup != speedup:
-            continue
-        if one.psnr is None:
-            nearest = ", ".join(f"{describe(s)} ({x:.2f}x)" for s, x in zip(one.settings, one.speedups, strict=True))
-            out_of_reach.append(f"{one.method} (nearest: {nearest})")
-            continue
-        table.add_row(
-            one.method,
-            f"{one.psnr:.2f}",
-            number(one.psnr_worst, ".2f"),
-            number(one.ssim, ".4f"),
-            number(one.ahead, "+.2f"),
-            f"{number(one.ahead_low, '+.2f')} to {number(one.ahead_high, '+.2f')}",
-            f"{number(one.denoise_speedup, '.2f')}x",
-        )
+    shown = [one for one in comparison.at_speedups if one.speedup == speedup]
+    for one in shown:
+        if one.psnr is not None:
+            table.add_row(one.method, *scores(one))
+    out_of_reach = [f"{one.method} (nearest: {settings_of(one)})" for one in shown if one.psnr is None]
     if out_of_reach:
         table.caption = Text(f"out of reach: {', '.join(out_of_reach)}")
     return table

@@ -15,7 +15,7 @@ from galaxydit import GalaxyDiTConfig
 from galaxydit.eval.compare.catalogue import ABLATION
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.eval.compare.methods.galaxydit_methods import SPEEDUPS, accelerated, profile_identity
+from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, accelerated, profile_identity
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.policies.schedule import Schedule, place_full_steps
@@ -33,22 +33,19 @@ def shipped(profile: Profile, speedup: float) -> GalaxyDiTConfig:
     return replace(config_for(profile, target), policy=schedule_for(profile, target, speedup))
 
 
+def _shipped_with(**fields: Any) -> Change:
+    """The shipped default with other fields of its configuration."""
+    return lambda profile, setting: {"config": replace(shipped(profile, setting["speedup"]), **fields)}
+
+
 CHANGES: dict[str, Change] = {
-    "last full step repeated": lambda profile, setting: {
-        "config": replace(shipped(profile, setting["speedup"]), order=0),
-    },
-    "residual reused": lambda profile, setting: {
-        "config": replace(shipped(profile, setting["speedup"]), reuse="residual"),
-    },
-    "first fifth computed": lambda profile, setting: {
-        "config": replace(shipped(profile, setting["speedup"]), warmup=0.2),
-    },
+    "last full step repeated": _shipped_with(order=0),
+    "residual reused": _shipped_with(reuse="residual"),
+    "first fifth computed": _shipped_with(warmup=0.2),
     "expected error instead of a budget": lambda profile, setting: {"max_error": setting["max_error"]},
 }
-AT_SPEEDUPS = tuple({"speedup": speedup} for speedup in SPEEDUPS)
-SETTINGS: dict[str, Sequence[Setting]] = {
-    "expected error instead of a budget": [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)],
-}
+SETTINGS = {"expected error instead of a budget": [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)]}
+"""Of the ablations that are not at speedups."""
 
 
 def _profile_of(pipe: DiffusionPipeline) -> Profile:
@@ -61,10 +58,13 @@ def _profile_of(pipe: DiffusionPipeline) -> Profile:
 
 
 def _ablation(name: str) -> Method:
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        return accelerated(pipe, **CHANGES[name](_profile_of(pipe), setting))
-
-    return Method(name, ABLATION, lambda steps: SETTINGS.get(name, AT_SPEEDUPS), attach, identity=profile_identity)
+    return Method(
+        name,
+        ABLATION,
+        lambda steps: SETTINGS.get(name, AT_SPEEDUPS),
+        lambda pipe, setting, calibration: accelerated(pipe, **CHANGES[name](_profile_of(pipe), setting)),
+        identity=profile_identity,
+    )
 
 
 def one_later(schedule: Sequence[int]) -> tuple[int, ...]:

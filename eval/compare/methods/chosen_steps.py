@@ -21,7 +21,6 @@ from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
 SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
 PLANNED = "planned"
-LEVELS_RANGE = (0.01, 100.0)
 
 
 class ChosenNoiseLevels(UniPCMultistepScheduler):
@@ -76,14 +75,15 @@ def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
 @contextmanager
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
     count, levels = setting["steps"], setting["levels"]
-    is_planned = levels == PLANNED
-    if is_planned:
+    if levels == PLANNED:
         check_choice("steps", str(count), tuple(calibration))
-        check_count("of", setting["of"], minimum=max(calibration[str(count)]) + 1)
+        kept = calibration[str(count)]
+        check_count("of", setting["of"], minimum=max(kept) + 1)
+        chosen = chosen_noise_levels(pipe, setting["of"], kept)
     else:
-        check_number("levels", levels, *LEVELS_RANGE)
-    of, kept = (setting["of"], calibration[str(count)]) if is_planned else (count, range(count))
-    with chosen_noise_levels(pipe, of, kept, 1.0 if is_planned else levels):
+        check_number("levels", levels, 0.01, 100.0)
+        chosen = chosen_noise_levels(pipe, count, range(count), ratio=levels)
+    with chosen:
         yield Attached(lambda: 0)
 
 

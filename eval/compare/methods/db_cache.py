@@ -14,10 +14,10 @@ SOURCE = "cache-dit (github.com/vipshop/cache-dit)"
 NEEDS = "cache_dit"
 
 
-def _settings(steps: int) -> list[Setting]:
+def _settings(steps: int, calibrator: Setting) -> list[Setting]:
     """One block decides, because the default of 8 leaves little to skip in a model of 12 blocks; two warm-ups."""
     return [
-        {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1}
+        {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator}
         for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True)
         for threshold in geometric_grid(0.012, 1.2, 11)
     ]
@@ -31,8 +31,8 @@ def _held(manager: Any) -> int:
     return sum(found.values())
 
 
-def _method(name: str, order: int | None = None, joint: bool = False) -> Method:
-    """`order` of the TaylorSeer calibrator, None for no calibrator; `joint`: one decision for both branches."""
+def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
+    """`joint`: one decision for both branches; `calibrator`: the `order` of TaylorSeer's, which is off by default."""
 
     @contextmanager
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
@@ -57,8 +57,7 @@ def _method(name: str, order: int | None = None, joint: bool = False) -> Method:
             finally:
                 cache_dit.disable_cache(pipe)
 
-    more = {} if order is None else {"order": order}
-    return Method(name, SOURCE, lambda steps: [{**one, **more} for one in _settings(steps)], attach, needs=NEEDS)
+    return Method(name, SOURCE, lambda steps: _settings(steps, calibrator), attach, needs=NEEDS)
 
 
 METHODS = (_method("DBCache"), _method("DBCache + TaylorSeer", order=1), _method("DBCache joint CFG", joint=True))

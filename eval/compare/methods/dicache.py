@@ -36,12 +36,10 @@ PUBLISHED_SETTINGS = ((0.08, 0.2), (0.155, 0.2), (0.365, 0.2), (12.0, 0.17))
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The published thresholds and warm-ups."""
     return [{"threshold": threshold, "first": share_of_steps(steps, share)} for threshold, share in PUBLISHED_SETTINGS]
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline under DiCache's rule."""
     return under_rule(
         pipe,
         lambda: AccumulationRule(setting["threshold"], setting["first"], 0, probed_change),

@@ -46,7 +46,6 @@ def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: i
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline under EasyCache's rule."""
     return under_rule(
         pipe,
         lambda: AccumulationRule(setting["threshold"], setting["first"], setting["last"], predicted_change),

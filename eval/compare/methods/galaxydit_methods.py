@@ -15,7 +15,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import settings_without_profile
 
-SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)
+AT_SPEEDUPS = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)]
 SHIPPED = "galaxydit"
 
 
@@ -76,14 +76,14 @@ METHODS = (
     Method(
         name=SHIPPED,
         source="this project",
-        settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
+        settings=lambda steps: AT_SPEEDUPS,
         attach=lambda pipe, setting, calibration: accelerated(pipe, speedup=setting["speedup"]),
         identity=profile_identity,
     ),
     Method(
         name="galaxydit without a profile",
         source="this project",
-        settings=lambda steps: [{"speedup": speedup} for speedup in SPEEDUPS],
+        settings=lambda steps: AT_SPEEDUPS,
         attach=_without_profile,
         identity=core_identity,
     ),

@@ -1,7 +1,6 @@
 """Pyramid Attention Broadcast (PAB, arXiv 2408.12588): reuse attention outputs for a fixed number of steps."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers import DiffusionPipeline, PyramidAttentionBroadcastConfig
@@ -10,9 +9,7 @@ from torch import nn
 
 from galaxydit.eval.compare.attention_cache import AdapterHook, adapted, timestep_left
 from galaxydit.eval.compare.method import Attached, Method, Setting
-from galaxydit.eval.compare.third_party import REGISTRY
-
-PAB_HOOK = "pyramid_attention_broadcast"
+from galaxydit.eval.compare.third_party import hooks_in
 
 
 class SeparateBranches(AdapterHook):
@@ -38,8 +35,7 @@ def _settings(steps: int) -> list[Setting]:
     ]
 
 
-@contextmanager
-def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     window = tuple(setting["window"])
     config = PyramidAttentionBroadcastConfig(
         spatial_attention_block_skip_range=setting["self_attention"],
@@ -48,13 +44,7 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
         cross_attention_timestep_skip_range=window,
         current_timestep_callback=timestep_left(pipe),
     )
-
-    def separate_branches() -> SeparateBranches:
-        registries = [getattr(m, REGISTRY) for m in pipe.transformer.modules() if hasattr(m, REGISTRY)]
-        return SeparateBranches([registry.hooks[PAB_HOOK] for registry in registries if PAB_HOOK in registry.hooks])
-
-    with adapted(pipe, config, separate_branches) as attached:
-        yield attached
+    return adapted(pipe, config, lambda: SeparateBranches(hooks_in(pipe.transformer, "pyramid_attention_broadcast")))
 
 
 METHOD = Method("PAB", "Pyramid Attention Broadcast, arXiv 2408.12588; diffusers", _settings, _attach)

@@ -38,11 +38,7 @@ from galaxydit.eval.compare.rules.decision import (
     share_of_steps,
     warm_ups,
 )
-from galaxydit.eval.compare.rules.full_trajectory import (
-    Trajectory,
-    record_all,
-    relative_change,
-)
+from galaxydit.eval.compare.rules.full_trajectory import Trajectory, record_all, relative_change
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -197,7 +193,6 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline under RA-CFGCache's rule."""
     law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
     return under_rule(
         pipe,

@@ -5,8 +5,6 @@ the same schedule; no proxy is read.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 from diffusers import DiffusionPipeline
 
@@ -14,7 +12,7 @@ from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import PLANNER_VERSION, best_schedules
 from galaxydit.eval.compare.identity import prediction_identity
-from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods.uniform_skip import even_schedule, following, full_step_counts
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import ErrorPropagation
@@ -40,16 +38,11 @@ def search(
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the plugin with the schedule of this number of full steps."""
-    return following(pipe, calibration[str(setting["full_steps"])], ORDER)
-
-
 METHOD = Method(
     name="searched schedule",
     source="control",
     settings=lambda steps: [{"full_steps": count} for count in full_step_counts(steps)],
-    attach=attach,
+    attach=lambda pipe, setting, calibration: following(pipe, calibration[str(setting["full_steps"])], ORDER),
     calibrate=search,
     identity=lambda pipe: f"{prediction_identity(pipe)} planner {PLANNER_VERSION}",
 )

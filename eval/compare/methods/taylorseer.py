@@ -11,7 +11,7 @@ from diffusers import DiffusionPipeline, TaylorSeerCacheConfig
 from diffusers.hooks.taylorseer_cache import TaylorSeerState
 
 from galaxydit.eval.compare.method import Attached, Setting
-from galaxydit.eval.compare.third_party import cache_method, enabled
+from galaxydit.eval.compare.third_party import cache_method, enabled, hooks_in
 from galaxydit.families import family_of
 
 
@@ -65,11 +65,9 @@ def on_published_steps(
         return past_first <= 0 or past_first % setting["cache_interval"] == 0, state
 
     with enabled(pipe, taylorseer_config(pipe, setting, None)) as attached:
-        for module in pipe.transformer.modules():
-            hook = module._diffusers_hook.get_hook("taylorseer_cache") if hasattr(module, "_diffusers_hook") else None
-            if hook is not None:
-                hook.state_manager._state_cls = state_class
-                hook._measure_should_compute = partial(measure, hook)
+        for hook in hooks_in(pipe.transformer, "taylorseer_cache"):
+            hook.state_manager._state_cls = state_class
+            hook._measure_should_compute = partial(measure, hook)
         yield attached
 
 

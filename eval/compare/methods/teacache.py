@@ -67,7 +67,6 @@ def modes(steps: int) -> tuple[Setting, Setting]:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Both modes at a range of thresholds."""
     return [{**mode, "threshold": value} for mode in modes(steps) for value in geometric_grid(0.012, 0.5, 14)]
 
 
@@ -98,7 +97,6 @@ def calibrate(
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline under TeaCache's rule."""
     coefficients = POLYNOMIALS.get(setting.get("polynomial", "fitted"), calibration)[setting["signal"]]
     return under_rule(
         pipe,

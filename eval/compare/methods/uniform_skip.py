@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.eval.compare.identity import prediction_identity
-from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
 
 SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
@@ -30,14 +29,11 @@ def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> A
 
 
 def _method(order: int) -> Method:
-    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        return following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order)
-
     return Method(
         name=f"uniform skip order {order}",
         source="control",
         settings=lambda steps: [{"steps": steps, "full_steps": count} for count in full_step_counts(steps)],
-        attach=attach,
+        attach=lambda pipe, setting, _: following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order),
         identity=prediction_identity,
     )
 

@@ -98,7 +98,6 @@ class RuleObserver(Observer):
         self._probe: Tensor | None = None
 
     def on_end(self) -> None:
-        """Release the tensors of a generation that has ended."""
         self.state = None
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
