@@ -101,11 +101,12 @@ def build_profile(
 
 
 def plan_target(
-    schedules: Mapping[int, tuple[Schedule, float]], sigmas: Sequence[float], speedup: float
+    schedules: Mapping[int, tuple[Schedule, float]], sigmas: Sequence[float], speedup: float, warmup: float = 0.0
 ) -> Target | None:
     """The target of a profile for one speedup in block evaluations, at least 1; None where no schedule reaches it.
 
-    `schedules` come from `best_schedules`, `sigmas` are those of all steps.
+    `schedules` come from `best_schedules`, `sigmas` are those of all steps. A `warmup` that the recordings do not need
+    costs full steps that serve better later.
     """
     count = full_step_count(len(sigmas), speedup)
     if count not in schedules:
@@ -113,7 +114,7 @@ def plan_target(
     full, _ = schedules[count]
     return Target(
         speedup,
-        warmup=0.0,  # a longer one costs full steps that serve better later
+        warmup=warmup,
         max_consecutive=max(b - a for a, b in pairwise(full)) - 1 + SPARE_REUSE,
         sigmas=tuple(sigmas[step] for step in full),
     )

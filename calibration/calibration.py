@@ -8,23 +8,23 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import add_measurements, build_profile
-from galaxydit.calibration.costs import Costs
-from galaxydit.calibration.maker import CalibrationMaker
-from galaxydit.calibration.perturbation import INTERVALS, average_perturbations
+from galaxydit.calibration.build_profile import REUSE, add_measurements, build_profile
+from galaxydit.calibration.costs import Costs, measure_costs
+from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
 from galaxydit.errors import refusal
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import Executor, InProcess, Store, Unit, progress_of, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
+from galaxydit.pipelines.sharing import share_video
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, parse_profile
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
-VERIFIED_PROMPTS = 4
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 
 
@@ -51,7 +51,7 @@ def calibrate(
     samples: int = 16,
     settings: GenerationSettings | None = None,
     seed: int = 0,
-    verified_prompts: int = VERIFIED_PROMPTS,
+    verified_prompts: int = 4,
     speedups: Sequence[float] = SPEEDUPS,
     proxy: str | None = None,
     name: str = "profile",
@@ -89,8 +89,7 @@ def calibrate(
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
         **conditions_of(pipe, settings),
     }
-    store = Store(resume_dir)
-    store.create(KIND, {})
+    store = Store(resume_dir).create(KIND, {})
     maker, executor = CalibrationMaker(load or (lambda: pipe)), executor or InProcess()
 
     def measure(stage: str, units: Sequence[Unit]) -> list[Any]:
@@ -126,27 +125,43 @@ def calibrate(
         proxy=proxy,
         progress=progress,
     )
+    fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
     units = [
-        Unit(
-            f"verification-{index:04d}",
-            {
-                "part": "verification",
-                "profile": profile.to_dict(),
-                "settings": asdict(settings),
-                "prompt": prompt,
-                "seed": seed + VERIFICATION_SEED + index,
-            },
-        )
+        Unit(f"verification-{index:04d}", {**fixed, "prompt": prompt, "seed": seed + VERIFICATION_SEED + index})
         for index, prompt in enumerate(held_out)
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
     return Calibration(add_measurements(profile, Costs(**costs), verifications), recordings, verifications)
 
 
+@dataclass(eq=False)
+class CalibrationMaker(Maker):
+    """Measures the parts of a calibration on one worker; `load` returns its pipeline."""
+
+    load: Callable[[], DiffusionPipeline]
+
+    def prepare(self, rank: Rank) -> None:
+        """Load the pipeline."""
+        self.pipe = self.load()
+        share_video(self.pipe, rank)
+
+    def make(self, unit: Unit) -> Output:
+        """One part: the costs, a recorded sample with its perturbations, or the verification of one prompt."""
+        data = unit.data
+        settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
+        if data["part"] == "costs":
+            return Output(asdict(measure_costs(self.pipe, prompt, settings, seed)))
+        if data["part"] == "verification":
+            rows = verify_prompt(self.pipe, parse_profile(data["profile"]), prompt, settings, seed)
+            return Output([asdict(row) for row in rows])
+        recording, generation = record_sample(self.pipe, prompt, settings, seed)
+        perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
+        return Output({"recording": recording.to_dict(), "perturbations": perturbations})
+
+
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:
     strength = inspect.signature(type(pipe).__call__).parameters.get("strength")
     if strength is not None and strength.default < 1:
-        kind = type(pipe).__name__
         missing = f"its strength of {strength.default} leaves out the first"
         expected = f"one that runs all steps, because a recording needs them, and {missing}"
-        raise refusal("pipe", kind, expected, "calibrate the text-to-video pipeline of the same model")
+        raise refusal("pipe", type(pipe).__name__, expected, "calibrate the text-to-video pipeline of the same model")

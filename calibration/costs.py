@@ -1,7 +1,8 @@
 """Seconds of the parts of a denoising step on this device, and the speedup that follows from them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -50,27 +51,27 @@ class Costs:
         return steps * self.step / (full_steps * self.step + (steps - full_steps) * reused)
 
 
-class _CallTimer:
-    """Times every call of some modules, in seconds."""
+@contextmanager
+def _call_seconds(modules: Sequence[nn.Module], device: torch.device) -> Iterator[list[float]]:
+    """Yield a list that receives the seconds of every call of these modules."""
+    starts: list[float] = []
+    seconds: list[float] = []
 
-    def __init__(self, modules: Sequence[nn.Module], device: torch.device) -> None:
-        self._device = device
-        self.calls: list[float] = []
-        self._start = 0.0
-        self._handles = [module.register_forward_pre_hook(self._before) for module in modules]
-        self._handles += [module.register_forward_hook(self._after) for module in modules]
+    def before(module: nn.Module, inputs: Any) -> None:
+        synchronize(device)
+        starts.append(time.perf_counter())
 
-    def remove(self) -> None:
-        for handle in self._handles:
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:
+        synchronize(device)
+        seconds.append(time.perf_counter() - starts.pop())
+
+    handles = [module.register_forward_pre_hook(before) for module in modules]
+    handles += [module.register_forward_hook(after) for module in modules]
+    try:
+        yield seconds
+    finally:
+        for handle in handles:
             handle.remove()
-
-    def _before(self, module: nn.Module, inputs: Any) -> None:
-        synchronize(self._device)
-        self._start = time.perf_counter()
-
-    def _after(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        synchronize(self._device)
-        self.calls.append(time.perf_counter() - self._start)
 
 
 def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Costs:
@@ -78,22 +79,16 @@ def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSett
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(one, family_of(one)) for one in transformers]
     blocks = len(stacks[0])
-    short = replace(settings, steps=min(settings.steps or STEPS, STEPS))
-    generate(pipe, prompt, replace(short, steps=2), seed)
-    whole, block = (
-        _CallTimer(modules, pipe._execution_device) for modules in (transformers, [one[blocks // 2] for one in stacks])
-    )
-    try:
-        generation = generate(pipe, prompt, short, seed)
-    finally:
-        whole.remove()
-        block.remove()
-    steps = short.steps or STEPS
-    call, one_block = median(whole.calls), median(block.calls)
+    steps, device = min(settings.steps or STEPS, STEPS), pipe._execution_device
+    generate(pipe, prompt, replace(settings, steps=2), seed)
+    middle = [one[blocks // 2] for one in stacks]
+    with _call_seconds(transformers, device) as calls, _call_seconds(middle, device) as block_calls:
+        generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
+    block = median(block_calls)
     return Costs(
-        block=one_block,
-        outside_blocks=max(0.0, call - blocks * one_block),
-        outside_transformer=max(0.0, (generation.denoise_seconds - sum(whole.calls)) / steps),
-        branches=max(1, len(whole.calls) // steps),
+        block=block,
+        outside_blocks=max(0.0, median(calls) - blocks * block),
+        outside_transformer=max(0.0, (generation.denoise_seconds - sum(calls)) / steps),
+        branches=max(1, len(calls) // steps),
         blocks=blocks,
     )

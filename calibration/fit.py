@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.policies.error_map import Curve, ErrorMap
 from galaxydit.profiles.schema import Fit
 
@@ -18,8 +18,6 @@ FIRST_STEP = 2
 GROUPS = 12
 SIGMA_BINS = 5
 MINIMUM_GAIN = 0.02  # of explained variance, for one curve per noise level
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,14 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
 
     Five curves by noise level replace one curve where they explain at least 2 % more variance of held-out recordings.
     """
-    halves = [recordings[0::2], recordings[1::2]] if len(recordings) > 1 else [recordings, recordings]
+    even, odd = recordings[0::2], recordings[1::2]
     scores: list[tuple[float, float, float]] = []
-    for training, held_out in (halves, halves[::-1]):
+    for training, held_out in ((even, odd), (odd, even)):
         points, test = points_of(training, proxy, order), points_of(held_out, proxy, order)
         expected = apply_map(_fit(points, SIGMA_BINS), test)
         one_curve = r_squared(apply_map(_fit(points, 1), test), test.error)
-        scores.append((one_curve, r_squared(expected, test.error), _spearman(expected, test.error)))
+        rho = spearmanr(expected, test.error).statistic if np.ptp(expected) > 0 else 0.0
+        scores.append((one_curve, r_squared(expected, test.error), rho))
     r2_one, r2_many, rho = (round(float(value), 6) for value in np.mean(scores, axis=0))
     bins = SIGMA_BINS if r2_many > r2_one + MINIMUM_GAIN else 1
     return _fit(points_of(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
@@ -92,17 +91,11 @@ def fit_curve(points: Points) -> Curve:
     )
 
 
-def apply_map(error_map: ErrorMap | None, points: Points) -> Array:
-    """The expected error at each point, `(points,)`; NaN without a map."""
-    if error_map is None:
-        return np.full(len(points.distance), np.nan)
+def apply_map(error_map: ErrorMap, points: Points) -> Array:
+    """The expected error at each point, `(points,)`."""
     return np.array([error_map(d, s) for d, s in zip(points.distance.tolist(), points.sigma.tolist(), strict=True)])
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
     parts = np.array_split(np.argsort(points.sigma, kind="stable"), bins)
     return ErrorMap(tuple(fit_curve(points[part]) for part in parts))
-
-
-def _spearman(first: Array, second: Array) -> float:
-    return float(spearmanr(first, second).statistic) if np.ptp(first) > 0 else 0.0

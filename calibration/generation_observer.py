@@ -32,16 +32,12 @@ class GenerationObserver(Observer):
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:
-        family = family_of(next(iter(transformers_of(pipe).values())))
-        self.proxies = frozenset(proxies_of(family))
-        self._order = proxies_of(family)
-        self._concatenates = family.branches == CONCATENATED
         self._pipe = pipe
+        self._family = family_of(next(iter(transformers_of(pipe).values())))
+        self.proxies = frozenset(proxies_of(self._family))
         self._call: Call | None = None
         self._component = ""
         self._switch = 0
-        self._branch = CONDITIONAL
-        self._split = False
         self._scheduler: Any = None
         self._latent_shape: tuple[int, ...] = ()
         self._sigmas: list[float] = []
@@ -54,9 +50,9 @@ class GenerationObserver(Observer):
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Note the distance of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
         self._enter(call)
-        if self._branch == UNCONDITIONAL and not self._split:
+        current = self._branches_of(call, tensor).get(CONDITIONAL)
+        if current is None:
             return
-        current = self._branches_of(tensor)[CONDITIONAL]
         if name in self._previous:
             self._scalars[name] = relative_l1(current, self._previous[name]).max()
         self._previous[name] = current
@@ -64,7 +60,7 @@ class GenerationObserver(Observer):
     def on_output(self, call: Call, output: Tensor) -> None:
         """Note the call's output, `(batch, ...)`."""
         self._enter(call)
-        for branch, tensor in self._branches_of(output).items():
+        for branch, tensor in self._branches_of(call, output).items():
             self._outputs[branch] = tensor.detach().float().flatten()
 
     def recording(self, prompt: str, seed: int) -> Recording:
@@ -72,6 +68,8 @@ class GenerationObserver(Observer):
         self._finish_step()
         if not self._finished:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
+        differences = torch.stack(self._guided).cpu().double().diff(dim=0)
+        products = (differences @ differences.T / differences.shape[1]).tolist()
 
         def column(key: str) -> tuple[float, ...]:
             return tuple(round_digits(scalars.get(key, 0.0)) for scalars in self._finished)
@@ -83,9 +81,9 @@ class GenerationObserver(Observer):
             scheduler_response=scheduler_response(self._scheduler, self._sigmas),
             guidance_scale=guidance_of(self._pipe),
             latent_shape=self._latent_shape,
-            distances={proxy: column(proxy) for proxy in self._order},
+            distances={proxy: column(proxy) for proxy in proxies_of(self._family)},
             guided_norms=column(NORM),
-            guided_products=self._guided_products(),
+            guided_products=tuple(tuple(round_digits(value, 10) for value in row) for row in products),
             switch=self._switch,
         )
 
@@ -104,17 +102,15 @@ class GenerationObserver(Observer):
         self._call = call
         self._scheduler = self._pipe.scheduler  # kept, because a temporary flow shift replaces it for one generation
         self._latent_shape = tuple(call.latent.shape[1:])
-        self._split = self._concatenates and guidance_of(self._pipe) > 1 and len(call.latent) % 2 == 0
-        unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
-        self._branch = UNCONDITIONAL if unconditional else CONDITIONAL
 
-    def _branches_of(self, tensor: Tensor) -> dict[str, Tensor]:
+    def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
         """The branches in one call; a concatenated batch has the unconditional half first."""
-        if not self._split:
-            return {self._branch: tensor}
-        if len(tensor) % 2:
-            return {UNCONDITIONAL: tensor, CONDITIONAL: tensor}
-        return dict(zip((UNCONDITIONAL, CONDITIONAL), tensor.chunk(2), strict=True))
+        concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
+        if not concatenated or len(call.latent) % 2:
+            unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
+            return {UNCONDITIONAL if unconditional else CONDITIONAL: tensor}
+        first, second = (tensor, tensor) if len(tensor) % 2 else tensor.chunk(2)
+        return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
         """Compose the guided prediction from all branches, and read all scalars at once: one GPU wait per step."""
@@ -134,12 +130,6 @@ class GenerationObserver(Observer):
         self._scalars.clear()
         self._outputs.clear()
 
-    def _guided_products(self) -> tuple[tuple[float, ...], ...]:
-        """Mean products of the guided prediction's differences from step to step, `(steps - 1, steps - 1)`."""
-        differences = torch.stack(self._guided).cpu().double().diff(dim=0)
-        products = (differences @ differences.T / differences.shape[1]).tolist()
-        return tuple(tuple(round_digits(value, 10) for value in row) for row in products)
-
 
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
@@ -156,7 +146,6 @@ def record_sample(
 
 def guidance_of(pipe: DiffusionPipeline, component: str = "transformer") -> float:
     """The guidance scale of the generation under way; 1 for a pipeline without guidance."""
-    scale = getattr(pipe, "_guidance_scale", None)
-    if component == "transformer_2" and getattr(pipe, "_guidance_scale_2", None) is not None:
-        scale = pipe._guidance_scale_2
+    own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
+    scale = getattr(pipe, "_guidance_scale", None) if own is None else own
     return 1.0 if scale is None else float(scale)

@@ -1,12 +1,12 @@
 """The calibration's report: one self-contained HTML page, and its figures as PNGs."""
 
-import base64
-from collections.abc import Iterable, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
 from galaxydit.calibration.calibration import Calibration
-from galaxydit.calibration.plots import captions, draw_all
+from galaxydit.calibration.plots import draw_all
 from galaxydit.calibration.tables import TextTable, ranking_table, settings_table, target_table
 
 STYLE = """
@@ -25,21 +25,21 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     """Write the figures and `report.html` to `folder`; returns the page's path. The page is titled after `model`, or
     after the transformer's class.
     """
-    pictures = draw_all(calibration, folder)
+    figures = draw_all(calibration, folder)
     path = folder / "report.html"
-    path.write_text(build_page(calibration, pictures, model), encoding="utf-8")
+    path.write_text(build_page(calibration, figures, model), encoding="utf-8")
     return path
 
 
-def build_page(calibration: Calibration, pictures: Sequence[Path], model: str | None = None) -> str:
-    """The page. All text from outside, such as prompts, is escaped."""
+def build_page(calibration: Calibration, figures: Mapping[Path, str], model: str | None = None) -> str:
+    """The page, with PNG figures and their captions. All text from outside, such as prompts, is escaped."""
     profile = calibration.profile
     title = escape(f"Calibration of {model or profile.model.class_name}")
     verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
-    figures = "".join(
-        f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{_encode(picture)}">'
+    pictures = "".join(
+        f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{b64encode(path.read_bytes()).decode()}">'
         f"<figcaption>{escape(text)}</figcaption></figure>"
-        for picture, text in zip(pictures, captions(), strict=True)
+        for path, text in figures.items()
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -51,7 +51,7 @@ def build_page(calibration: Calibration, pictures: Sequence[Path], model: str | 
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
         f"video of the same seed, the mean over {len(verified)} held-out prompts.</p>"
-        f"{_table(target_table(profile))}<h2>Figures</h2>{figures}"
+        f"{_table(target_table(profile))}<h2>Figures</h2>{pictures}"
         f"<h2>Ranking</h2>{_table(ranking_table(profile))}"
         f"<h2>Settings</h2>{_table(settings_table(profile))}"
         f"<h2>Prompts</h2><p>Recorded:</p>{_prompts((r.prompt, r.seed) for r in calibration.recordings)}"
@@ -78,7 +78,3 @@ def _table(table: TextTable) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.headings)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _encode(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode("ascii")

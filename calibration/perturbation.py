@@ -57,6 +57,4 @@ def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropaga
         found = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
         levels[fmean(sigma for sigma, _ in found)] = math.exp(fmean(log for _, log in found))
     sigmas = sorted(levels, reverse=True)
-    return ErrorPropagation(
-        tuple(round_digits(sigma) for sigma in sigmas), tuple(round_digits(levels[sigma], 5) for sigma in sigmas)
-    )
+    return ErrorPropagation(tuple(map(round_digits, sigmas)), tuple(round_digits(levels[s], 5) for s in sigmas))

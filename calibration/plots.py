@@ -1,6 +1,6 @@
 """The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +14,16 @@ from galaxydit.calibration.recording import LAGS
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 
 
-def draw_all(calibration: Calibration, folder: Path) -> list[Path]:
-    """Write every figure to `folder`; returns their paths in the order of `FIGURES`."""
+def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
+    """Write every figure to `folder`; returns their paths with their captions, in the order of `FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    captions = {}
     for name, draw in FIGURES.items():
         figure = Figure(figsize=(8, 4.2), layout="constrained")
         draw(calibration, figure)
-        paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=110)
-    return paths
+        figure.savefig(folder / f"{name}.png", dpi=110)
+        captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
+    return captions
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
@@ -35,8 +35,10 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
         axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
         axes.plot(row.rho, place, "o", color=colour)
     axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
-    axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
-    axes.set_title(f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}")
+    axes.set(
+        xlabel="Spearman's rho with the change of the guided prediction, 95 % interval over prompts",
+        title=f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}",
+    )
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
@@ -49,8 +51,8 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
             y = np.concatenate([r.guided_change(lag) for r in calibration.recordings])
             colour = _ramp((lag - 1) / (len(LAGS) - 1))
             axes.plot(x, y, ".", ms=3, color=colour, alpha=0.5, label=f"{lag} step{'s' if lag > 1 else ''}")
-        axes.set_xlabel(f"{row.proxy.replace('_', ' ')}: summed distance")
-        axes.set_title(f"{'best' if place == 0 else 'worst'}, rho {row.rho:.2f}")
+        name = row.proxy.replace("_", " ")
+        axes.set(xlabel=f"{name}: summed distance", title=f"{'worst' if place else 'best'}, rho {row.rho:.2f}")
         if place == 0:
             axes.set_ylabel("relative change of the guided prediction")
             axes.legend(frameon=False, markerscale=3)
@@ -67,10 +69,9 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
         colour = _ramp(place / max(1, len(curves) - 1))
         axes.plot(x, y, "-o", ms=3, color=colour, label=f"sigma {curve.sigma:.2f}")
         axes.fill_between(x, np.maximum(0, y - spread), y + spread, color=colour, alpha=0.1)
-    axes.set_xlabel(f"{profile.recipe.proxy.replace('_', ' ')}: distance since the last full step")
-    axes.set_ylabel("relative error of the prediction")
-    top = max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves)
-    axes.set_ylim(0, 1.15 * top)
+    name = profile.recipe.proxy.replace("_", " ")
+    axes.set(xlabel=f"{name}: distance since the last full step", ylabel="relative error of the prediction")
+    axes.set_ylim(0, 1.15 * max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves))
     axes.legend(frameon=False)
     if profile.evidence.fit is not None:
         used = "by noise level" if len(curves) > 1 else "one for all noise levels"
@@ -87,9 +88,7 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
         axes.plot(steps, rows.mean(axis=0), color=colour, label=f"over {lag} step{'s' if lag > 1 else ''}")
         low, high = np.quantile(rows, [0.1, 0.9], axis=0)
         axes.fill_between(steps, low, high, color=colour, alpha=0.2)
-    axes.set_yscale("log")
-    axes.set_xlabel("step")
-    axes.set_ylabel("relative change of the guided prediction")
+    axes.set(yscale="log", xlabel="step", ylabel="relative change of the guided prediction")
     axes.set_title("Redundancy per step: mean, and 10th to 90th percentile over the samples")
     axes.legend(frameon=False)
 
@@ -102,8 +101,7 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
     for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
-    axes.set_xlabel("speedup (block evaluations)")
-    axes.set_ylabel("PSNR against the uncached video, dB")
+    axes.set(xlabel="speedup (block evaluations)", ylabel="PSNR against the uncached video, dB")
     axes.legend(frameon=False)
     second = _axes(figure, 2, 2)
     second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
@@ -115,8 +113,7 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
         second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
         if len(seconds.measured_speedup) == len(all_speedups):
             second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
-    second.set_xlabel("requested speedup")
-    second.set_ylabel("denoise speedup measured")
+    second.set(xlabel="requested speedup", ylabel="denoise speedup measured")
     second.legend(frameon=False)
 
 
@@ -139,8 +136,3 @@ def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return axes
-
-
-def captions() -> Sequence[str]:
-    """The caption of each figure, in the order of `draw_all`."""
-    return tuple(str(draw.__doc__).strip() for draw in FIGURES.values())

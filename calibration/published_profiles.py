@@ -6,17 +6,15 @@ of a calibration: the project's own planner finds the steps, with repetition (or
 what the published step lists did.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.interpolate import make_interp_spline
 
-from galaxydit.calibration.build_profile import SPARE_REUSE, speedups_between
+from galaxydit.calibration.build_profile import plan_target, speedups_between
 from galaxydit.calibration.published import Published, load_published
-from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.scheduler_response import euler_response
 from galaxydit.calibration.search import best_schedules
@@ -30,7 +28,6 @@ from galaxydit.profiles.schema import (
     Model,
     Profile,
     Recipe,
-    Setting,
     Target,
 )
 
@@ -53,17 +50,13 @@ GUESSED = (
 
 _SMALL = {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128}
 _LARGE = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128}
-_MODELS: Mapping[str, tuple[Mapping[str, Setting], str]] = MappingProxyType(
-    {
-        "t2v-1.3b": ({**_SMALL, "in_channels": 16}, KNOWN),
-        "t2v-14b": ({**_LARGE, "in_channels": 16}, GUESSED),
-        "i2v-14b-480p": ({**_LARGE, "in_channels": 36}, GUESSED),
-        "i2v-14b-720p": ({**_LARGE, "in_channels": 36}, GUESSED),
-    }
-)
+_MODELS = {
+    "t2v-1.3b": ({**_SMALL, "in_channels": 16}, KNOWN),
+    "t2v-14b": ({**_LARGE, "in_channels": 16}, GUESSED),
+    "i2v-14b-480p": ({**_LARGE, "in_channels": 36}, GUESSED),
+    "i2v-14b-720p": ({**_LARGE, "in_channels": 36}, GUESSED),
+}
 """Configuration of the transformer, and what is known of the plan's quality."""
-
-Array = NDArray[np.float64]
 
 
 def published_profile(name: str) -> Profile:
@@ -80,8 +73,8 @@ def published_profile(name: str) -> Profile:
         conditions=Conditions(
             scheduler="UniPCMultistepScheduler",
             steps=STEPS,
-            flow_shift=table["flow_shift"],
-            guidance_scale=table["guidance"],
+            flow_shift=float(table["flow_shift"]),
+            guidance_scale=float(table["guidance"]),
             latent_shape=(),
             dtype="",
             device="",
@@ -92,12 +85,7 @@ def published_profile(name: str) -> Profile:
             sigmas=wan_sigmas(table["flow_shift"], STEPS),
         ),
         recipe=Recipe(
-            proxy=PROXY,
-            reuse="residual",
-            order=0,
-            error_map=None,
-            cumulative_distance=None,
-            targets=plan_targets(),
+            proxy=PROXY, reuse="residual", order=0, error_map=None, cumulative_distance=None, targets=plan_targets()
         ),
         evidence=Evidence(quality, propagation=published_propagation(published)),
     )
@@ -109,15 +97,11 @@ def plan_targets() -> tuple[Target, ...]:
     published = load_published()
     sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
     model = ScheduleError([published_recording(published, sigmas)])
-    counts = {speedup: full_step_count(STEPS, speedup) for speedup in (*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS))}
-    most = max(counts.values())
+    most = full_step_count(STEPS, min(SPEEDUPS))
     plans = best_schedules(model, most, published_propagation(published), warmup=FORCED, order=0)
-    targets = []
-    for speedup in sorted(counts):
-        full, _ = plans[counts[speedup]]
-        longest = max(np.diff(full).tolist()) - 1 + SPARE_REUSE
-        targets.append(Target(speedup, FORCED / STEPS, longest, tuple(sigmas[step] for step in full)))
-    return tuple(targets)
+    speedups = sorted((*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS)))
+    targets = (plan_target(plans, sigmas, speedup, FORCED / STEPS) for speedup in speedups)
+    return tuple(target for target in targets if target is not None)
 
 
 def published_recording(published: Published, sigmas: Sequence[float]) -> Recording:
@@ -145,10 +129,8 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
     """rho2 at noise levels, log-linear in time (sigma without its flow shift), also beyond the published steps."""
     table = published.data["curvature"]
     shift, times = table["flow_shift"], 1 - np.array(table["steps"]) / STEPS
-    logs, wanted = np.log(table["rho2"]), sigmas / (shift - (shift - 1) * sigmas)
-    right = np.clip(np.searchsorted(-times, -wanted), 1, len(times) - 1)
-    share = (times[right - 1] - wanted) / (times[right - 1] - times[right])
-    return np.exp((1 - share) * logs[right - 1] + share * logs[right])
+    log_linear = make_interp_spline(times[::-1], np.log(table["rho2"])[::-1], k=1)
+    return np.exp(log_linear(sigmas / (shift - (shift - 1) * sigmas)))
 
 
 def published_propagation(published: Published) -> ErrorPropagation:
@@ -167,7 +149,7 @@ def wan_sigmas(flow_shift: float, steps: int) -> tuple[float, ...]:
     return tuple(round_digits(flow_shift * time / (1 + (flow_shift - 1) * time)) for time in times)
 
 
-def write_published_profiles(folder: Path = FOLDER) -> None:
-    """Write all of them to `folder`, as `wan2.1-NAME.json`."""
+def write_published_profiles() -> None:
+    """Write all of them to the folder of the shipped profiles, as `wan2.1-NAME.json`."""
     for name in _MODELS:
-        published_profile(name).save(folder / f"wan2.1-{name}.json")
+        published_profile(name).save(FOLDER / f"wan2.1-{name}.json")

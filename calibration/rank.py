@@ -1,13 +1,13 @@
 """Rank proxies by Spearman correlation with the change of the guided prediction (GalaxyDiT, arXiv 2512.03451)."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.recording import LAGS, Recording
+from galaxydit.calibration.recording import LAGS, Array, Recording
 from galaxydit.profiles.schema import RankedProxy
 from galaxydit.proxies import PROXIES
 
@@ -16,28 +16,20 @@ RESAMPLES = 2000
 ROUNDING_ERROR = 1e-6  # a proxy whose median distance is below this is constant up to float32 rounding
 LARGEST_Z = 5.0  # a correlation of 0.9999; a few steps cannot support more
 
-Array = NDArray[np.float64]
 
-
-def rank_proxies(recordings: Sequence[Recording], *, seed: int = 0) -> tuple[RankedProxy, ...]:
+def rank_proxies(recordings: Sequence[Recording]) -> tuple[RankedProxy, ...]:
     """Rank all proxies, best first.
 
     For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps after the warm-up between the proxy's
     distance summed over the lag (what a policy compares with its threshold) and the relative change of the guided
     prediction over the same steps; 0 for a constant proxy. Correlations are averaged through Fisher's z. The interval
     is the 95 % bootstrap over prompts.
-
-    Raises:
-        ValueError: no recordings.
     """
-    if not recordings:
-        raise ValueError("recordings is empty, which is not allowed: expected at least one")
-    prompts = sorted({recording.prompt for recording in recordings})
-    draws = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    prompts = len({recording.prompt for recording in recordings})
+    draws = np.random.default_rng(0).integers(prompts, size=(RESAMPLES, prompts))
     ranked = []
     for proxy in recordings[0].proxies:
-        after = _by_prompt(np.array([_z_by_lag(r, proxy, WARMUP) for r in recordings]), recordings, prompts)
-        whole = _by_prompt(np.array([_z_by_lag(r, proxy, 0.0) for r in recordings]), recordings, prompts)
+        after, whole = (_z_by_prompt(recordings, proxy, warmup) for warmup in (WARMUP, 0.0))
         means = after.mean(axis=1)
         low, high = np.quantile(means[draws].mean(axis=1), [0.025, 0.975])
         ranked.append(
@@ -63,20 +55,17 @@ def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
     best = max(ranking, key=lambda row: row.rho)
     overlapping = [row for row in ranking if row.high >= best.low]
     chosen = min(overlapping, key=lambda row: (row.cost, -row.rho))
-    text = (
-        f"{best.proxy} ranks the change of the guided prediction best: rho {best.rho:.3f} "
-        f"({best.low:.3f} to {best.high:.3f})"
-    )
-    others = len(overlapping) - 1
-    if chosen is best:
-        tail = "no other interval overlaps it" if not others else f"{others} more overlap it, none of them cheaper"
-        return best.proxy, f"{text}; {tail}"
-    return chosen.proxy, (
-        f"{text}; {chosen.proxy} with {chosen.rho:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) cannot be told from it "
-        f"and is read for {chosen.cost:.1f} instead of {best.cost:.1f} of a block"
-        if chosen.cost < best.cost
-        else f"{text}; {chosen.proxy} costs as little"
-    )
+    if chosen is not best:
+        reason = (
+            f"{chosen.proxy} with {chosen.rho:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) cannot be told from it and "
+            f"is read for {chosen.cost:.1f} instead of {best.cost:.1f} of a block"
+        )
+    elif len(overlapping) > 1:
+        reason = f"{len(overlapping) - 1} more overlap it, none of them cheaper"
+    else:
+        reason = "no other interval overlaps it"
+    rho = f"rho {best.rho:.3f} ({best.low:.3f} to {best.high:.3f})"
+    return chosen.proxy, f"{best.proxy} ranks the change of the guided prediction best: {rho}; {reason}"
 
 
 def spearman_z(first: Array, second: Array) -> float:
@@ -91,18 +80,15 @@ def spearman_z(first: Array, second: Array) -> float:
     return float(np.clip(np.arctanh(rho), -LARGEST_Z, LARGEST_Z))
 
 
-def _z_by_lag(recording: Recording, proxy: str, warmup: float) -> list[float]:
-    start = math.ceil(recording.steps * warmup)
-    if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
-        return [0.0] * len(LAGS)
-    return [spearman_z(recording.accumulated(proxy, lag)[start:], recording.guided_change(lag)[start:]) for lag in LAGS]
-
-
-def _by_prompt(values: Array, recordings: Sequence[Recording], prompts: Sequence[str]) -> Array:
-    """Means over the samples of each prompt, `(prompts, lags)`, because samples of one prompt are not independent."""
-    return np.array(
-        [values[[i for i, r in enumerate(recordings) if r.prompt == prompt]].mean(axis=0) for prompt in prompts]
-    )
+def _z_by_prompt(recordings: Sequence[Recording], proxy: str, warmup: float) -> Array:
+    """Fisher's z, `(prompts, lags)`: means over the samples of each prompt, because those are not independent."""
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    for recording in recordings:
+        start = math.ceil(recording.steps * warmup)
+        moves = np.median(recording.distances[proxy]) >= ROUNDING_ERROR
+        pairs = ((recording.accumulated(proxy, lag), recording.guided_change(lag)) for lag in LAGS)
+        found[recording.prompt].append([spearman_z(a[start:], b[start:]) if moves else 0.0 for a, b in pairs])
+    return np.array([np.mean(found[prompt], axis=0) for prompt in sorted(found)])
 
 
 def _correlation(z: float) -> float:

@@ -93,18 +93,15 @@ class Recording:
                 coefficients[step - gap] += 1 + ahead
                 coefficients[step - reach] -= ahead
                 coefficients[step] -= 1
-                errors[step] = math.sqrt(self.mean_square(coefficients)) / self.guided_norms[step]
+                differences = as_differences(coefficients)
+                mean_square = max(0.0, float(differences @ self.products @ differences))
+                errors[step] = math.sqrt(mean_square) / self.guided_norms[step]
         return errors
 
     @cached_property
     def products(self) -> Array:
         """`guided_products` as an array."""
         return np.array(self.guided_products)
-
-    def mean_square(self, coefficients: Array) -> float:
-        """Mean square of the sum of coefficients[i] y[i], for coefficients `(steps,)` that sum to 0."""
-        differences = as_differences(coefficients)
-        return max(0.0, float(differences @ self.products @ differences))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.policies.policy import FEW_STEPS
 
 WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
@@ -31,12 +31,10 @@ def split_prompts(
     Raises GalaxyDiTError for too few prompts, samples or steps.
     """
     if samples < 2:
-        raise GalaxyDiTError(f"samples={samples} is not allowed: expected at least 2; pass 16")
+        raise refusal("samples", samples, "at least 2", "pass 16")
     if steps is not None and steps <= FEW_STEPS:
-        raise GalaxyDiTError(
-            f"steps={steps} is not allowed: expected more than {FEW_STEPS}, because shorter generations are "
-            "never reused; pass more steps"
-        )
+        expected = f"more than {FEW_STEPS}, because shorter generations are never reused"
+        raise refusal("steps", steps, expected, "pass more steps")
     given = list(dict.fromkeys(prompts))
     if len(given) < verified_prompts + 2:
         raise GalaxyDiTError(

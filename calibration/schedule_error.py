@@ -5,15 +5,13 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from galaxydit.calibration.recording import Recording, as_differences
+from galaxydit.calibration.recording import Array, Recording, as_differences
 from galaxydit.extrapolation import slope_ahead
 from galaxydit.profiles.schema import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
 
-Array = NDArray[np.float64]
 Order = Literal[0, 1]
 
 
@@ -57,12 +55,7 @@ class ScheduleError:
         return as_differences(error)
 
     def final_error(
-        self,
-        full: Sequence[int],
-        propagation: ErrorPropagation,
-        *,
-        order: Order = 1,
-        coherence: float | None = None,
+        self, full: Sequence[int], propagation: ErrorPropagation, *, order: Order = 1, coherence: float | None = None
     ) -> Array:
         """Expected mean square error of the final latent under the schedule `full`, `(recordings,)`.
 

@@ -26,9 +26,7 @@ def scheduler_response(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, 
     not arrive at the same timesteps.
     """
     responses = _impulse_responses(scheduler, len(sigmas))
-    if responses is None:
-        return euler_response(sigmas)
-    return tuple(map(round_digits, responses))
+    return euler_response(sigmas) if responses is None else tuple(map(round_digits, responses))
 
 
 def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from galaxydit.calibration.schedule_error import Array, Order, ScheduleError
+from galaxydit.calibration.recording import Array
+from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.schema import ErrorPropagation
 
 PLANNER_VERSION = 3
@@ -43,34 +44,23 @@ def cheapest_schedules(
     full steps is exact.
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
-    # best[at, gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
-    best: dict[tuple[int, int, int], tuple[float, Schedule]] = {(0, 0, 1): (0.0, (0,))}
+    # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
+    best: list[dict[tuple[int, int], tuple[float, Schedule]]] = [{} for _ in range(steps)]
+    best[0][0, 1] = (0.0, (0,))
     for at in range(steps - 1):
-        furthest = switch if at < switch else steps - 1
-        for gap_before in range(longest_gap + 1):
-            for used in range(1, most):
-                state = best.get((at, gap_before, used))
-                if state is None:
-                    continue
-                for gap in range(1, 2 if at + 1 < warmup else min(longest_gap, furthest - at) + 1):
-                    total = state[0] + costs[at, gap_before, gap]
-                    key = (at + gap, gap, used + 1)
-                    known = best.get(key)
-                    if known is None or total < known[0]:
-                        best[key] = (total, (*state[1], at + gap))
-    found: dict[int, tuple[Schedule, float]] = {}
-    for (at, _, used), (total, schedule) in best.items():
-        if at == steps - 1 and (used not in found or (total, schedule) < (found[used][1], found[used][0])):
-            found[used] = (schedule, total)
-    return found
+        longest = 1 if at + 1 < warmup else min(longest_gap, (switch if at < switch else steps - 1) - at)
+        for (gap_before, used), (cost, schedule) in sorted(best[at].items()):
+            for gap in range(1, longest + 1 if used < most else 1):
+                total = cost + costs[at, gap_before, gap]
+                known = best[at + gap].get((gap, used + 1))
+                if known is None or total < known[0]:
+                    best[at + gap][gap, used + 1] = (total, (*schedule, at + gap))
+    dearest_first = sorted(best[-1].values(), reverse=True)
+    return {len(schedule): (schedule, total) for total, schedule in dearest_first}
 
 
 def interval_errors(
-    model: ScheduleError,
-    propagation: ErrorPropagation,
-    *,
-    order: Order = 1,
-    longest_gap: int = LONGEST_GAP,
+    model: ScheduleError, propagation: ErrorPropagation, *, order: Order = 1, longest_gap: int = LONGEST_GAP
 ) -> Array:
     """Final error at `order` of each possible reuse interval, `(step, gap before, gap)`.
 
@@ -81,8 +71,8 @@ def interval_errors(
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))
     for at in range(steps):
         sensitivity = propagation.sensitivity(model.sigmas[at])
-        for before in range(0, min(longest_gap, at) + 1 if order else 1):
+        for before in range(min(longest_gap, at) + 1):
             for gap in range(2, min(longest_gap, steps - 1 - at) + 1):
                 error = model.interval_error(at - before if before else None, at, at + gap, order)
                 errors[at, before, gap] = sensitivity**2 * max(0.0, float(error @ model.mean_products @ error))
-    return errors if order else np.repeat(errors[:, :1], longest_gap + 1, axis=1)
+    return errors

@@ -1,7 +1,6 @@
 """Verify a profile on held-out prompts: is the speedup met, and what does it cost in fidelity?"""
 
 from dataclasses import dataclass
-from typing import Any
 
 from diffusers import DiffusionPipeline
 
@@ -35,25 +34,22 @@ class VerifiedPrompt:
 
 def verify_prompt(
     pipe: DiffusionPipeline, profile: Profile, prompt: str, settings: GenerationSettings, seed: int
-) -> list[dict[str, Any]]:
-    """Verify all targets on one prompt: one uncached generation, then one for each target.
-
-    Returns the fields of one `VerifiedPrompt` for each target, as plain data.
-    """
+) -> list[VerifiedPrompt]:
+    """Verify all targets on one prompt: one uncached generation, then one for each target."""
     plain = generate(pipe, prompt, settings, seed)
     rows = []
-    for speedup in [asked.speedup for asked in profile.evidence.verifications]:
-        with galaxydit.accelerate(pipe, speedup=speedup, profile=profile) as acceleration:
+    for asked in profile.evidence.verifications:
+        with galaxydit.accelerate(pipe, speedup=asked.speedup, profile=profile) as acceleration:
             fast = generate(pipe, prompt, settings, seed)
         rows.append(
-            {
-                "speedup": speedup,
-                "prompt": prompt,
-                "seed": seed,
-                "compute_fraction": acceleration.report.compute_fraction,
-                "psnr_db": psnr(fast.frames, plain.frames),
-                "denoise_seconds": fast.denoise_seconds,
-                "plain_seconds": plain.denoise_seconds,
-            }
+            VerifiedPrompt(
+                speedup=asked.speedup,
+                prompt=prompt,
+                seed=seed,
+                compute_fraction=acceleration.report.compute_fraction,
+                psnr_db=psnr(fast.frames, plain.frames),
+                denoise_seconds=fast.denoise_seconds,
+                plain_seconds=plain.denoise_seconds,
+            )
         )
     return rows

@@ -95,17 +95,17 @@ def calibrate(
             load=load,
         )
     calibration.profile.save(out)
-    page = None
+    written = [out]
     if report is not None:
         from galaxydit.calibration.html_report import write_report
 
-        page = write_report(calibration, report, model)
+        written.append(write_report(calibration, report, model))
     if as_json:
         show_json({"profile": calibration.profile.to_dict()})
         return
     show(calibration.profile.evidence.reason)
     Console().print(_rich(target_table(calibration.profile)))
-    show(*filter(None, (out, page)))
+    show(*written)
 
 
 def _rich(table: "TextTable") -> Table:

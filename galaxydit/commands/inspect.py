@@ -17,11 +17,7 @@ PSNR_UNKNOWN = "the PSNR at any speedup"
 RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
-def inspect(
-    model: Model,
-    revision: Revision = None,
-    as_json: AsJson = False,
-) -> None:
+def inspect(model: Model, revision: Revision = None, as_json: AsJson = False) -> None:
     """Load a pipeline and show its transformers, where hooks go, which profile is used and what it promises."""
     check_model(model)
     with working(f"loading {model}"):
@@ -68,16 +64,15 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
         return {"profile": [f"none: {note}" for note in notes], "promised": promised, "unknown": unknown}
-    conditions, verified = profile.conditions, profile.evidence.verifications
-    psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in verified if one.psnr_db is not None]
+    conditions, evidence, unknown = profile.conditions, profile.evidence, []
+    psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in evidence.verifications if one.psnr_db is not None]
     if psnrs:
         promised.append(f"PSNR against the plain video, mean of held-out prompts: {', '.join(psnrs)}")
-    unknown = []
-    if not psnrs:
+    else:
         unknown.append(PSNR_UNKNOWN)
-    if not profile.evidence.ranking:
+    if not evidence.ranking:
         unknown.append(RANKING_UNKNOWN)
-    elif not profile.evidence.propagation.sigmas:
+    elif not evidence.propagation.sigmas:
         unknown.append("how errors of early steps grow")
     guidance = "" if conditions.guidance_scale is None else f", guidance scale {conditions.guidance_scale:g}"
     unknown.append(f"what differs from {conditions.steps} steps, {conditions.scheduler}{guidance}")

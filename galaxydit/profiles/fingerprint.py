@@ -17,9 +17,8 @@ TOLERANCE = 5e-3
 
 def model_of(transformer: nn.Module) -> Model:
     """The model's identity, to be stored in a profile or compared with one."""
-    return Model(
-        type(transformer).__name__, _settings(transformer), project_weights(transformer), adapters_of(transformer)
-    )
+    name, weights = type(transformer).__name__, project_weights(transformer)
+    return Model(name, _settings(transformer), weights, adapters_of(transformer))
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
@@ -30,11 +29,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     """
     # By name: other plugins that were attached before may have left the modules in another order.
     named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
-    matrices = [
-        _loaded(transformer, name, parameter)
-        for name, parameter in named
-        if parameter.ndim >= 2 and "lora_" not in name
-    ]
+    kept = [(name, parameter) for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
+    matrices = [_loaded(transformer, name, parameter) for name, parameter in kept]
     if not matrices or not all(map(_is_readable, matrices)):
         return ()
     chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
@@ -83,13 +79,9 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
     adapters = adapters_of(transformer)
     if adapters != profile.adapters:
         return f"it is for adapters {list(profile.adapters)}, and {list(adapters)} are active"
-    if not profile.weights:
-        return None
-    weights = project_weights(transformer)
-    if weights and (
-        len(weights) != len(profile.weights)
-        or any(abs(a - b) > TOLERANCE for a, b in zip(weights, profile.weights, strict=True))
-    ):
+    weights = project_weights(transformer) if profile.weights else ()
+    pairs = zip(weights, profile.weights, strict=False)
+    if weights and (len(weights) != len(profile.weights) or any(abs(a - b) > TOLERANCE for a, b in pairs)):
         return "its weights are those of another checkpoint of this architecture"
     return None
 

@@ -109,21 +109,18 @@ def find_settings(
     if found is None:
         used = [] if speedup is None else ["a general schedule"]
         used += [] if max_error is None else ["errors learned on the way"]
-        note = (
-            f"{missing}: the steps to compute come from {' and '.join(used)}; `galaxydit calibrate` measures a profile"
-        )
+        source = f"the steps to compute come from {' and '.join(used)}"
         settings = settings_without_profile(pipe, len(transformers), config, speedup, max_error, warmup)
-        return settings, None, (note,)
+        return settings, None, (f"{missing}: {source}; `galaxydit calibrate` measures a profile",)
     target = found.target_for(found.recipe.targets[0].speedup if speedup is None else speedup)
     settings = config_for(found, target, config)
     settings = settings if warmup is None else replace(settings, warmup=warmup)
     _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
-    if threshold is not None:
-        return replace(settings, policy=Threshold(threshold)), found, _static_notes(found, speedup)
-    schedule = None if speedup is None else schedule_for(found, target, speedup)
-    if schedule is not None:
-        schedule = replace(schedule, fewest_steps=fewest_steps(found) if by_default else 0, boundary=boundary_of(pipe))
-    policy = policy_of(schedule, max_error, found.recipe.error_map)
+    schedule = None
+    if speedup is not None:
+        fewest = fewest_steps(found) if by_default else 0
+        schedule = replace(schedule_for(found, target, speedup), fewest_steps=fewest, boundary=boundary_of(pipe))
+    policy = Threshold(threshold) if threshold is not None else policy_of(schedule, max_error, found.recipe.error_map)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 

@@ -280,19 +280,15 @@ def read_profile(path: str | Path) -> Profile:
     Raises GalaxyDiTError, naming the place, the value, what is expected and the cure, for anything that this version
     did not write: another schema version, unknown or missing keys, numbers out of range, a file changed after saving.
     """
-    path = Path(path)
+    shown = f"profile={str(Path(path))!r}"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GalaxyDiTError(
-            f"profile={str(path)!r} cannot be read ({error.strerror}); pass an existing file"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise GalaxyDiTError(f"profile={str(path)!r} is not JSON ({error}); calibrate again, or restore it") from error
-    try:
-        return parse_profile(data)
+        return parse_profile(json.loads(Path(path).read_text(encoding="utf-8")))
     except GalaxyDiTError as error:
-        raise GalaxyDiTError(f"profile={str(path)!r}: {error}") from error
+        raise GalaxyDiTError(f"{shown}: {error}") from error
+    except OSError as error:
+        raise GalaxyDiTError(f"{shown} cannot be read ({error.strerror}); pass an existing file") from error
+    except (ValueError, RecursionError) as error:
+        raise GalaxyDiTError(f"{shown} is not JSON ({error}); calibrate again, or restore it") from error
 
 
 def parse_profile(data: Any) -> Profile:

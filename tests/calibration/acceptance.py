@@ -99,8 +99,8 @@ def run_with_kills(command: list[str], out: Path, kills: int, longest: float) ->
 
 def choices_of_halves(parts: Path) -> dict[str, str]:
     """The proxies that all samples, and halves of them, choose."""
-    files = sorted(parts.glob("sample-*.json"))
-    recordings = [Recording.from_dict(json.loads(file.read_text())["data"]["recording"]) for file in files]
+    files = sorted((parts / "units").glob("sample-*.json"))
+    recordings = [Recording.from_dict(json.loads(file.read_text())["result"]["recording"]) for file in files]
     sets = {
         "all": recordings,
         "even": recordings[0::2],

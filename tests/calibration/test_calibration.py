@@ -162,7 +162,7 @@ def test_a_part_that_fails_is_named(
     def fail(*_: object) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr("galaxydit.calibration.maker.record_sample", fail)
+    monkeypatch.setattr("galaxydit.calibration.calibration.record_sample", fail)
     with pytest.raises(GalaxyDiTError, match=r"sample-0000-.* failed: RuntimeError: no luck"):
         calibrate(
             tiny_wan_pipeline, prompts, resume_dir=tmp_path / "p", samples=3, settings=settings, verified_prompts=1
