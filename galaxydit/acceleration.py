@@ -19,20 +19,8 @@ from galaxydit.proxies import proxies_of
 from galaxydit.report import Report
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import DEFAULT_REPORTS, Session, Source
-from galaxydit.runtime.hooks import (
-    HOOK_NAME,
-    BlockHook,
-    HookSet,
-    ModuleHook,
-    PartHook,
-    PlacedHook,
-    RootHook,
-    TimerHook,
-    refuse_other_caches,
-)
+from galaxydit.runtime.hooks import HOOK_NAME, HookSet, PlacedHook, RootHook, TimerHook, refuse_other_caches
 from galaxydit.runtime.observer import Observer
-
-TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
 
 
 def accelerate(
@@ -182,10 +170,10 @@ class Acceleration:
         self._hooks.add(engine.transformer, RootHook(engine, self._hooks))
         for path, hook in module_hooks(engine):
             self._hooks.add(engine.transformer.get_submodule(path), hook)
-        self._hooks.refresh(engine.transformer)
+        self._hooks.refresh()
 
     def _attach_timers(self, pipe: Any) -> None:
-        for name in TEXT_ENCODERS:
+        for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
             if isinstance(encoder := getattr(pipe, name, None), nn.Module):
                 self._hooks.add(encoder, TimerHook(self._session, self._replaced, encodes_text=True))
         if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
@@ -242,11 +230,11 @@ def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
     family = engine.family
     paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
     for index in engine.hooked_blocks:
-        yield paths[index], BlockHook(engine, index)
+        yield paths[index], PlacedHook(engine.run_block, index)
     for part in dict.fromkeys(proxy.part for proxy in engine.watched_proxies if proxy.part is not None):
-        yield f"{paths[0]}.{family.parts[part]}", PartHook(engine, part)
+        yield f"{paths[0]}.{family.parts[part]}", PlacedHook(engine.run_part, part)
     for path in engine.observer.modules:
-        yield path, ModuleHook(engine, path)
+        yield path, PlacedHook(engine.run_module, path)
 
 
 def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:

@@ -9,8 +9,6 @@ from galaxydit.policies.policy import Decision, Observation, Policy
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES
 
-REUSE_KINDS = ("output", "residual")
-
 
 @dataclass(frozen=True)
 class GalaxyDiTConfig:
@@ -49,7 +47,7 @@ class GalaxyDiTConfig:
             raise refusal("policy", self.policy, "a policy", "pass for example policy=Threshold(0.1)")
         check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
         check_choice("proxy", self.proxy, tuple(PROXIES))
-        check_choice("reuse", self.reuse, REUSE_KINDS)
+        check_choice("reuse", self.reuse, ("output", "residual"))
         check_choice("order", self.order, (0, 1))
         check_choice("guidance_alignment", self.guidance_alignment, (True, False))
         check_choice("per_sample", self.per_sample, (True, False))
@@ -91,19 +89,8 @@ class Controller:
     ) -> Decision:
         """Decide one step; the arguments are those of `Observation`."""
         config = self._config
-        observation = Observation(
-            step,
-            steps,
-            distance,
-            has_history,
-            sigmas,
-            error,
-            warmup_steps(steps - first, config.warmup),
-            config.keep_last,
-            config.max_consecutive,
-            self._consecutive,
-            first,
-        )
+        limits = warmup_steps(steps - first, config.warmup), config.keep_last, config.max_consecutive
+        observation = Observation(step, steps, distance, has_history, sigmas, error, *limits, self._consecutive, first)
         decision, self._state = config.policy.decide(observation, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0
         return decision

@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from galaxydit.errors import check_number, refusal
 from galaxydit.policies.error_map import ErrorMap
-from galaxydit.policies.policy import CAP, Decision, Observation
+from galaxydit.policies.policy import Decision, Observation
 from galaxydit.policies.schedule import Schedule
 
 
@@ -59,25 +58,27 @@ class Online:
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
         """Compute what the limits of the configuration or the schedule say, and what would exceed `max_error`."""
         state = self._learn(observation, state or OnlineState())
-        planned = None
-        if self.schedule is not None:
+        blocked = observation.forced
+        if self.schedule is not None:  # which heeds the limits, except for the cap
             planned, after = self.schedule.decide(observation, state.schedule)
             state = replace(state, schedule=after)
+            blocked = None if planned.reuse else planned.reason
         distance, sigma = observation.known_distance, observation.noise_levels[observation.step]
+        accumulated = math.inf if distance is None else state.accumulated + distance
+        expected = None if distance is None else self._expected_error(state, accumulated, sigma)
         if distance is None:
-            return _compute(state, observation.forced or "no distance", math.inf, None)
-        accumulated = state.accumulated + distance
-        expected = self._expected_error(state, accumulated, sigma)
-        if planned is not None and not planned.reuse:
-            return _compute(state, planned.reason, accumulated, expected)
-        if observation.forced is not None and (planned is None or observation.forced != CAP):
-            return _compute(state, observation.forced, accumulated, expected)
-        if expected is None:
-            return _compute(state, "error not yet known", accumulated, expected)
-        if expected > self.max_error:
-            return _compute(state, "expected error above max_error", accumulated, expected)
-        decision = Decision(True, "expected error below max_error", accumulated, expected)
-        return decision, replace(state, accumulated=accumulated, tested_distance=0.0)
+            reason = observation.forced or "no distance"
+        elif blocked is not None:
+            reason = blocked
+        elif expected is None:
+            reason = "error not yet known"
+        elif expected > self.max_error:
+            reason = "expected error above max_error"
+        else:
+            decision = Decision(True, "expected error below max_error", accumulated, expected)
+            return decision, replace(state, accumulated=accumulated, tested_distance=0.0)
+        tested = accumulated if math.isfinite(accumulated) else 0.0
+        return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
         """Take in the true error of the prediction that the last full step tested."""
@@ -90,8 +91,3 @@ class Online:
         if self.error_map is not None:
             return self.error_map(accumulated, sigma)
         return accumulated * state.error_sum / state.distance_sum if state.distance_sum > 0 else None
-
-
-def _compute(state: OnlineState, reason: str, accumulated: float, expected: float | None) -> Any:
-    tested = accumulated if math.isfinite(accumulated) else 0.0
-    return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)

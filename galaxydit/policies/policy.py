@@ -7,8 +7,6 @@ from typing import Any, Protocol
 FEW_STEPS = 8
 """Generations of this many steps or fewer are always computed: their steps differ too much."""
 IS_SHORT = "few steps"
-IS_WARMUP = "warm-up"
-IS_LAST = "last steps"
 NO_HISTORY = "nothing to reuse yet"
 UNSERVED = "fewer steps than the profile serves"
 CAP = "cap on consecutive reuse"
@@ -48,9 +46,9 @@ class Observation:
         if self.steps <= FEW_STEPS:
             return IS_SHORT
         if self.step < self.first + self.warmup_steps:
-            return IS_WARMUP
+            return "warm-up"
         if self.step >= self.steps - self.keep_last:
-            return IS_LAST
+            return "last steps"
         if not self.has_history:
             return NO_HISTORY
         if self.max_consecutive is not None and self.consecutive >= self.max_consecutive:

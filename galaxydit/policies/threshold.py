@@ -8,13 +8,6 @@ from galaxydit.policies.policy import IS_SHORT, Decision, Observation
 
 
 @dataclass(frozen=True)
-class ThresholdState:
-    """Proxy distance summed since the last full step."""
-
-    accumulated: float = 0.0
-
-
-@dataclass(frozen=True)
 class Threshold:
     """Reuse a step while the summed distance stays below `threshold` (arXiv 2512.03451).
 
@@ -37,14 +30,14 @@ class Threshold:
     def history_length(self) -> int:
         return 1 if self.threshold > 0 else 0
 
-    def decide(self, observation: Observation, state: ThresholdState | None = None) -> tuple[Decision, ThresholdState]:
-        """A missing or infinite distance computes the step."""
+    def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
+        """A missing or infinite distance computes the step. The state is the distance since the last full step."""
         forced = observation.forced
         if self.threshold == 0 and forced != IS_SHORT:
             forced = "threshold is 0"
         distance = observation.known_distance
-        accumulated = math.inf if distance is None else (state or ThresholdState()).accumulated + distance
+        accumulated = math.inf if distance is None else (state or 0.0) + distance
         if forced is None and accumulated < self.threshold:
-            return Decision(True, "below threshold", accumulated), ThresholdState(accumulated)
+            return Decision(True, "below threshold", accumulated), accumulated
         reason = forced or ("no distance" if distance is None else "above threshold")
-        return Decision(False, reason, accumulated), ThresholdState()
+        return Decision(False, reason, accumulated), 0.0

@@ -11,6 +11,7 @@ from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.proxies import relative_l1
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.samples import are_divisible, sample_count
+from galaxydit.torch_compile import beside_the_model
 
 
 def divide(call: Call, family: Family, inputs: Mapping[str, Any], *, by_sample: bool) -> bool:
@@ -49,23 +50,22 @@ def distances_of(call: Call, current: Tensor, previous: Tensor | None, group: An
     return tuple(rows.amax(dim=0).tolist())
 
 
+@beside_the_model
 def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) -> None:
     """Decide the step for each sample of a call; without `distances` none was measured."""
-    state, info = call.state, call.info
-    branches = [call.branch] if call.scope == call.branch else [branch for branch, _ in state.history] or [call.branch]
-    errors = {key: error for key, error in state.errors.items() if call.scope != call.branch or key[0] == call.branch}
-    call.distances = distances
-    call.decisions = state.decisions[call.scope] = tuple(
-        call.state.controllers.setdefault((call.scope, sample), Controller(config)).decide(
-            info.step,
-            info.steps,
-            distance,
-            all(state.history.get((branch, sample)) for branch in branches),
-            call.generation.sigmas,
-            max((error for (_, other), error in errors.items() if other == sample), default=None),
-            call.generation.first,
+    state, generation, is_joint = call.state, call.generation, call.scope != call.branch
+    branches = {branch for branch, _ in state.history if is_joint} or {call.branch}
+    errors = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
+    decisions = []
+    for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True):
+        controller = state.controllers.setdefault((call.scope, sample), Controller(config))
+        has_history = all(state.history.get((branch, sample)) for branch in branches)
+        error = max((error for (_, other), error in errors.items() if other == sample), default=None)
+        decision = controller.decide(
+            call.info.step, call.info.steps, distance, has_history, generation.sigmas, error, generation.first
         )
-        for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True)
-    )
+        decisions.append(decision)
+    call.distances = distances
+    call.decisions = state.decisions[call.scope] = tuple(decisions)
     for key in errors:
         del state.errors[key]

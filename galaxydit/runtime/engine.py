@@ -2,10 +2,12 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from diffusers.hooks.hooks import CacheContext
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import token_group
@@ -18,7 +20,7 @@ from galaxydit.runtime.call import Call
 from galaxydit.runtime.decide import decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.outputs import OutputForms, tensors_of, unpack
+from galaxydit.runtime.outputs import build_output, tensors_of, unpack
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
 from galaxydit.runtime.step import locate, records_gradients, signature_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
@@ -32,12 +34,7 @@ class Engine:
     """Runs the calls of one transformer. All that it remembers between calls is in the session's generation."""
 
     def __init__(
-        self,
-        transformer: nn.Module,
-        component: str,
-        family: Family,
-        session: Session,
-        observer: Observer | None = None,
+        self, transformer: nn.Module, component: str, family: Family, session: Session, observer: Observer | None = None
     ) -> None:
         self.transformer = transformer
         self.component = component
@@ -51,16 +48,14 @@ class Engine:
         # Observers see whole batches; of an unknown family it is not known which rows are branches of one sample.
         is_open = observer is None and family.class_name in FAMILIES
         self._decides_by_sample = self.config.per_sample and self._reads_proxy and is_open
-        self.watched_proxies = tuple(self._find_watched_proxies())
-        self._forms = OutputForms()
+        self.watched_proxies = [
+            proxy
+            for name, proxy in PROXIES.items()
+            if name in self.observer.proxies or (name == self.config.proxy and self._reads_proxy)
+        ]
+        self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
         self._thread = threading.local()
-
-    def _find_watched_proxies(self) -> Iterator[Proxy]:
-        """The proxy of the configuration, if the policy needs it, and those of the observer."""
-        for name, proxy in PROXIES.items():
-            if name in self.observer.proxies or (name == self.config.proxy and self._reads_proxy):
-                yield proxy
 
     @property
     def hooked_blocks(self) -> list[int]:
@@ -96,15 +91,15 @@ class Engine:
         return_dict = inputs.get("return_dict") is not False
         self.call = call
         try:
-            output = self._compute_or_reuse(call, forward, args, kwargs)
-            if output is None:
+            output = self._compute_or_reuse(call, partial(forward, *args, **kwargs))
+            if output is not None:
+                self._output_kinds[return_dict] = type(output)
+            else:
                 tensors = self._run_parts(call, forward, inputs) if call.is_mixed else self._predict_outputs(call)
+                usual = Transformer2DModelOutput if return_dict else tuple
+                output = build_output(tensors, self._output_kinds.get(return_dict, usual))
         finally:
             self.call = None
-        if output is None:
-            output = self._forms.build(tensors, return_dict)
-        else:
-            self._forms.learn(output, return_dict)
         self._record(call)
         return output
 
@@ -149,21 +144,18 @@ class Engine:
         return call
 
     @around_the_model
-    def _compute_or_reuse(
-        self, call: Call, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any | None:
+    def _compute_or_reuse(self, call: Call, forward: Callable[[], Any]) -> Any | None:
         """The output of the forward pass; None where it was left, because all samples are reused, or only some."""
         self._ask_observer(call)
         if not call.decisions and not self._reads_proxy and not self.observer.decides:
-            self._decide(call, ())
+            decide(call, self.config, ())
         self.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
         if call.is_mixed or (call.skips_stack and self.config.reuse == "output"):
             return None
         try:
-            output = forward(*args, **kwargs)
+            output = forward()
         except LeaveForward:
-            call.skips_stack = call.is_reused
             return None
         if not call.skips_stack:
             call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
@@ -181,7 +173,7 @@ class Engine:
         outputs = []
         for part, taken in zip(call.parts, rows, strict=True):
             self.call = part
-            output = self._compute_or_reuse(part, forward, (), take_inputs(inputs, taken, count))
+            output = self._compute_or_reuse(part, partial(forward, **take_inputs(inputs, taken, count)))
             outputs.append(self._predict_outputs(part) if output is None else tensors_of(output))
         return join_rows(outputs, rows)
 
@@ -234,31 +226,38 @@ class Engine:
         if drives:
             previous = call.state.proxies.get(call.scope)
             call.state.proxies[call.scope] = current
-            self._decide(call, distances_of(call, current, previous, token_group(self.transformer)))
+            decide(call, self.config, distances_of(call, current, previous, token_group(self.transformer)))
         if call.is_reused and not call.skips_stack:
             call.blocks_run = proxy.cost
             if proxy.place is not Place.LATENT:
-                self._leave(call, inside_block=True)
+                call.skips_stack = True
+                raise LeaveForward
+
+    @around_the_model
+    def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module outside the blocks that the observer watches. Raises LeaveForward as `read` does."""
+        output = forward(*args, **kwargs)
+        self._read_module(path, output)
+        return output
 
     @beside_the_model
-    def read_module(self, path: str, output: Any) -> None:
-        """Pass on the output of one of the observer's modules. Raises LeaveForward as `read` does."""
+    def _read_module(self, path: str, output: Any) -> None:
         call = self.call
         if call is not None:
             self.observer.on_module(call, path, output)
             self._ask_observer(call)
             if call.is_reused and not call.skips_stack:
-                self._leave(call, inside_block=False)
+                call.skips_stack = True
+                if self.config.reuse == "output":
+                    raise LeaveForward
 
-    def _leave(self, call: Call, *, inside_block: bool) -> None:
-        """Leave the forward pass, or go on with it to where the block stack is skipped."""
-        call.skips_stack = True
-        if self.config.reuse == "output" or inside_block:
-            raise LeaveForward
-
-    @beside_the_model
-    def _decide(self, call: Call, distances: tuple[float, ...]) -> None:
-        decide(call, self.config, distances)
+    @around_the_model
+    def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A part of the first block, with the proxies at its input and output read."""
+        self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
+        output = forward(*args, **kwargs)
+        self.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=part)
+        return output
 
     def _ask_observer(self, call: Call) -> None:
         chosen = self.observer.decide(call) if self.observer.decides and not call.decisions else None
@@ -267,9 +266,7 @@ class Engine:
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A block, with the proxies around the first one read; skipped blocks pass their input through to the last one,
-        which adds the prediction.
-        """
+        """A block; skipped blocks pass their input through to the last one, which adds the prediction."""
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
@@ -277,35 +274,38 @@ class Engine:
         if not isinstance(hidden, Tensor):
             self.session.note("a block was called without hidden states, so the model is computed in full")
             return forward(*args, **kwargs)
-        if self._watches_stack and index == 0:
-            call.before = hidden
         is_last = index == self._blocks - 1
-        if not call.skips_stack:
-            try:
-                first = index == 0
-                output = self._compute_first(call, hidden, forward, args, kwargs) if first else forward(*args, **kwargs)
-            except LeaveForward:
-                if self.config.reuse == "output" or not call.skips_stack:
-                    raise
-            else:
-                if self._watches_stack and is_last and call.before is not None:
-                    call.after = output
-                    self.observer.on_stack(call, call.before, output)
-                return output
-        return hidden + self._predict(call) if is_last else hidden
+        if call.skips_stack:
+            return hidden + self._predict(call) if is_last else hidden
+        if index == 0:
+            return self._run_first(call, hidden, forward, args, kwargs)
+        output = forward(*args, **kwargs)
+        if is_last and call.before is not None:
+            call.after = output
+            self.observer.on_stack(call, call.before, output)
+        return output
 
     @around_the_model
-    def _compute_first(
+    def _run_first(
         self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The output of the first block. Raises LeaveForward where that decides that some samples are reused."""
+        """The first block, with the proxies around it read. Raises LeaveForward where they decide that some samples are
+        reused, or all of them and no other block has to run.
+        """
+        if self._watches_stack:
+            call.before = hidden
         if call.first_output is not None:
             return call.first_output
-        self.read(Place.BLOCK_INPUT, hidden, self.family.time_embedding_of(args, kwargs))
-        self._leave_where_mixed(call, None, 0.0)
-        output = forward(*args, **kwargs)
-        self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
-        self._leave_where_mixed(call, output, 1.0)
+        try:
+            self.read(Place.BLOCK_INPUT, hidden, self.family.time_embedding_of(args, kwargs))
+            self._leave_where_mixed(call, None, 0.0)
+            output = forward(*args, **kwargs)
+            self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
+            self._leave_where_mixed(call, output, 1.0)
+        except LeaveForward:
+            if self._watches_stack and call.skips_stack:
+                return hidden
+            raise
         return output
 
     def _leave_where_mixed(self, call: Call, first_output: Any, blocks_run: float) -> None:

@@ -150,33 +150,30 @@ class Generation:
         self.finished = True
 
 
+@dataclass(eq=False)
 class Session:
     """The generations of one acceleration.
 
-    Args:
+    Attributes:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: remarks that belong in every report.
         differences: from the profile that the settings come from, if any; asked at the start of each generation.
         keep_reports: how many finished reports are kept; None keeps all.
+        current: the generation that runs, or that ran last.
     """
 
-    def __init__(
-        self,
-        config: GalaxyDiTConfig,
-        source: Source,
-        notes: tuple[str, ...] = (),
-        differences: Differences | None = None,
-        keep_reports: int | None = DEFAULT_REPORTS,
-    ) -> None:
-        self.config = config
-        self.source = source
-        self.reports: deque[Report] = deque(maxlen=keep_reports)
-        self.current: Generation | None = None
-        self._notes = notes
-        self._differences = differences
-        self._text_seconds = 0.0
-        self._warned: set[str] = set()
+    config: GalaxyDiTConfig
+    source: Source
+    notes: tuple[str, ...] = ()
+    differences: Differences | None = None
+    keep_reports: int | None = DEFAULT_REPORTS
+    current: Generation | None = field(default=None, init=False)
+    _text_seconds: float = field(default=0.0, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.reports: deque[Report] = deque(maxlen=self.keep_reports)
 
     def enter(
         self,
@@ -262,9 +259,9 @@ class Session:
         )
         self._text_seconds = 0.0
         self.current = generation
-        notes = list(self._notes)
-        if self._differences is not None:
-            notes += self._differences(generation.steps, generation.sigmas, self.source)
+        notes = list(self.notes)
+        if self.differences is not None:
+            notes += self.differences(generation.steps, generation.sigmas, self.source)
         for text in notes:
             self.note(text, ProfileWarning)
         return generation

@@ -10,7 +10,6 @@ from diffusers.hooks.hooks import BaseState, CacheContext, StateManager
 from torch import Tensor, nn
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError
-from galaxydit.proxies import Place
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.generation import Session, synchronize
 from galaxydit.runtime.innermost import insert_innermost, is_hooked
@@ -64,41 +63,20 @@ class RootHook(PluginHook):
 
 
 class PlacedHook(PluginHook):
-    """Base class of the hooks below a transformer; `place` is what the engine calls their module by."""
+    """On a module below the transformer.
 
-    def __init__(self, engine: Engine, place: Any) -> None:
+    `run` is the method of the engine that runs such modules: `run_block`, `run_part` or `run_module`; `place` is what
+    the engine calls this one by.
+    """
+
+    def __init__(self, run: Callable[..., Any], place: Any) -> None:
         super().__init__()
-        self.engine = engine
+        self.run = run
         self.place = place
 
-
-class BlockHook(PlacedHook):
-    """On a block: reads proxies around the first one, and passes hidden states through while the stack is skipped."""
-
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.engine.run_block(self.place, self.fn_ref.original_forward, args, kwargs)
-
-
-class ModuleHook(PlacedHook):
-    """On a module outside the blocks that an observer watches."""
-
-    @around_the_model
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read_module(self.place, output)
-        return output
-
-
-class PartHook(PlacedHook):
-    """On a part of the first block: reads the proxies at its input and output."""
-
-    @around_the_model
-    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        self.engine.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=self.place)
-        output = self.fn_ref.original_forward(*args, **kwargs)
-        self.engine.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=self.place)
-        return output
+        return self.run(self.place, self.fn_ref.original_forward, args, kwargs)
 
 
 class TimerHook(PluginHook):
@@ -123,11 +101,10 @@ class TimerHook(PluginHook):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
-        first = (
-            output
-            if isinstance(output, Tensor)
-            else next(iter(output.values()) if hasattr(output, "values") else iter(output))
-        )
+        if isinstance(output, Tensor):
+            first = output
+        else:
+            first = next(iter(output.values() if hasattr(output, "values") else output))
         synchronize(first.device)
         if self.encodes_text:
             self.session.text_encoded(time.perf_counter() - start)
@@ -174,18 +151,19 @@ class HookSet:
         The hook of a transformer is always registered, because diffusers' cache context finds it there. So is a hook on
         a module with other hooks, because what those prepare lies inside the compiled call.
         """
+        if isinstance(hook, RootHook):
+            self._roots.append(module)
         compiled = getattr(module, "_compiled_call_impl", None) is not None
         if compiled and not isinstance(hook, RootHook) and not is_hooked(module):
             self._undo.append(hook_around_compiled(module, hook))
         else:
-            self._undo.append(insert_innermost(module, hook, hook.name))
+            self._undo.append(insert_innermost(module, hook))
 
-    def refresh(self, root: nn.Module) -> None:
-        """Tell diffusers, which caches a list of the hooks below `root`, that they have changed."""
-        if root not in self._roots:
-            self._roots.append(root)
-        if hasattr(root, "_diffusers_hook"):
-            HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
+    def refresh(self) -> None:
+        """Tell diffusers, which caches a list of the hooks below each transformer, that they have changed."""
+        for root in self._roots:
+            if hasattr(root, "_diffusers_hook"):
+                HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
 
     @property
     def are_attached(self) -> bool:
@@ -196,5 +174,4 @@ class HookSet:
         """Undo everything, newest first."""
         while self._undo:
             self._undo.pop()()
-        for root in self._roots:
-            self.refresh(root)
+        self.refresh()

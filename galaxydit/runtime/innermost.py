@@ -20,7 +20,7 @@ def is_hooked(module: nn.Module) -> bool:
     return "_old_forward" in vars(module) or bool(registry is not None and registry.hooks)
 
 
-def insert_innermost(module: nn.Module, hook: Any, hook_name: str) -> Callable[[], None]:
+def insert_innermost(module: nn.Module, hook: Any) -> Callable[[], None]:
     """Register a hook with a `new_forward` in the module's diffusers registry; returns the function that removes it."""
     had_registry, had_forward = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
@@ -31,14 +31,14 @@ def insert_innermost(module: nn.Module, hook: Any, hook_name: str) -> Callable[[
     reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
     reference.forward, reference.original_forward = wrapper, beneath
     hook.fn_ref = reference
-    registry.hooks[hook_name] = hook
-    registry._hook_order.insert(0, hook_name)
+    registry.hooks[hook.name] = hook
+    registry._hook_order.insert(0, hook.name)
     registry._fn_refs.insert(0, reference)
     setattr(holder, attribute, wrapper)
 
     def take_out() -> None:
-        registry.hooks.pop(hook_name)
-        registry._hook_order.remove(hook_name)
+        registry.hooks.pop(hook.name)
+        registry._hook_order.remove(hook.name)
         registry._fn_refs.remove(reference)
         for holder, attribute in _slots(module, registry):
             if getattr(holder, attribute, None) is wrapper:

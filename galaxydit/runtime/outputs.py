@@ -1,14 +1,10 @@
 """What a transformer returns, as one tensor to remember, and back in the form that its caller expects."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor
-
-Shapes = tuple[torch.Size, ...]
 
 
 def tensors_of(output: Any) -> tuple[Tensor, ...]:
@@ -31,7 +27,7 @@ def pack(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
 
 
-def unpack(packed: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
+def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]:
     """The tensors that were packed, of these shapes apart from the batch."""
     if len(shapes) < 2:
         return (packed,)
@@ -39,19 +35,8 @@ def unpack(packed: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
     return tuple(part.view(-1, *shape[1:]) for part, shape in zip(parts, shapes, strict=True))
 
 
-@dataclass
-class OutputForms:
-    """In which form a transformer returns its predictions, by the argument `return_dict` of the call."""
-
-    _kinds: dict[bool, type] = field(default_factory=dict)
-
-    def learn(self, output: Any, return_dict: bool) -> None:
-        """Take the form of a computed output."""
-        self._kinds[return_dict] = type(output)
-
-    def build(self, tensors: tuple[Tensor, ...], return_dict: bool) -> Any:
-        """The predictions in the form that belongs to `return_dict`; diffusers' usual one before any was computed."""
-        kind = self._kinds.get(return_dict, Transformer2DModelOutput if return_dict else tuple)
-        if issubclass(kind, Tensor):
-            return tensors[0]
-        return tensors if kind is tuple else kind(*tensors)
+def build_output(tensors: tuple[Tensor, ...], kind: type) -> Any:
+    """The predictions as a transformer returns them: a tensor, a tuple, or an output class of diffusers."""
+    if issubclass(kind, Tensor):
+        return tensors[0]
+    return tensors if kind is tuple else kind(*tensors)

@@ -13,9 +13,6 @@ from torch import Tensor
 from galaxydit.families import CONCATENATED, Family
 from galaxydit.torch_compile import beside_the_model
 
-# Inputs of one axis with these words in their names have one entry for each position or layer, not for each sample.
-_SHARED = ("indices", "rope", "rotary", "scale")
-
 
 def sample_count(latent: Tensor, family: Family) -> int:
     """Number of samples in `latent`, which guidance in one batch repeats two or three times."""
@@ -89,4 +86,5 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    return any(word in name for word in _SHARED)
+    """Whether an input of one axis with this name has one entry for each position or layer, not for each sample."""
+    return any(word in name for word in ("indices", "rope", "rotary", "scale"))

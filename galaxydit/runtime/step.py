@@ -92,22 +92,23 @@ class KnownInput:
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
     """The step of a call, from the pipeline's cache context or else from its scheduler; None if both lack it."""
-    timesteps = getattr(scheduler, "timesteps", None)
-    steps = context.num_inference_steps if context else None
+    given = context or CacheContext("none")
+    step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
+    timesteps, sigmas = getattr(scheduler, "timesteps", None), getattr(scheduler, "sigmas", None)
     if steps is None and timesteps is not None:
         steps = len(timesteps)
-    step = context.step_index if context else None
     if step is None:
         step = _scheduler_step(scheduler, timesteps, timestep)
     if step is None or steps is None or not 0 <= step < steps:
         return None
-    sigma = context.sigma if context else None
-    sigmas = getattr(scheduler, "sigmas", None)
     if sigma is None and sigmas is not None and step < len(sigmas):
         sigma = float(sigmas[step])
     if sigma is not None:
         return StepInfo(step, steps, sigma if sigmas is None else noise_level(sigma, sigmas))
-    return None if timestep is None else StepInfo(step, steps, float(_largest(timestep)) / 1000)
+    if timestep is None:
+        return None
+    # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
+    return StepInfo(step, steps, float(torch.as_tensor(timestep).max()) / 1000)
 
 
 def noise_level(sigma: float, sigmas: Tensor) -> float:
@@ -152,8 +153,3 @@ def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: T
         if len(found):
             return int(found[0])
     return 0 if hasattr(scheduler, "step_index") else None
-
-
-def _largest(timestep: Tensor | float) -> Tensor:
-    """The timestep of the denoised tokens; given tokens, such as a first frame, have a smaller one."""
-    return torch.as_tensor(timestep).max()
