@@ -32,14 +32,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command(cls=RayCommand)(calibrate)
-app.command(cls=RayCommand)(compare)
-app.command()(demo)
-app.command()(families)
-app.command()(generate)
-app.command()(inspect)
-app.command()(latency)
-app.command()(realism)
+for command_on_ray in (calibrate, compare):
+    app.command(cls=RayCommand)(command_on_ray)
+for command in (demo, families, generate, inspect, latency, realism):
+    app.command()(command)
 app.add_typer(evaluate, name="eval")
 
 

@@ -7,8 +7,6 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
-LONGEST = 80
-
 
 class GalaxyDiTError(ValueError):
     """Input that the user can mend: `field=value is not allowed: expected ...; what to do`."""
@@ -37,7 +35,7 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
     except Exception:  # such as an integer of more digits than Python shows
         shown = f"<{type(value).__name__}>"
     shown = " ".join(shown.split())
-    shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
+    shown = shown if len(shown) <= 80 else shown[:80] + "..."
     return GalaxyDiTError(f"{field}={shown} is not allowed: expected {expected}; {cure}")
 
 

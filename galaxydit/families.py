@@ -6,6 +6,7 @@ A family is one entry of `FAMILIES`.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -60,101 +61,53 @@ class Family:
 
 _WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
 _PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}
+_KANDINSKY_PARTS = {part: part for part in _PARTS}
 _TWO_STACKS = ("transformer_blocks", "single_transformer_blocks")
-_KANDINSKY_PARTS = {
-    "self_attention": "self_attention",
-    "cross_attention": "cross_attention",
-    "feed_forward": "feed_forward",
-}
-
-
-def _like_wan(name: str, class_name: str, branches: str = SEPARATE, *, plain_latent: bool = True) -> Family:
-    return Family(name, class_name, branches, ("blocks",), True, ("temb", 2), _WAN_PARTS, plain_latent)
-
-
+_ALTERNATING = ("transformer_blocks", "temporal_transformer_blocks")
+_VISUAL = ("visual_transformer_blocks",)
+_chain = partial(Family, is_chain=True, parts=_PARTS)
+_like_wan = partial(_chain, stacks=("blocks",), parts=_WAN_PARTS)
+_without_plain_latent = partial(Family, plain_latent=False)
 _ENTRIES = (
-    _like_wan("Wan", "WanTransformer3DModel"),
+    _like_wan("Wan", "WanTransformer3DModel", SEPARATE),
     # The VACE blocks run before the main ones and hand a second stream on.
     Family(
         "Wan VACE", "WanVACETransformer3DModel", SEPARATE, ("vace_blocks", "blocks"), False, ("temb", 3), _WAN_PARTS
     ),
     # Face adapters add to the hidden states between blocks.
     Family("Wan Animate", "WanAnimateTransformer3DModel", SEPARATE, ("blocks",), parts=_WAN_PARTS),
-    _like_wan("SkyReels-V2", "SkyReelsV2Transformer3DModel"),
-    _like_wan("ChronoEdit", "ChronoEditTransformer3DModel"),
-    _like_wan("Helios", "HeliosTransformer3DModel"),
+    _like_wan("SkyReels-V2", "SkyReelsV2Transformer3DModel", SEPARATE),
+    _like_wan("ChronoEdit", "ChronoEditTransformer3DModel", SEPARATE),
+    _like_wan("Helios", "HeliosTransformer3DModel", SEPARATE),
     _like_wan("AnyFlow", "AnyFlowTransformer3DModel", CONCATENATED, plain_latent=False),
-    Family(
-        "Cosmos",
-        "CosmosTransformer3DModel",
-        SEPARATE,
-        is_chain=True,
-        time_embedding=("embedded_timestep", 2),
-        parts=_PARTS,
-        shares_latent=False,
+    _chain(
+        "Cosmos", "CosmosTransformer3DModel", SEPARATE, time_embedding=("embedded_timestep", 2), shares_latent=False
     ),
     Family("HunyuanVideo", "HunyuanVideoTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
     Family("HunyuanVideo Framepack", "HunyuanVideoFramepackTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
     Family("HunyuanVideo 1.5", "HunyuanVideo15Transformer3DModel", SEPARATE),
     Family("Motif-Video", "MotifVideoTransformer3DModel", SEPARATE, _TWO_STACKS),
-    Family("CogVideoX", "CogVideoXTransformer3DModel", CONCATENATED, plain_latent=False),
-    Family("ConsisID", "ConsisIDTransformer3DModel", CONCATENATED, plain_latent=False),
-    Family("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, is_chain=True, parts=_PARTS, plain_latent=False),
-    Family(
-        "LTX-2",
-        "LTX2VideoTransformer3DModel",
-        CONCATENATED,
-        time_embedding=("temb", 4),
-        parts=_PARTS,
-        plain_latent=False,
+    _without_plain_latent("CogVideoX", "CogVideoXTransformer3DModel", CONCATENATED),
+    _without_plain_latent("ConsisID", "ConsisIDTransformer3DModel", CONCATENATED),
+    _chain("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, plain_latent=False),
+    _without_plain_latent(
+        "LTX-2", "LTX2VideoTransformer3DModel", CONCATENATED, time_embedding=("temb", 4), parts=_PARTS
     ),
     Family("Mochi", "MochiTransformer3DModel", CONCATENATED, parts={"self_attention": "attn1", "feed_forward": "ff"}),
-    Family(
-        "Kandinsky 5",
-        "Kandinsky5Transformer3DModel",
-        SEPARATE,
-        ("visual_transformer_blocks",),
-        True,
-        ("time_embed", 2),
-        _KANDINSKY_PARTS,
-        plain_latent=False,
+    _without_plain_latent(
+        "Kandinsky 5", "Kandinsky5Transformer3DModel", SEPARATE, _VISUAL, True, ("time_embed", 2), _KANDINSKY_PARTS
     ),
-    Family(
-        "Kandinsky 6",
-        "Kandinsky6Transformer3DModel",
-        SEPARATE,
-        ("visual_transformer_blocks",),
-        time_embedding=None,
-        plain_latent=False,
-    ),
+    _without_plain_latent("Kandinsky 6", "Kandinsky6Transformer3DModel", SEPARATE, _VISUAL, time_embedding=None),
     Family("EasyAnimate", "EasyAnimateTransformer3DModel", CONCATENATED),
-    Family("Allegro", "AllegroTransformer3DModel", CONCATENATED, is_chain=True, parts=_PARTS, plain_latent=False),
+    _chain("Allegro", "AllegroTransformer3DModel", CONCATENATED, plain_latent=False),
     # Spatial and temporal blocks alternate, on transposed hidden states.
-    Family(
-        "Latte",
-        "LatteTransformer3DModel",
-        CONCATENATED,
-        ("transformer_blocks", "temporal_transformer_blocks"),
-        time_embedding=("timestep", 4),
-        parts=_PARTS,
-        plain_latent=False,
+    _without_plain_latent(
+        "Latte", "LatteTransformer3DModel", CONCATENATED, _ALTERNATING, time_embedding=("timestep", 4), parts=_PARTS
     ),
-    Family(
-        "SANA-Video",
-        "SanaVideoTransformer3DModel",
-        CONCATENATED,
-        is_chain=True,
-        time_embedding=("timestep", 4),
-        parts=_PARTS,
-    ),
+    _chain("SANA-Video", "SanaVideoTransformer3DModel", CONCATENATED, time_embedding=("timestep", 4)),
     Family("SANA-WM", "SanaWMTransformer3DModel", CONCATENATED, ("blocks",), True, ("t", 2)),
-    Family(
-        "MiniMax-H3",
-        "MiniMaxH3Transformer3DModel",
-        NO_GUIDANCE,
-        is_chain=True,
-        time_embedding=("temb", 1),
-        plain_latent=False,
+    _without_plain_latent(
+        "MiniMax-H3", "MiniMaxH3Transformer3DModel", NO_GUIDANCE, is_chain=True, time_embedding=("temb", 1)
     ),
 )
 FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}

@@ -79,6 +79,8 @@ def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
 
 
 GALAXYDIT, TEACACHE = "GalaxyDiT, arXiv 2512.03451", "TeaCache, arXiv 2411.19108"
+SEACACHE, DICACHE = "SeaCache, arXiv 2602.18993", "DiCache, arXiv 2508.17356"
+FIRST_BLOCK_CACHE = f"First Block Cache (ParaAttention); {DICACHE}"
 _ENTRIES = (
     Proxy(
         "time_embedding",
@@ -90,27 +92,14 @@ _ENTRIES = (
         differs_by_sample=False,
     ),
     Proxy("noisy_latent", Place.LATENT, 0.0, "EasyCache, arXiv 2507.02860", lambda latent, sigma: latent.clone()),
-    Proxy(
-        "filtered_latent",
-        Place.LATENT,
-        0.0,
-        "SeaCache, arXiv 2602.18993",
-        filter_latent,
-        offered=lambda family: family.plain_latent,
-    ),
+    Proxy("filtered_latent", Place.LATENT, 0.0, SEACACHE, filter_latent, offered=lambda family: family.plain_latent),
     Proxy("block_input", Place.BLOCK_INPUT, 0.0, TEACACHE, lambda hidden, time_embedding: hidden.clone()),
     Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, Tensor.clone, part="self_attention"),
     Proxy("self_attention", Place.PART_OUTPUT, 0.4, GALAXYDIT, Tensor.clone, part="self_attention"),
     Proxy("cross_attention", Place.PART_OUTPUT, 0.6, GALAXYDIT, Tensor.clone, part="cross_attention"),
     Proxy("feed_forward", Place.PART_OUTPUT, 1.0, GALAXYDIT, Tensor.clone, part="feed_forward"),
-    Proxy(
-        "block_residual",
-        Place.BLOCK_OUTPUT,
-        1.0,
-        "First Block Cache (ParaAttention); DiCache, arXiv 2508.17356",
-        lambda hidden, output: output - hidden,
-    ),
-    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, "DiCache, arXiv 2508.17356", lambda hidden, output: output.clone()),
+    Proxy("block_residual", Place.BLOCK_OUTPUT, 1.0, FIRST_BLOCK_CACHE, lambda hidden, output: output - hidden),
+    Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, DICACHE, lambda hidden, output: output.clone()),
 )
 PROXIES: dict[str, Proxy] = {proxy.name: proxy for proxy in _ENTRIES}
 """All proxies by name; assign a new entry to add one."""
@@ -125,7 +114,6 @@ def proxies_of(family: Family) -> tuple[str, ...]:
 # Elements of a sample per piece: on a CPU few enough to stay in its cache, else enough to outweigh kernel launches.
 PIECE_ON_CPU = 2**20
 PIECE = 2**24
-LARGEST_DISTANCE = 2.0
 
 
 def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
@@ -142,7 +130,7 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
         change = change + (now - before).abs_().sum(dim=1, dtype=torch.float32)
         scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
     change, scale = sum_over(group, torch.stack([change, scale]))
-    return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(LARGEST_DISTANCE)
+    return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(2.0)
 
 
 def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:

@@ -4,12 +4,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.threshold import Threshold
+
+COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 
 @dataclass(frozen=True)
@@ -92,19 +94,13 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON, which has no infinities, so they become None."""
-        data: dict[str, Any] = _finite(asdict(self))
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
         data["config"]["policy"]["name"] = type(self.config.policy).__name__
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON."""
         Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
-
-    def plot(self, path: str | Path) -> None:
-        """Draw the decisions over the steps to an image file; needs matplotlib."""
-        from galaxydit.report_plot import plot_decisions
-
-        plot_decisions(self, Path(path))
 
     def __str__(self) -> str:
         """A few lines: how much was reused, what it took, why the rest was computed, and the notes."""
@@ -126,26 +122,60 @@ class Report:
         lines += [f"  - {reason} ({count})" for reason, count in reasons.most_common()]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
 
-    def _repr_png_(self) -> bytes | None:
-        """The plot, which notebooks show; None without matplotlib."""
-        if find_spec("matplotlib") is None or not self.calls:
-            return None
-        from galaxydit.report_plot import plot_decisions
+    def plot(self, path: str | Path | IO[bytes]) -> None:
+        """Draw the decisions over the steps to an image file: one row of cells for each branch and sample, dark where
+        the stack ran and light where it was reused; below, the proxy's distance.
+        """
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
 
+        rows = list(dict.fromkeys((call.transformer, call.branch, call.sample) for call in self.calls))
+        signal = [call for call in self.calls if call.accumulated is not None and call.accumulated < float("inf")]
+        figure = Figure(figsize=(10, 1.6 + 0.4 * len(rows) + (2.0 if signal else 0)), layout="constrained")
+        heights = [0.4 * len(rows) + 0.2] + ([2.0] if signal else [])
+        axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        for call in self.calls:
+            row = rows.index((call.transformer, call.branch, call.sample))
+            axes[0].bar(call.step, 0.86, 0.92, row - 0.43, color=REUSED if call.reused else COMPUTED)
+        samples = sorted({sample for _, _, sample in rows})
+        several = len({transformer for transformer, _, _ in rows}) > 1
+        labels = [
+            (f"{name} " if several else "") + branch + (f" sample {sample}" if len(samples) > 1 else "")
+            for name, branch, sample in rows
+        ]
+        axes[0].set_yticks(range(len(rows)), labels)
+        axes[0].invert_yaxis()
+        axes[0].set_title(
+            f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.2f}",
+            loc="left",
+        )
+        patches = [Patch(color=COMPUTED, label="computed"), Patch(color=REUSED, label="reused")]
+        axes[0].legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+        if signal:
+            for sample in samples:
+                points = [(call.step, call.accumulated) for call in signal if call.sample == sample]
+                axes[1].plot(*zip(*points, strict=True), color=SIGNAL, marker="o", markersize=3)
+            policy = self.config.policy
+            if isinstance(policy, Threshold) and policy.threshold > 0:
+                axes[1].axhline(policy.threshold, color=REUSED, linestyle="--", label="threshold")
+                axes[1].legend(frameon=False)
+            axes[1].set_ylabel(f"{self.config.proxy}\ndistance since full step")
+            axes[1].set_ylim(bottom=0)
+        axes[-1].set_xlabel("step")
+        axes[-1].set_xlim(-0.6, self.steps - 0.4)
+        for axis in axes:
+            axis.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=130)
+
+    def _repr_png_(self) -> bytes | None:
+        """The plot, which notebooks show; None without calls."""
+        if not self.calls:
+            return None
         picture = BytesIO()
-        plot_decisions(self, picture)
+        self.plot(picture)
         return picture.getvalue()
 
 
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:
     blocks = sum(call.blocks for call in calls)
     return sum(call.blocks_run for call in calls) / blocks if blocks else 1.0
-
-
-def _finite(value: Any) -> Any:
-    """The same data with infinities and NaNs as None."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and value - value != 0 else value

@@ -3,15 +3,11 @@
 import json
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 
-if TYPE_CHECKING:
-    from pydantic import ConfigDict
-
 CURE = "calibrate again, or restore the file"
-_SETTINGS: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 
 def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
@@ -35,7 +31,7 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     # pydantic takes no settings for a dataclass itself, but it hands those of a list on to the items.
-    return TypeAdapter(list[kind], config=_SETTINGS)
+    return TypeAdapter(list[kind], config={"extra": "forbid", "strict": True, "allow_inf_nan": False})
 
 
 def _translate(found: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:

@@ -13,6 +13,7 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.families import COMPONENTS
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -61,8 +62,8 @@ def generate(
     check_inputs(pipe, inputs)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
-    clock = _DenoiseClock(pipe, on_step)
-    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call():
+    clock = _DenoiseClock(on_step)
+    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call(pipe):
         start = clock.now()
         output = pipe(
             **inputs,
@@ -115,20 +116,18 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
     if frames is not None:
         given |= {name: frames for name in FRAME_COUNTS if name in taken}
     for name in given.keys() - taken.keys():
-        expected = f"None, because {type(pipe).__name__} does not take it"
-        raise refusal(name, given[name], expected, "leave it out")
+        raise refusal(name, given[name], f"None, because {type(pipe).__name__} does not take it", "leave it out")
     return given
 
 
+@dataclass
 class _DenoiseClock:
     """Stamps the first transformer call and the end of each step, once the device has finished its queued work."""
 
-    def __init__(self, pipe: DiffusionPipeline, on_step: Callable[[int, int], None] | None = None) -> None:
-        self._pipe = pipe
-        self._on_step = on_step
-        self.first_call: float | None = None
-        self.last_step: float | None = None
-        self.latents: torch.Tensor | None = None
+    on_step: Callable[[int, int], None] | None
+    first_call: float | None = None
+    last_step: float | None = None
+    latents: torch.Tensor | None = None
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
@@ -137,23 +136,22 @@ class _DenoiseClock:
         return time.perf_counter()
 
     @contextmanager
-    def watching_first_call(self) -> Iterator[None]:
+    def watching_first_call(self, pipe: DiffusionPipeline) -> Iterator[None]:
         def stamp(module: torch.nn.Module, inputs: Any) -> None:
             if self.first_call is None:
                 self.first_call = self.now()
 
-        transformers = [getattr(self._pipe, name, None) for name in ("transformer", "transformer_2")]
         with ExitStack() as stack:
-            for transformer in transformers:
-                if transformer is not None:
+            for name in COMPONENTS:
+                if (transformer := getattr(pipe, name, None)) is not None:
                     stack.callback(transformer.register_forward_pre_hook(stamp).remove)
             yield
 
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         self.last_step = self.now()
         self.latents = tensors["latents"]
-        if self._on_step is not None:
-            self._on_step(step + 1, len(pipe.scheduler.timesteps))
+        if self.on_step is not None:
+            self.on_step(step + 1, len(pipe.scheduler.timesteps))
         return tensors
 
 

@@ -50,12 +50,10 @@ def read_inputs(prompt: str) -> dict[str, Any]:
     """
     inputs = parse_inputs(prompt)
     for name, value in inputs.items():
-        if name in IMAGES:
-            inputs[name] = _read_image(name, value)
-        elif name in VIDEOS:
-            inputs[name] = _read_video(name, value)
-        elif name in IMAGE_LISTS:
-            inputs[name] = [_read_image(name, path) for path in value]
+        if name in IMAGE_LISTS:
+            inputs[name] = [_read_file(name, path) for path in value]
+        elif name != "prompt":
+            inputs[name] = _read_file(name, value)
     return inputs
 
 
@@ -78,18 +76,14 @@ def _has_kind(name: str, value: Any) -> bool:
     return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
 
 
-def _read_image(name: str, path: str) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise refusal(name, path, f"an image that can be read ({error})", "pass another") from error
-
-
-def _read_video(name: str, path: str) -> list[Image.Image]:
+def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
     from galaxydit.pipelines.video import load_video
 
     try:
-        return [Image.fromarray(frame) for frame in load_video(path)]
-    except (OSError, ValueError) as error:
-        raise refusal(name, path, f"a video that can be read ({error})", "pass another") from error
+        if name in VIDEOS:
+            return [Image.fromarray(frame) for frame in load_video(path)]
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        kind = "a video" if name in VIDEOS else "an image"
+        raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error

@@ -5,7 +5,7 @@ from typing import get_args
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline
+from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
@@ -57,12 +57,11 @@ def load_pipeline(
         pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
     except (AttributeError, ValueError, TypeError) as error:  # an unknown pipeline, components that do not fit
         expected = f"a pipeline that diffusers {diffusers.__version__} can load ({error})"
-        raise refusal(
-            "model", name, expected, "write it again with save_pretrained, or take another version"
-        ) from error
+        cure = "write it again with save_pretrained, or take another version"
+        raise refusal("model", name, expected, cure) from error
     if checkpoint is not None and checkpoint.settings.flow_shift is not None:
-        scheduler = getattr(diffusers, checkpoint.scheduler)
-        pipe.scheduler = scheduler.from_config(pipe.scheduler.config, flow_shift=checkpoint.settings.flow_shift)
+        shift = checkpoint.settings.flow_shift
+        pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if offload == "none":
         return pipe.to(device)

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinity
-LOWEST_ERROR = 10 ** (-HIGHEST_PSNR / 10)
 
 
 def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
@@ -26,4 +25,4 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
             f"shapes={video.shape}, {reference.shape} are not allowed: expected equal ones; trim or resize one video"
         )
     error = float(np.mean(np.subtract(video, reference, dtype=np.float64) ** 2))
-    return -10 * math.log10(max(LOWEST_ERROR, error))
+    return -10 * math.log10(max(10 ** (-HIGHEST_PSNR / 10), error))

@@ -21,7 +21,6 @@ from galaxydit.pipelines.settings import check_fps
 
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
-DISPLAY_HEIGHT = 256  # pixels; smaller videos are enlarged towards it to be looked at
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
@@ -71,7 +70,7 @@ def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
 
 def display_scale(frames: NDArray[Any]) -> int:
     """How many times to enlarge a video for looking at it: as often as fits into 256 pixels of height, at least 1."""
-    return max(1, DISPLAY_HEIGHT // frames.shape[1])
+    return max(1, 256 // frames.shape[1])
 
 
 def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: bool = False, scale: int = 1) -> None:

@@ -7,9 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
+from galaxydit.pipelines.model_names import local_folder
 from galaxydit.policies.budget import check_request
-
-OUT = "--out"
 
 
 def check_acceleration(
@@ -26,8 +25,6 @@ def check_acceleration(
 
 def check_model(name: str) -> None:
     """Raise GalaxyDiTError for what cannot name a model, FileNotFoundError for a folder without a pipeline."""
-    from galaxydit.pipelines.model_names import local_folder
-
     local_folder(name)
 
 
@@ -44,19 +41,17 @@ def check_text_file(option: str, path: Path) -> None:
     try:
         path.read_text(encoding="utf-8")
     except OSError as error:
-        raise refusal(
-            option, str(path), f"a text file that can be read ({error.strerror})", "pass an existing one"
-        ) from error
+        expected = f"a text file that can be read ({error.strerror})"
+        raise refusal(option, str(path), expected, "pass an existing one") from error
     except UnicodeDecodeError as error:
         raise refusal(option, str(path), "text in UTF-8", "save it as UTF-8") from error
 
 
-def check_output_file(path: Path, suffix: str, option: str = OUT) -> None:
+def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
     """Raise GalaxyDiTError unless a file of this name can be written; leaves nothing behind."""
     if path.suffix != suffix:
-        raise refusal(
-            option, str(path), f"a name ending in {suffix}", f"pass for example {path.stem.strip('.') or 'x'}{suffix}"
-        )
+        example = f"{path.stem.strip('.') or 'x'}{suffix}"
+        raise refusal(option, str(path), f"a name ending in {suffix}", f"pass for example {example}")
     try:
         if not path.parent.is_dir():
             _write_nearby(path.parent)
@@ -69,7 +64,7 @@ def check_output_file(path: Path, suffix: str, option: str = OUT) -> None:
         raise _unwritable(option, path, error) from error
 
 
-def check_output_folder(path: Path, option: str = OUT) -> None:
+def check_output_folder(path: Path, option: str = "--out") -> None:
     """Raise GalaxyDiTError unless files can be written in this folder; leaves nothing behind."""
     try:
         _write_nearby(path)
@@ -79,13 +74,12 @@ def check_output_folder(path: Path, option: str = OUT) -> None:
 
 def _write_nearby(folder: Path) -> None:
     """Write in the folder, or in the nearest of its parents that exists."""
-    while True:
-        try:
-            folder.lstat()
-            break
-        except FileNotFoundError:
-            folder = folder.parent
-    tempfile.TemporaryFile(dir=folder).close()
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        _write_nearby(folder.parent)
+    else:
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def _unwritable(option: str, path: Path, error: OSError) -> GalaxyDiTError:

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 
 @cache
@@ -65,13 +65,7 @@ def step_bar() -> Iterator[Callable[[int, int], None]]:
     Without a terminal, it prints about ten lines.
     """
     if messages().is_terminal:
-        columns = (
-            TextColumn("denoising"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-        )
+        columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)

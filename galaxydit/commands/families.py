@@ -5,9 +5,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -17,13 +16,6 @@ from rich.table import Table
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson
 from galaxydit.unsupported import UNSUPPORTED
-
-if TYPE_CHECKING:
-    from galaxydit.families import Family
-
-NO_VIDEO = ("frame_size",)
-"""Arguments of pipelines that speak of frames but not of a video."""
-
 
 Row = dict[str, str]
 
@@ -50,8 +42,9 @@ def video_pipelines() -> dict[str, set[str]]:
     They are read from the source, because importing all of them takes a minute and leaves out those whose own
     requirements are not installed.
     """
-    spec = find_spec("diffusers")
-    root = Path(str(spec and spec.origin)).parent
+    import diffusers
+
+    root = Path(diffusers.__file__).parent
     found: dict[str, set[str]] = {}
     for path in sorted((root / "pipelines").rglob("pipeline_*.py")):
         found.update(_pipelines_in(ast.parse(path.read_text(encoding="utf-8"))))
@@ -73,16 +66,12 @@ def _pipelines_in(module: ast.Module) -> Iterator[tuple[str, set[str]]]:
             for item in node.body
             if isinstance(item, ast.FunctionDef)
         }
-        if "__call__" not in methods or "__init__" not in methods:
+        if not {"__call__", "__init__"} <= methods.keys():
             continue
-        names = [argument.arg for argument in methods["__call__"] if argument.arg not in NO_VIDEO]
+        names = {argument.arg for argument in methods["__call__"]} - {"frame_size"}  # of an image
         if "Video" in node.name or any("frame" in name or "video" in name for name in names):
-            annotations = [
-                ast.unparse(argument.annotation)
-                for argument in methods["__init__"]
-                if argument.annotation is not None and argument.arg.startswith("transformer")
-            ]
-            yield node.name, set(re.findall(r"\w*Transformer\w*", " ".join(annotations)))
+            parts = [ast.unparse(part) for part in methods["__init__"] if part.arg.startswith("transformer")]
+            yield node.name, set(re.findall(r"\w*Transformer\w*", " ".join(parts)))
 
 
 def family_rows() -> list[Row]:
@@ -103,27 +92,19 @@ def family_rows() -> list[Row]:
     rows = []
     for family in FAMILIES.values():
         kind = getattr(diffusers, family.class_name)
-        offered = {
-            "LoRA": hasattr(kind, "load_lora_adapter"),
-            "regional compile": bool(getattr(kind, "_repeated_blocks", None)),
-            "context parallel": bool(getattr(kind, "_cp_plan", None)),
-        }
         rows.append(
             {
                 "family": family.name,
                 "pipelines": ", ".join(sorted(users[family.class_name])),
                 "guidance": family.branches,
-                "reuse": reuse_kinds(family),
+                "reuse": "output, residual" if family.is_chain else "output",
                 "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
+                "LoRA": "yes" if hasattr(kind, "load_lora_adapter") else "no",
+                "regional compile": "yes" if getattr(kind, "_repeated_blocks", None) else "no",
+                "context parallel": "yes" if getattr(kind, "_cp_plan", None) else "no",
             }
-            | {name: "yes" if is_offered else "no" for name, is_offered in offered.items()}
         )
     return rows
-
-
-def reuse_kinds(family: "Family") -> str:
-    """The values of `reuse` that a family takes."""
-    return "output, residual" if family.is_chain else "output"
 
 
 def unsupported_rows() -> list[Row]:
@@ -136,8 +117,8 @@ def unsupported_rows() -> list[Row]:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = [[*rows[0]], ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    return "\n".join(f"|{'|'.join(cells)}|" if cells[0] == "---" else f"| {' | '.join(cells)} |" for cells in lines)
+    heading, *lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], *(row.values() for row in rows))]
+    return "\n".join([heading, "|" + "---|" * len(rows[0]), *lines])
 
 
 def condensed(row: Row) -> Row:

@@ -36,26 +36,16 @@ def generate(
     offload: options.Offloading = "none",
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
-    acceleration: dict[str, Any] = {
-        "speedup": speedup,
-        "max_error": max_error,
-        "profile": profile,
-        "threshold": threshold,
-    }
-    for name, value in acceleration.items():
+    request: dict[str, Any] = {"speedup": speedup, "max_error": max_error, "profile": profile, "threshold": threshold}
+    for name, value in request.items():
         if value is not None and not accelerate:
             hint = f"--{name.replace('_', '-')}"
             raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
-    check_acceleration(**acceleration)
-    sizes: dict[str, Any] = {
-        "steps": steps,
-        "guidance": guidance,
-        "flow_shift": flow_shift,
-        "height": height,
-        "width": width,
-        "frames": frames,
-    }
-    options.check_sizes(**sizes, fps=fps)
+    check_acceleration(**request)
+    sizes: dict[str, Any] = dict(
+        steps=steps, guidance=guidance, flow_shift=flow_shift, height=height, width=width, frames=frames, fps=fps
+    )
+    options.check_sizes(**sizes)
     check_model(model)
     check_prompt_inputs([prompt])
     check_output_file(out, ".mp4")
@@ -67,8 +57,8 @@ def generate(
         pipe = options.load_quietly(model, revision, offload=offload)
     if model == WITH_CAPTIONS:
         warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
-    settings = options.chosen_settings(pipe, **sizes, fps=fps)
-    with galaxydit.accelerate(pipe, **acceleration) if accelerate else nullcontext() as handle:
+    settings = options.chosen_settings(pipe, **sizes)
+    with galaxydit.accelerate(pipe, **request) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"

@@ -1,16 +1,15 @@
 """Options that several commands share."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from galaxydit.errors import refusal
-from galaxydit.pipelines.settings import Offload
+from galaxydit.pipelines.settings import GenerationSettings, Offload
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
-
-    from galaxydit.pipelines.settings import GenerationSettings
 
 Model = Annotated[
     str, typer.Option(help="wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id.")
@@ -49,8 +48,6 @@ def check_seed(seed: int, option: str) -> None:
 
 def check_sizes(**sizes: float | None) -> None:
     """Raise GalaxyDiTError for settings that no model allows; the names are those of `chosen_settings`."""
-    from galaxydit.pipelines.settings import GenerationSettings
-
     GenerationSettings(**_given(**sizes))
 
 
@@ -70,13 +67,11 @@ def load_quietly(
     return pipe
 
 
-def chosen_settings(pipe: "DiffusionPipeline", **sizes: float | None) -> "GenerationSettings":
+def chosen_settings(pipe: "DiffusionPipeline", **sizes: float | None) -> GenerationSettings:
     """What the makers of the model recommend, with the options that were given in its place.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
-    from dataclasses import replace
-
     from galaxydit.pipelines.published_models import recommended_settings
 
     return replace(recommended_settings(pipe), **_given(**sizes))

@@ -99,9 +99,7 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
 
     Opened, because two blurred neighbours mix a thin seam of a third colour between them.
     """
-    red, green, blue = np.moveaxis(frames, -1, 0)
-    chroma = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
-    saturated = chroma > MIN_CHROMA
+    saturated = np.ptp(frames, axis=-1) > MIN_CHROMA
     hues = _hue(np.array(list(COLOURS.values())))
     nearest = np.full(frames.shape[:-1], -1)
     nearest[saturated] = np.abs((_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=1)

@@ -1,21 +1,10 @@
 """The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey dead leaves.
 
-A caption follows the grammar
-
-    scene      := objects " over a " background " background"
-    objects    := clause | clause " and " clause | clause ", " clause " and " clause
-                | clause " in front of a " colour " " shape
-    clause     := "a " colour " " shape " " motion
-    colour     := red | yellow | green | cyan | blue | magenta            (all different within one scene)
-    shape      := ball | square | triangle
-    motion     := moves left | moves right | moves up | moves down | orbits | bounces | grows | shrinks
-    background := plain | striped | dotted | cloudy
-
-What a caption leaves open (place, size, speed, phase, turning sense, tint and texture) is drawn at random.
+The grammar of captions is in README.md, section Data.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,8 +21,7 @@ DIRECTIONS = {"moves left": (-1.0, 0.0), "moves right": (1.0, 0.0), "moves up": 
 MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
-HELD_OUT_SHARE = 8
-KINDS = ("one", "two", "occlusion", "three")
+KINDS = {"one": 1, "two": 2, "occlusion": 2, "three": 3}  # of scene, with their number of objects
 PROMPT_SHARES = (0.65, 0.2, 0.1, 0.05)  # of the kinds of scene among prompts
 MAX_OBJECTS = 3
 
@@ -103,7 +91,7 @@ def parse_caption(caption: str) -> Scene:
 
 def is_held_out(caption: str) -> bool:
     """Whether this caption (one in eight, by hash) is kept out of training and so can serve as an unseen prompt."""
-    return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % HELD_OUT_SHARE == 0
+    return int.from_bytes(hashlib.sha256(caption.encode()).digest()[:4], "big") % 8 == 0
 
 
 def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tuple[float, ...] = PROMPT_SHARES) -> Scene:
@@ -112,15 +100,11 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
     `shares` are the probabilities of the `KINDS` of scene; they sum to 1.
     """
     while True:
-        kind = rng.choice(KINDS, p=shares)
-        count = {"one": 1, "two": 2, "occlusion": 2, "three": 3}[str(kind)]
-        colours = rng.permutation(list(COLOURS))[:count]
+        kind = str(rng.choice(list(KINDS), p=shares))
+        colours = rng.permutation(list(COLOURS))[: KINDS[kind]]
         objects = [Clause(str(colour), str(rng.choice(SHAPES)), str(rng.choice(MOTIONS))) for colour in colours]
         if kind == "occlusion":
-            objects = [
-                Clause(objects[0].colour, objects[0].shape, str(rng.choice(list(DIRECTIONS)))),
-                Clause(objects[1].colour, objects[1].shape, ""),
-            ]
+            objects = [replace(objects[0], motion=str(rng.choice(list(DIRECTIONS)))), replace(objects[1], motion="")]
         scene = Scene(tuple(objects), str(rng.choice(BACKGROUNDS)))
         if is_held_out(scene.caption) == held_out:
             return scene

@@ -14,7 +14,6 @@ LAYERS = (
     ("families",),
     ("proxies", "extrapolation"),
     ("policies",),
-    ("report_plot",),
     ("report",),
     ("runtime",),
     ("profiles",),
