@@ -21,6 +21,7 @@ from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
+DISTURBED = 1.5
 FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 
 
@@ -69,6 +70,13 @@ class DemoResult:
     def variants(self) -> tuple[DemoVariant, DemoVariant, DemoVariant]:
         """All three, in display order."""
         return self.plain, self.accelerated, self.fewer_steps
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether seconds for equal compute differ so much that other work must have slowed some of the runs."""
+        samples = [sample for variant in self.variants for sample in variant.samples]
+        costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
+        return max(costs) > DISTURBED * min(costs)
 
 
 def run_demo(

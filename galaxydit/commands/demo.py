@@ -10,7 +10,7 @@ from rich.table import Table
 
 from galaxydit.commands.captions import warn_of_unknown_words
 from galaxydit.commands.checks import check_acceleration, check_output_folder
-from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.console import say, show, show_json, working
 from galaxydit.commands.options import AsJson, MaxError, ProfileName, Seed, Speedup, Threshold, load_quietly
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ def demo(
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{MODEL} on {pipe.device}: {shown}")
     Console().print(build_table(result))
+    if result.is_disturbed:
+        say(
+            "other work disturbed this machine: equal compute took very different seconds, so do not compare them",
+            "yellow",
+        )
     show(*(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from diffusers import WanPipeline
 
-from galaxydit.eval.demo import DemoSample, DemoVariant, run_demo
+from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant, run_demo
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -85,3 +85,12 @@ def test_demo_refuses_no_prompts_and_a_single_step(
         run_demo(tiny_wan_pipeline, [], tiny_settings, 0, tmp_path)
     with pytest.raises(ValueError, match="steps=1 is not allowed: expected an integer from 2"):
         run_demo(tiny_wan_pipeline, PROMPTS, replace(tiny_settings, steps=1), 0, tmp_path)
+
+
+@pytest.mark.parametrize(("seconds", "is_disturbed"), [((10.0, 5.2, 4.9), False), ((10.0, 5.2, 1.0), True)])
+def test_seconds_that_do_not_follow_the_compute_are_said_to_be_disturbed(seconds, is_disturbed):
+    fractions = (1.0, 0.5, 0.5)
+    variants = [
+        DemoVariant("one", (DemoSample("a", 0, *each),)) for each in zip(seconds, seconds, fractions, strict=True)
+    ]
+    assert DemoResult(GenerationSettings(), *variants, reports=(), files=()).is_disturbed == is_disturbed
