@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.catalogue import is_installed, slug_of
+from galaxydit.eval.compare.registry import is_installed, slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 Setting = Mapping[str, Any]

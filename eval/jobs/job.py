@@ -139,7 +139,7 @@ OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: FewerStepsOptions}
 
 def compared_methods() -> "dict[str, Method]":
     """The methods of the comparison by the name that a job file uses."""
-    from galaxydit.eval.compare.registry import EVERY_METHOD
+    from galaxydit.eval.compare.every_method import EVERY_METHOD
 
     return {method.slug: method for method in EVERY_METHOD}
 

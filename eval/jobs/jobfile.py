@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
-from galaxydit.eval.compare.catalogue import CATALOGUE, slug_of
+from galaxydit.eval.compare.registry import CATALOGUE, slug_of
 from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.compare.catalogue import is_installed
+from galaxydit.eval.compare.registry import is_installed
 from galaxydit.eval.latency.device_clock import clock_name, device_name
 from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, denoise_seconds, rows_from

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
-from galaxydit.eval.compare.catalogue import is_installed
+from galaxydit.eval.compare.registry import is_installed
 from galaxydit.eval.latency.forced_steps import evenly_forced
 
 COUNTED_STEPS = 4  # three that warm up every path (full, full, reused), and a full one again

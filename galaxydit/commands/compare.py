@@ -14,8 +14,8 @@ from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prom
 from galaxydit.commands.checks import check_model, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
-from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS, check_methods, is_installed
 from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.compare.registry import CATALOGUE, NEEDS, check_methods, is_installed
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.comparison import Comparison
@@ -74,9 +74,9 @@ def compare(
 
         from galaxydit.eval.compare.bench import KIND, Bench
         from galaxydit.eval.compare.comparison import run_comparison
+        from galaxydit.eval.compare.every_method import choose_methods
         from galaxydit.eval.compare.markdown import markdown
         from galaxydit.eval.compare.pareto_plot import plot_pareto
-        from galaxydit.eval.compare.registry import choose_methods
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.runs import LiveProgress, Store
 

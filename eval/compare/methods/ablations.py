@@ -12,10 +12,10 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit import GalaxyDiTConfig
-from galaxydit.eval.compare.catalogue import ABLATION
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, accelerated, profile_identity
+from galaxydit.eval.compare.registry import ABLATION
 from galaxydit.eval.compare.rules.decision import ScheduleRule
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.policies.schedule import Schedule, place_full_steps

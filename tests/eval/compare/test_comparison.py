@@ -14,14 +14,14 @@ from PIL import Image
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
 from galaxydit.eval.compare.bench import Bench
-from galaxydit.eval.compare.catalogue import CATALOGUE, NEEDS
 from galaxydit.eval.compare.comparison import run_comparison
+from galaxydit.eval.compare.every_method import EVERY_METHOD, choose_methods
 from galaxydit.eval.compare.markdown import markdown
 from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
 from galaxydit.eval.compare.plan import Case, ComparisonPlan
-from galaxydit.eval.compare.registry import EVERY_METHOD, choose_methods
+from galaxydit.eval.compare.registry import CATALOGUE, NEEDS
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -223,7 +223,7 @@ def test_an_unknown_method_is_refused_with_a_proposal():
 
 
 def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name(monkeypatch):
-    monkeypatch.setattr("galaxydit.eval.compare.catalogue.find_spec", lambda module: None)
+    monkeypatch.setattr("galaxydit.eval.compare.registry.find_spec", lambda module: None)
     assert not {method.name for method in choose_methods(["all"])} & set(NEEDS)
     name = next(iter(NEEDS))
     with pytest.raises(GalaxyDiTError, match=rf"methods='{name}' .* are installed, and {NEEDS[name]} is not; pip"):

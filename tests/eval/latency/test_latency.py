@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from galaxydit.cli import main
-from galaxydit.eval.compare.catalogue import is_installed
+from galaxydit.eval.compare.registry import is_installed
 from galaxydit.eval.latency.forced_steps import ForcedSteps, alternating, evenly_forced
 from galaxydit.eval.latency.latency_rows import Samples, load, rows_from, spread_of
 from galaxydit.eval.latency.latency_run import LatencyRun

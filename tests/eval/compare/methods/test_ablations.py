@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 import galaxydit
+from galaxydit.eval.compare.every_method import choose_methods
 from galaxydit.eval.compare.methods.ablations import (
     CHANGES,
     METHODS,
     one_later,
     shipped,
 )
-from galaxydit.eval.compare.registry import choose_methods
 from galaxydit.pipelines import load_pipeline
 from galaxydit.profiles.registry import load_profile
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
-from galaxydit.eval.compare.registry import EVERY_METHOD
+from galaxydit.eval.compare.every_method import EVERY_METHOD
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 

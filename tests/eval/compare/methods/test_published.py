@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
+from galaxydit.eval.compare.every_method import choose_methods
 from galaxydit.eval.compare.methods import mag_cache, step_list
 from galaxydit.eval.compare.methods.hicache import HermiteState, scaled_hermite
 from galaxydit.eval.compare.methods.taylorseer import TaylorSeerState
-from galaxydit.eval.compare.registry import choose_methods
 from galaxydit.pipelines.generate import generate
 
 PUBLISHED = {method.name: method for method in choose_methods(["published"])}

@@ -9,9 +9,9 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
+from galaxydit.eval.compare.every_method import EVERY_METHOD
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import ra_cfgcache
-from galaxydit.eval.compare.registry import EVERY_METHOD
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12

@@ -1,0 +1,34 @@
+"""Every method, and the choice among them by name. A new one is a file in `methods/` and a line in `registry.py`."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+from galaxydit.eval.compare import methods as folder
+from galaxydit.eval.compare.method import Method
+from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, CATALOGUE, PUBLISHED, check_methods
+
+
+def _every_method() -> tuple[Method, ...]:
+    modules = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
+    found = {method.name: method for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)}
+    return tuple(sorted(found.values(), key=lambda method: list(CATALOGUE).index(method.name)))
+
+
+EVERY_METHOD = _every_method()
+"""`METHODS`, or else `METHOD`, of each file, in the order of the catalogue. ValueError if the catalogue lacks one."""
+
+
+def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
+    """The methods of these names, in the order of the catalogue.
+
+    "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others
+    whose packages are installed. Raises GalaxyDiTError as `check_methods` does.
+    """
+    check_methods(names)
+
+    def is_chosen(method: Method) -> bool:
+        group = ABLATIONS if method.source == ABLATION else ALL if method.tuned else PUBLISHED
+        return method.name in names or (group in names and method.is_available)
+
+    return tuple(method for method in EVERY_METHOD if is_chosen(method))
