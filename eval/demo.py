@@ -21,7 +21,7 @@ from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
-DISTURBED = 1.5
+DISTURBED = 1.5  # times the seconds of another run for the same compute
 FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png", "report.json")
 
 

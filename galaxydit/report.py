@@ -93,8 +93,8 @@ class Report:
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON, which has no infinities, so they become None."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        """Plain data, ready for JSON, which has no infinities, so they become None; what else it lacks becomes text."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str), parse_constant=lambda _: None)
         data["config"]["policy"]["name"] = type(self.config.policy).__name__
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 

@@ -6,21 +6,21 @@ from pkgutil import iter_modules
 
 from galaxydit.eval.compare import methods as folder
 from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, CATALOGUE, PUBLISHED, check_methods
+from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, METHOD_SOURCES, PUBLISHED, check_methods
 
 
 def _every_method() -> tuple[Method, ...]:
     modules = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
     found = {method.name: method for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)}
-    return tuple(sorted(found.values(), key=lambda method: list(CATALOGUE).index(method.name)))
+    return tuple(sorted(found.values(), key=lambda method: list(METHOD_SOURCES).index(method.name)))
 
 
 EVERY_METHOD = _every_method()
-"""`METHODS`, or else `METHOD`, of each file, in the order of the catalogue. ValueError if the catalogue lacks one."""
+"""`METHODS`, or else `METHOD`, of each file, in the order of `registry.py`. ValueError if it lacks one."""
 
 
 def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
-    """The methods of these names, in the order of the catalogue.
+    """The methods of these names, in the order of `registry.py`.
 
     "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others
     whose packages are installed. Raises GalaxyDiTError as `check_methods` does.

@@ -13,7 +13,7 @@ ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"
 """The source of ablations."""
 
-CATALOGUE: Mapping[str, str] = {
+METHOD_SOURCES: Mapping[str, str] = {
     "fewer steps": "control",
     "plain again": "control",
     "chosen steps": "control",
@@ -54,7 +54,7 @@ CATALOGUE: Mapping[str, str] = {
     "expected error instead of a budget": ABLATION,
     "last full step repeated by branches in turns": ABLATION,
 }
-NEEDS: Mapping[str, str] = {name: "cache_dit" for name, source in CATALOGUE.items() if "cache-dit" in source}
+NEEDS: Mapping[str, str] = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-dit" in source}
 """Modules that must be importable, by the names of the methods that need them."""
 
 
@@ -70,11 +70,11 @@ def is_installed(module: str | None) -> bool:
 
 def check_methods(names: Sequence[str]) -> None:
     """Raise GalaxyDiTError for no name, for an unknown one, and for a method whose package is not installed."""
-    wrong = [name for name in names if name not in CATALOGUE and name not in GROUPS]
+    wrong = [name for name in names if name not in METHOD_SOURCES and name not in GROUPS]
     if wrong or not names:
         given = wrong[0] if wrong else ""
         expected = f"{', '.join(GROUPS)}, or names of methods with commas"
-        cure = f"`galaxydit compare --list` shows them{did_you_mean(given, [*CATALOGUE, *GROUPS])}"
+        cure = f"`galaxydit compare --list` shows them{did_you_mean(given, [*METHOD_SOURCES, *GROUPS])}"
         raise refusal("methods", given, expected, cure)
     for name in names:
         if not is_installed(module := NEEDS.get(name)):

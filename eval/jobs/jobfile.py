@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
-from galaxydit.eval.compare.registry import CATALOGUE, slug_of
+from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
@@ -139,7 +139,7 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         )
     options, files = dict(data), {}
     method = options.pop("method", name)
-    if method not in (known := [*OWN, *map(slug_of, CATALOGUE)]):
+    if method not in (known := [*OWN, *map(slug_of, METHOD_SOURCES)]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     parse(options_of(method), options, place, CURE)

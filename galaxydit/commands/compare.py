@@ -15,7 +15,7 @@ from galaxydit.commands.checks import check_model, check_output_folder, check_pr
 from galaxydit.commands.console import messages, resumable, say, show, show_json, working
 from galaxydit.commands.executors import GpusPerWorker, Ray, Workers, check_ray_options, chosen_executor, load_for
 from galaxydit.eval.compare.plan import ComparisonPlan
-from galaxydit.eval.compare.registry import CATALOGUE, NEEDS, check_methods, is_installed
+from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS, check_methods, is_installed
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.comparison import Comparison
@@ -105,10 +105,12 @@ def compare(
 def _list_methods(as_json: bool) -> None:
     missing = {name: module for name, module in NEEDS.items() if not is_installed(module)}
     if as_json:
-        rows = [{"name": name, "source": source, "missing": missing.get(name)} for name, source in CATALOGUE.items()]
+        rows = [
+            {"name": name, "source": source, "missing": missing.get(name)} for name, source in METHOD_SOURCES.items()
+        ]
         show_json(rows)
         return
-    for name, source in CATALOGUE.items():
+    for name, source in METHOD_SOURCES.items():
         show(f"{name}: {source}" + (f"; needs {missing[name]}" if name in missing else ""))
 
 

@@ -52,6 +52,11 @@ def demo(
             acceleration=acceleration,
             on_progress=tell,
         )
+    if result.is_disturbed:
+        say(
+            "other work disturbed this machine: equal compute took very different seconds, so do not compare them",
+            "yellow",
+        )
     if as_json:
         show_json(out / "report.json")
         return
@@ -59,11 +64,6 @@ def demo(
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{MODEL} on {pipe.device}: {shown}")
     Console().print(build_table(result))
-    if result.is_disturbed:
-        say(
-            "other work disturbed this machine: equal compute took very different seconds, so do not compare them",
-            "yellow",
-        )
     show(*(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
 
 

@@ -41,11 +41,12 @@ def vbench(
         opened = open_environment(environment)
         tell(f"VBench: {', '.join(names)}")
         results = evaluate(run, names, opened, weights)
+    written = results_path(Path(run))
     if as_json:
-        show_json(results_path(Path(run)))
+        show_json(written)
     else:
         Console().print(build_table(results))
-        show(*describe(results), results_path(Path(run)))
+        show(*describe(results), written)
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:

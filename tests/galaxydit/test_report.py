@@ -1,10 +1,12 @@
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.threshold import Threshold
 from galaxydit.report import CallRecord, Report
 
 
@@ -39,6 +41,16 @@ def half_reused() -> Report:
 def test_the_compute_fraction_counts_blocks(half_reused: Report) -> None:
     assert half_reused.compute_fraction == pytest.approx(42 / 80)
     assert half_reused.reused_steps == 2
+
+
+def test_a_policy_of_ones_own_never_breaks_the_report(half_reused: Report, tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class FromFile(Threshold):
+        path: Path = Path("steps.txt")
+
+    own = replace(half_reused, config=GalaxyDiTConfig(FromFile()))
+    own.save(tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["config"]["policy"]["path"] == "steps.txt"
 
 
 def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:

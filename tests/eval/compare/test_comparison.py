@@ -21,7 +21,7 @@ from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods import fewer_steps, uniform_skip
 from galaxydit.eval.compare.pareto_plot import colours_of, plot_pareto, spread_out
 from galaxydit.eval.compare.plan import Case, ComparisonPlan
-from galaxydit.eval.compare.registry import CATALOGUE, NEEDS
+from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -230,8 +230,8 @@ def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name(mon
         choose_methods([name])
 
 
-def test_the_catalogue_names_every_method_with_its_source():
-    assert {method.name: method.source for method in EVERY_METHOD} == CATALOGUE
+def test_the_registry_names_every_method_with_its_source():
+    assert {method.name: method.source for method in EVERY_METHOD} == METHOD_SOURCES
     assert {method.name: method.needs for method in EVERY_METHOD if method.needs} == NEEDS
 
 
