@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from importlib.resources import files
@@ -22,16 +21,16 @@ from galaxydit.pipelines.video import load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
 SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")
-EMBEDDED = "The videos are inside this page."
-LINKED = "The videos are files in folders beside this page: keep them together."
 
 
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     """Write the report to `path` and return it.
 
     Videos lie in the page if `embed` is true, else they are links relative to it; by default they are embedded as long
-    as they are small together. Raises GalaxyDiTError if links cannot work because the page is not to lie in that
-    folder.
+    as they are small together. The content security policy allows this one script and this one style by their hashes
+    and no address on a network, so that nothing in a prompt or a traceback can act or reach out.
+
+    Raises GalaxyDiTError if links cannot work because the page is not to lie in the run's folder.
     """
     videos = _videos(run)
     if embed is None:
@@ -41,17 +40,6 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
             "or pass --embed"
         )
-    with replacing(path) as partial:
-        partial.write_text(build_page(run, videos, embed), encoding="utf-8")
-    return path
-
-
-def build_page(run: Run, videos: Mapping[str, Path], embed: bool) -> str:
-    """The page with these videos by unit id.
-
-    Its content security policy allows this one script and this one style by their hashes and no address on a network,
-    so that nothing in a prompt or a traceback can act or reach out.
-    """
     sources: dict[str, Source] = {}
     elements = []
     for index, (unit, video) in enumerate(videos.items()):
@@ -61,20 +49,25 @@ def build_page(run: Run, videos: Mapping[str, Path], embed: bool) -> str:
             elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
         else:
             sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
-    script = "".join(_asset(f"{name}.js") for name in SCRIPTS)
-    style = _asset("page.css")
+    where = (
+        f"The videos are {'inside this page' if embed else 'files in folders beside this page: keep them together'}."
+    )
+    script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "media-src 'self' file: blob:; img-src data:"
     )
-    return Template(_asset("page.html")).substitute(
+    page = Template(_asset("page.html")).substitute(
         policy=policy,
         title=escape(f"Evaluation of {Path(run.store.root).name}"),
         style=style,
-        data=encode(page_data(run, sources, EMBEDDED if embed else LINKED)),
+        data=encode(page_data(run, sources, where)),
         videos="\n".join(elements),
         script=script,
     )
+    with replacing(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
 
 
 def _videos(run: Run) -> dict[str, Path]:

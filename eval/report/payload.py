@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.run import Run
-from galaxydit.eval.report.summary import COST_FIGURES, values_of
+from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
 
 Source = Mapping[str, str]
 """Where a video is: {"embedded": id of an element of the page} or {"link": relative URL}."""
@@ -18,16 +18,30 @@ Source = Mapping[str, str]
 
 def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, Any]:
     """Everything that the page shows. `sources` are the videos by unit id; `where` says in words where they lie."""
+    figures = figures_of(run.records)
+    shown = [figure.key for figure in figures]
+    names = [variant.name for variant in run.job.variants]
+    summaries = summarise(run.records, names, figures, len(run.job.units()) // len(names))
+    devices = sorted({record.device for record in run.records if record.is_done})
+    not_measured = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
     return {
-        "facts": _facts(run),
-        "notes": _notes(run),
+        "facts": _facts(run, devices),
+        "notes": _notes(run, summaries, devices),
         "where": where,
         # The first metric, or the compute fraction where nothing was measured.
-        "worstFirst": next((figure.key for figure in run.figures if figure not in COST_FIGURES), "compute_fraction"),
-        "figures": [asdict(figure) for figure in run.figures],
-        "variants": _variants(run),
-        "rows": _rows(run, sources),
-        "skipped": _skipped(run),
+        "worstFirst": next((key for key in shown if key in METRICS), "compute_fraction"),
+        "figures": [asdict(figure) for figure in figures],
+        "variants": [
+            {
+                "index": index,
+                "isBaseline": summary.name == BASELINE,
+                "options": ", ".join([variant.method, *(f"{key} {value}" for key, value in variant.options.items())]),
+                **asdict(summary),
+            }
+            for index, (variant, summary) in enumerate(zip(run.job.variants, summaries, strict=True))
+        ],
+        "rows": _rows(run, names, sources),
+        "skipped": [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in not_measured.items()],
         "benchmarks": benchmark_tables(run),
     }
 
@@ -48,7 +62,7 @@ def step_letters(report: Mapping[str, Any]) -> str:
     return "".join("m" if len(kinds) > 1 else "r" if True in kinds else "c" for _, kinds in sorted(reused.items()))
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
     days = [record.finished_at[:10] for record in run.records]
     facts = [
         ("model", " ".join(filter(None, (run.job.model, run.job.revision, run.job.dtype)))),
@@ -61,62 +75,35 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if done is not None and done.shape is not None and done.settings is not None:
         frames, height, width, _ = done.shape
         facts.append(("size", f"{width}x{height}, {frames} frames"))
-        facts += [
-            (name.replace("_", " "), f"{done.settings[name]:g}")
-            for name in ("steps", "guidance_scale")
-            if done.settings.get(name) is not None
-        ]
-        facts.append(("device", ", ".join(_devices(run))))
+        settings = {name: done.settings.get(name) for name in ("steps", "guidance_scale")}
+        facts += [(name.replace("_", " "), f"{value:g}") for name, value in settings.items() if value is not None]
+        facts.append(("device", ", ".join(devices)))
         facts += [(name, done.versions[name]) for name in ("galaxydit", "torch", "diffusers") if name in done.versions]
     return facts
 
 
-def _notes(run: Run) -> list[str]:
-    failed = sum(summary.failed for summary in run.summaries)
-    missing = sum(summary.missing for summary in run.summaries)
-    unpaired = sum(summary.unpaired for summary in run.summaries)
-    devices = _devices(run)
+def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]) -> list[str]:
+    failed = sum(summary.failed for summary in summaries)
+    missing = sum(summary.missing for summary in summaries)
+    unpaired = sum(summary.unpaired for summary in summaries)
     notes = {
         f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
         f"{missing} not made yet: the figures will still move.": missing,
-        f"{len(run.damaged)} damaged: the same `galaxydit eval run` makes them again.": len(run.damaged),
+        f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
         f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
     }
     return [note for note, holds in notes.items() if holds]
 
 
-def _devices(run: Run) -> list[str]:
-    return sorted({record.device for record in run.records if record.is_done})
-
-
-def _skipped(run: Run) -> list[str]:
-    """Metrics without a single value, and why."""
-    shown = {figure.key for figure in run.figures}
-    reasons = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
-    return [f"{METRICS[name].title if name in METRICS else name}: {why}" for name, why in reasons.items()]
-
-
-def _variants(run: Run) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": index,
-            "isBaseline": summary.name == BASELINE,
-            "options": ", ".join([variant.method, *(f"{key} {value}" for key, value in variant.options.items())]),
-            **asdict(summary),
-        }
-        for index, (variant, summary) in enumerate(zip(run.job.variants, run.summaries, strict=True))
-    ]
-
-
-def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """One row for each prompt and seed."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for record in run.records:
-        units = [{"variant": index, "values": {}, "absent": "not made yet"} for index in range(len(run.variants))]
+        units = [{"variant": index, "values": {}, "absent": "not made yet"} for index in range(len(variants))]
         nothing = {"prompt": record.prompt, "seed": record.seed, "frames": 0, "fps": 0.0, "units": units}
         row = rows.setdefault(record.pair, nothing)
-        index = run.variants.index(record.variant)
+        index = variants.index(record.variant)
         row["units"][index] = _unit(run, record, index, sources.get(record.unit))
         if record.shape is not None and record.settings is not None:
             row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
@@ -124,16 +111,14 @@ def _rows(run: Run, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
 
 
 def _unit(run: Run, record: VideoRecord, variant: int, source: Source | None) -> dict[str, Any]:
-    values = values_of(record, run.baselines.get(record.pair))
-    unit: dict[str, Any] = {"variant": variant, "values": values}
+    unit = {"variant": variant, "values": values_of(record, run.baselines.get(record.pair))}
     if not record.is_done:
         trace = record.traceback or "no traceback"
         return unit | {"failed": trace, "reason": trace.strip().splitlines()[-1], "attempts": record.attempts}
     if record.report is not None:
         unit["steps"] = step_letters(record.report)
-    if source is None:
+    if source is None or record.shape is None:
         return unit | {"absent": record.damage or "the video's file cannot be read"}
-    assert record.shape is not None  # a finished record has one
     return unit | {"video": source, "height": record.shape[1], "width": record.shape[2]}
 
 

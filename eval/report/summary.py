@@ -13,12 +13,12 @@ from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 
+Baselines = Mapping[tuple[int, int], VideoRecord]
+
 
 @dataclass(frozen=True)
 class Figure:
-    """One column of figures: `unit` is "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], empty
-    where there is none.
-    """
+    """One column: `unit` is "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], or empty."""
 
     key: str
     title: str
@@ -44,8 +44,7 @@ class Estimate:
     Attributes:
         mean: over all videos; of a speedup the baseline's seconds / the variant's seconds, each summed over the pairs.
         worst: of a single video.
-        low, high: 95 % bootstrap interval of `mean` over prompts; None where fewer than two prompts or an infinite
-            value leave nothing to draw from.
+        low, high: 95 % interval of `mean` over prompts, see `interval`; None where that has none.
         videos: number of videos, of a speedup the number of pairs.
     """
 
@@ -97,11 +96,9 @@ def _ratios(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, tupl
     """The figures of one unit by key as numerator and denominator: the two seconds of a speedup, else a value and 1."""
     if not record.is_done:
         return {}
-    values = dict(record.metrics)
-    for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction"):
-        if (value := getattr(record, key)) is not None:
-            values[key] = value
-    ratios = {key: (value, 1.0) for key, value in values.items() if not math.isnan(value)}
+    costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
+    values = {**record.metrics, **costs}
+    ratios = {key: (value, 1.0) for key, value in values.items() if value is not None and not math.isnan(value)}
     if record.variant != BASELINE and baseline is not None:
         for key, field in SPEEDUPS.items():
             plain, accelerated = getattr(baseline, field), getattr(record, field)
@@ -110,7 +107,7 @@ def _ratios(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, tupl
     return ratios
 
 
-def baselines_of(records: Sequence[VideoRecord]) -> dict[tuple[int, int], VideoRecord]:
+def baselines_of(records: Sequence[VideoRecord]) -> Baselines:
     """The finished baselines by (prompt index, seed)."""
     return {record.pair: record for record in records if record.variant == BASELINE and record.is_done}
 
@@ -124,23 +121,14 @@ def summarise(
     for name in variants:
         made = [record for record in records if record.variant == name]
         done = [record for record in made if record.is_done]
-        estimates = {figure.key: _estimate(figure, done, baselines) for figure in figures}
-        summaries.append(
-            VariantSummary(
-                name,
-                done=len(done),
-                failed=len(made) - len(done),
-                missing=units_per_variant - len(made),
-                unpaired=sum(record.pair not in baselines for record in done),
-                estimates={key: estimate for key, estimate in estimates.items() if estimate is not None},
-            )
-        )
+        failed, missing = len(made) - len(done), units_per_variant - len(made)
+        unpaired = sum(record.pair not in baselines for record in done)
+        estimates = {figure.key: found for figure in figures if (found := _estimate(figure, done, baselines))}
+        summaries.append(VariantSummary(name, len(done), failed, missing, unpaired, estimates))
     return tuple(summaries)
 
 
-def _estimate(
-    figure: Figure, done: Sequence[VideoRecord], baselines: Mapping[tuple[int, int], VideoRecord]
-) -> Estimate | None:
+def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
     """Every mean is a ratio of sums over prompts: of values to their number, of plain seconds to accelerated ones."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values = []

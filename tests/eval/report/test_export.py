@@ -1,5 +1,6 @@
 import csv
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,6 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.report import export
 from galaxydit.eval.report.export import COLUMNS, write_csv, write_parquet
 from galaxydit.eval.report.run import read_run
 
@@ -97,6 +97,6 @@ def test_an_interrupted_write_leaves_the_old_file(
 def test_without_pyarrow_the_message_says_how_to_get_it(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(GalaxyDiTError, match=r"pip install 'galaxydit\[report\]'"):
         write_parquet(read_run(run_of(["a"])), tmp_path / "results.parquet")
