@@ -9,7 +9,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.build_profile import REUSE, add_measurements, build_profile
-from galaxydit.calibration.costs import Costs, measure_costs
+from galaxydit.calibration.costs import measure_seconds
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
 from galaxydit.calibration.recording import Recording
@@ -21,7 +21,8 @@ from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
-from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, parse_profile
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, Seconds, parse_profile
+from galaxydit.validation import parse
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
@@ -96,7 +97,7 @@ def calibrate(
         run(units, maker, store, executor, progress=progress_of(stage, progress), retry_failed=True)
         return results(units, store)
 
-    costs_unit = Unit("costs", {**key, "part": "costs", "prompt": own[0], "seed": seed})
+    timing = Unit("seconds", {**key, "part": "seconds", "prompt": own[0], "seed": seed})
     units = [
         Unit(
             f"sample-{index:04d}",
@@ -111,9 +112,10 @@ def calibrate(
         )
         for index in range(samples)
     ]
-    (costs,) = measure("timing", [costs_unit])
+    (seconds,) = measure("timing", [timing])
     parts = measure("recording", units)
-    recordings = tuple(Recording.from_dict(part["recording"]) for part in parts)
+    recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
+    progress("planning", 0, 1)
     profile = build_profile(
         pipe,
         recordings,
@@ -123,15 +125,15 @@ def calibrate(
         propagation=average_perturbations([tuple(found) for part in parts for found in part["perturbations"]]),
         name=name,
         proxy=proxy,
-        progress=progress,
     )
+    progress("planning", 1, 1)
     fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, "prompt": prompt, "seed": seed + VERIFICATION_SEED + index})
         for index, prompt in enumerate(held_out)
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
-    return Calibration(add_measurements(profile, Costs(**costs), verifications), recordings, verifications)
+    return Calibration(add_measurements(profile, Seconds(**seconds), verifications), recordings, verifications)
 
 
 @dataclass(eq=False)
@@ -146,17 +148,17 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """One part: the costs, a recorded sample with its perturbations, or the verification of one prompt."""
+        """One part: seconds of a step, a recorded sample with its perturbations, or the verification of one prompt."""
         data = unit.data
         settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
-        if data["part"] == "costs":
-            return Output(asdict(measure_costs(self.pipe, prompt, settings, seed)))
+        if data["part"] == "seconds":
+            return Output(asdict(measure_seconds(self.pipe, prompt, settings, seed)))
         if data["part"] == "verification":
             rows = verify_prompt(self.pipe, parse_profile(data["profile"]), prompt, settings, seed)
             return Output([asdict(row) for row in rows])
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
-        return Output({"recording": recording.to_dict(), "perturbations": perturbations})
+        return Output({"recording": asdict(recording), "perturbations": perturbations})
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:

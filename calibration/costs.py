@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -14,41 +14,19 @@ from torch import nn
 from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.schema import Seconds
 from galaxydit.runtime.generation import synchronize
 
 STEPS = 10
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of the parts of one step.
+def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
+    """Denoise speedup if `full_steps` of `steps` are computed, at least 1.
 
-    Attributes:
-        block: one transformer block.
-        outside_blocks: one transformer call without its blocks.
-        outside_transformer: one step without its transformer calls, that is scheduler and guidance.
-        branches: transformer calls in a step.
-        blocks: blocks of the transformer.
+    A reused step is taken to cost half of `outside_blocks`, for the hooks and the extrapolation.
     """
-
-    block: float
-    outside_blocks: float
-    outside_transformer: float
-    branches: int
-    blocks: int
-
-    @property
-    def step(self) -> float:
-        """Seconds of one full step."""
-        return self.branches * (self.blocks * self.block + self.outside_blocks) + self.outside_transformer
-
-    def predicted_speedup(self, steps: int, full_steps: int) -> float:
-        """Denoise speedup if `full_steps` of `steps` are computed, at least 1.
-
-        A reused step is taken to cost half of `outside_blocks`, for the hooks and the extrapolation.
-        """
-        reused = self.outside_transformer + 0.5 * self.outside_blocks
-        return steps * self.step / (full_steps * self.step + (steps - full_steps) * reused)
+    reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
+    return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
 
 
 @contextmanager
@@ -74,7 +52,7 @@ def _call_seconds(modules: Sequence[nn.Module], device: torch.device) -> Iterato
             handle.remove()
 
 
-def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Costs:
+def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
     """Time the parts of a short uncached generation after a warm-up; medians, so that outliers do not count."""
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(one, family_of(one)) for one in transformers]
@@ -84,11 +62,8 @@ def measure_costs(pipe: DiffusionPipeline, prompt: str, settings: GenerationSett
     middle = [one[blocks // 2] for one in stacks]
     with _call_seconds(transformers, device) as calls, _call_seconds(middle, device) as block_calls:
         generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
-    block = median(block_calls)
-    return Costs(
-        block=block,
-        outside_blocks=max(0.0, median(calls) - blocks * block),
-        outside_transformer=max(0.0, (generation.denoise_seconds - sum(calls)) / steps),
-        branches=max(1, len(calls) // steps),
-        blocks=blocks,
-    )
+    block, branches = median(block_calls), max(1, len(calls) // steps)
+    outside_blocks = max(0.0, median(calls) - blocks * block)
+    outside_transformer = max(0.0, (generation.denoise_seconds - sum(calls)) / steps)
+    step = branches * (blocks * block + outside_blocks) + outside_transformer
+    return Seconds(step, block, outside_blocks, outside_transformer, predicted_speedup=(), measured_speedup=())

@@ -55,10 +55,11 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
     scores: list[tuple[float, float, float]] = []
     for training, held_out in ((even, odd), (odd, even)):
         points, test = points_of(training, proxy, order), points_of(held_out, proxy, order)
-        expected = apply_map(_fit(points, SIGMA_BINS), test)
-        one_curve = r_squared(apply_map(_fit(points, 1), test), test.error)
+        one_curve, expected = (
+            np.vectorize(_fit(points, bins), otypes=[float])(test.distance, test.sigma) for bins in (1, SIGMA_BINS)
+        )
         rho = spearmanr(expected, test.error).statistic if np.ptp(expected) > 0 else 0.0
-        scores.append((one_curve, r_squared(expected, test.error), rho))
+        scores.append((r_squared(one_curve, test.error), r_squared(expected, test.error), rho))
     r2_one, r2_many, rho = (round(float(value), 6) for value in np.mean(scores, axis=0))
     bins = SIGMA_BINS if r2_many > r2_one + MINIMUM_GAIN else 1
     return _fit(points_of(recordings, proxy, order), bins), Fit(r2_one, r2_many, rho)
@@ -89,11 +90,6 @@ def fit_curve(points: Points) -> Curve:
         errors=tuple(map(round_digits, fitted)),
         spread=tuple(round_digits(np.std(points.error[group])) for group in groups),
     )
-
-
-def apply_map(error_map: ErrorMap, points: Points) -> Array:
-    """The expected error at each point, `(points,)`."""
-    return np.array([error_map(d, s) for d, s in zip(points.distance.tolist(), points.sigma.tolist(), strict=True)])
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:

@@ -1,10 +1,11 @@
 """The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from galaxydit.calibration.calibration import Calibration
@@ -12,6 +13,13 @@ from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+}
 
 
 def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
@@ -20,7 +28,8 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
     captions = {}
     for name, draw in FIGURES.items():
         figure = Figure(figsize=(8, 4.2), layout="constrained")
-        draw(calibration, figure)
+        with rc_context(STYLE):
+            draw(calibration, figure)
         figure.savefig(folder / f"{name}.png", dpi=110)
         captions[folder / f"{name}.png"] = str(draw.__doc__).strip()
     return captions
@@ -28,7 +37,7 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
     """Spearman's rho of each proxy with its interval, best on top."""
-    axes = _axes(figure)
+    axes = figure.add_subplot()
     rows = list(reversed(calibration.profile.evidence.ranking))
     for place, row in enumerate(rows):
         colour = ORANGE if row.proxy == calibration.profile.recipe.proxy else BLUE
@@ -44,23 +53,23 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
     """Proxy distance against true change, for the best and the worst proxy."""
     ranking = calibration.profile.evidence.ranking
-    for place, row in enumerate((ranking[0], ranking[-1])):
-        axes = _axes(figure, place + 1, 2)
+    best, worst = ranking[0], ranking[-1]
+    for axes, row in zip(figure.subplots(1, 2), (best, worst), strict=True):
         for lag in LAGS:
             x = np.concatenate([r.accumulated(row.proxy, lag) for r in calibration.recordings])
             y = np.concatenate([r.guided_change(lag) for r in calibration.recordings])
             colour = _ramp((lag - 1) / (len(LAGS) - 1))
             axes.plot(x, y, ".", ms=3, color=colour, alpha=0.5, label=f"{lag} step{'s' if lag > 1 else ''}")
         name = row.proxy.replace("_", " ")
-        axes.set(xlabel=f"{name}: summed distance", title=f"{'worst' if place else 'best'}, rho {row.rho:.2f}")
-        if place == 0:
+        axes.set(xlabel=f"{name}: summed distance", title=f"{'best' if row is best else 'worst'}, rho {row.rho:.2f}")
+        if row is best:
             axes.set_ylabel("relative change of the guided prediction")
-            axes.legend(frameon=False, markerscale=3)
+            axes.legend(markerscale=3)
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
     """The error map and the errors it was fitted to."""
-    axes, profile = _axes(figure), calibration.profile
+    axes, profile = figure.add_subplot(), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
     curves = profile.recipe.error_map.curves if profile.recipe.error_map else ()
@@ -72,7 +81,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
     name = profile.recipe.proxy.replace("_", " ")
     axes.set(xlabel=f"{name}: distance since the last full step", ylabel="relative error of the prediction")
     axes.set_ylim(0, 1.15 * max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves))
-    axes.legend(frameon=False)
+    axes.legend()
     if profile.evidence.fit is not None:
         used = "by noise level" if len(curves) > 1 else "one for all noise levels"
         one, many = profile.evidence.fit.r2_one_curve, profile.evidence.fit.r2_by_sigma
@@ -81,7 +90,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
     """Change of the guided prediction at each step: mean, and 10th to 90th percentile over the samples."""
-    axes = _axes(figure)
+    axes = figure.add_subplot()
     for lag, colour in ((1, BLUE), (4, ORANGE)):
         rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
         steps = np.arange(lag, rows.shape[1] + lag)
@@ -90,31 +99,28 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
         axes.fill_between(steps, low, high, color=colour, alpha=0.2)
     axes.set(yscale="log", xlabel="step", ylabel="relative change of the guided prediction")
     axes.set_title("Redundancy per step: mean, and 10th to 90th percentile over the samples")
-    axes.legend(frameon=False)
+    axes.legend()
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
     """PSNR on held-out prompts by speedup; planned and measured speedup."""
-    targets = [target for target in calibration.profile.evidence.verifications if target.psnr_db is not None]
-    axes = _axes(figure, 1, 2)
-    speedups = [target.speedup for target in targets]
-    axes.plot(speedups, [target.psnr_db or 0.0 for target in targets], "-o", color=BLUE, label="plan")
+    evidence = calibration.profile.evidence
+    speedups = [target.speedup for target in evidence.verifications]
+    axes, second = figure.subplots(1, 2)
+    axes.plot(speedups, [target.psnr_db for target in evidence.verifications], "-o", color=BLUE, label="plan")
     for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
     axes.set(xlabel="speedup (block evaluations)", ylabel="PSNR against the uncached video, dB")
-    axes.legend(frameon=False)
-    second = _axes(figure, 2, 2)
-    second.plot([1, max(speedups, default=1)], [1, max(speedups, default=1)], color=GREY, lw=1)
-    measured = [1 / target.compute_fraction for target in targets if target.compute_fraction]
+    axes.legend()
+    second.plot([1, max(speedups)], [1, max(speedups)], color=GREY, lw=1)
+    measured = [1 / (target.compute_fraction or math.nan) for target in evidence.verifications]
     second.plot(speedups, measured, "o", color=BLUE, label="block evaluations")
-    seconds = calibration.profile.evidence.seconds
-    if seconds is not None:
-        all_speedups = [target.speedup for target in calibration.profile.evidence.verifications]
-        second.plot(all_speedups, seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
-        if len(seconds.measured_speedup) == len(all_speedups):
-            second.plot(all_speedups, seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
+    if evidence.seconds is not None:
+        second.plot(speedups, evidence.seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
+        if evidence.seconds.measured_speedup:
+            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
     second.set(xlabel="requested speedup", ylabel="denoise speedup measured")
-    second.legend(frameon=False)
+    second.legend()
 
 
 FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
@@ -129,10 +135,3 @@ FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
 def _ramp(share: float) -> tuple[float, float, float]:
     """Colour from blue at 0 to orange at 1, RGB in [0, 1]."""
     return 0.85 * share + 0.1, 0.35, 0.85 - 0.75 * share
-
-
-def _axes(figure: Figure, place: int = 1, columns: int = 1) -> Axes:
-    axes = figure.add_subplot(1, columns, place)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return axes

@@ -2,7 +2,6 @@
 
 import platform
 from importlib.metadata import version
-from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
@@ -13,13 +12,6 @@ PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy",
 def package_versions() -> dict[str, str]:
     """Installed versions of the packages that results depend on."""
     return {name: version(name) for name in PACKAGES}
-
-
-def scheduler_shift(pipe: DiffusionPipeline) -> float | None:
-    """The scheduler's flow shift, or None where it has none."""
-    config: Any = pipe.scheduler.config
-    shift = config.get("flow_shift", config.get("shift"))
-    return None if shift is None else float(shift)
 
 
 def device_name(pipe: DiffusionPipeline) -> str:

@@ -1,9 +1,8 @@
 """Profiles for Wan2.1 planned from measurements that others published, for use until a model is calibrated.
 
-The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) says how much the prediction changes
-from step to step, and the gain of arXiv 2609.36433 how much an early error grows. Together they replace the recordings
-of a calibration: the project's own planner finds the steps, with repetition (order 0) and the residual reused, which is
-what the published step lists did.
+The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) and the gain of arXiv 2609.36433
+replace the recordings of a calibration. Steps are repeated (order 0) with the residual reused, as in the published step
+lists.
 """
 
 from collections.abc import Sequence
@@ -12,14 +11,13 @@ from functools import cache
 import numpy as np
 from scipy.interpolate import make_interp_spline
 
-from galaxydit.calibration.build_profile import plan_target, speedups_between
+from galaxydit.calibration.build_profile import plan_targets
 from galaxydit.calibration.published import Published, load_published
 from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.scheduler_response import euler_response
 from galaxydit.calibration.search import best_schedules
 from galaxydit.policies.budget import full_step_count
-from galaxydit.profiles.registry import FOLDER
 from galaxydit.profiles.schema import (
     SCHEMA_VERSION,
     Conditions,
@@ -85,23 +83,21 @@ def published_profile(name: str) -> Profile:
             sigmas=wan_sigmas(table["flow_shift"], STEPS),
         ),
         recipe=Recipe(
-            proxy=PROXY, reuse="residual", order=0, error_map=None, cumulative_distance=None, targets=plan_targets()
+            proxy=PROXY, reuse="residual", order=0, error_map=None, cumulative_distance=None, targets=starter_targets()
         ),
         evidence=Evidence(quality, propagation=published_propagation(published)),
     )
 
 
 @cache
-def plan_targets() -> tuple[Target, ...]:
+def starter_targets() -> tuple[Target, ...]:
     """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
     published = load_published()
     sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
     model = ScheduleError([published_recording(published, sigmas)])
     most = full_step_count(STEPS, min(SPEEDUPS))
     plans = best_schedules(model, most, published_propagation(published), warmup=FORCED, order=0)
-    speedups = sorted((*SPEEDUPS, *speedups_between(STEPS, SPEEDUPS)))
-    targets = (plan_target(plans, sigmas, speedup, FORCED / STEPS) for speedup in speedups)
-    return tuple(target for target in targets if target is not None)
+    return plan_targets(plans, sigmas, SPEEDUPS, FORCED / STEPS)
 
 
 def published_recording(published: Published, sigmas: Sequence[float]) -> Recording:
@@ -147,9 +143,3 @@ def wan_sigmas(flow_shift: float, steps: int) -> tuple[float, ...]:
     """Noise level of each step of Wan's schedulers, falling from 1, `(steps,)`."""
     times = [1 - step / steps for step in range(steps)]
     return tuple(round_digits(flow_shift * time / (1 + (flow_shift - 1) * time)) for time in times)
-
-
-def write_published_profiles() -> None:
-    """Write all of them to the folder of the shipped profiles, as `wan2.1-NAME.json`."""
-    for name in _MODELS:
-        published_profile(name).save(FOLDER / f"wan2.1-{name}.json")

@@ -28,7 +28,7 @@ def rank_proxies(recordings: Sequence[Recording]) -> tuple[RankedProxy, ...]:
     prompts = len({recording.prompt for recording in recordings})
     draws = np.random.default_rng(0).integers(prompts, size=(RESAMPLES, prompts))
     ranked = []
-    for proxy in recordings[0].proxies:
+    for proxy in recordings[0].distances:
         after, whole = (_z_by_prompt(recordings, proxy, warmup) for warmup in (WARMUP, 0.0))
         means = after.mean(axis=1)
         low, high = np.quantile(means[draws].mean(axis=1), [0.025, 0.975])

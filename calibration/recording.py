@@ -1,8 +1,8 @@
 """The scalars kept of one fully computed generation, and the prediction errors that follow from them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from galaxydit.extrapolation import slope_ahead
-from galaxydit.validation import parse
 
 LAGS = (1, 2, 3, 4)
 
@@ -52,10 +51,6 @@ class Recording:
     @property
     def steps(self) -> int:
         return len(self.sigmas)
-
-    @property
-    def proxies(self) -> tuple[str, ...]:
-        return tuple(self.distances)
 
     def accumulated(self, proxy: str, lag: int) -> Array:
         """Distance summed over the last `lag` steps, `(steps,)`, as a policy sums it; NaN for the first `lag` steps of
@@ -102,21 +97,6 @@ class Recording:
     def products(self) -> Array:
         """`guided_products` as an array."""
         return np.array(self.guided_products)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Recording":
-        """Inverse of `to_dict`; raises GalaxyDiTError for other data."""
-        recording: Recording = parse(cls, data, "recording")
-        return recording
-
-
-def mean_distances(recordings: Sequence[Recording], proxy: str) -> Array:
-    """Mean distance of a proxy at each step, `(steps,)`."""
-    return np.mean([recording.distances[proxy] for recording in recordings], axis=0)
 
 
 def as_differences(coefficients: Array) -> Array:

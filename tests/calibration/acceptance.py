@@ -20,15 +20,18 @@ from statistics import median
 from typing import Any
 
 import galaxydit
-from galaxydit.calibration import Recording, calibrate, read_prompts
+from galaxydit.calibration.calibration import calibrate
 from galaxydit.calibration.html_report import write_report
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.samples import read_prompts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
+from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +103,7 @@ def run_with_kills(command: list[str], out: Path, kills: int, longest: float) ->
 def choices_of_halves(parts: Path) -> dict[str, str]:
     """The proxies that all samples, and halves of them, choose."""
     files = sorted((parts / "units").glob("sample-*.json"))
-    recordings = [Recording.from_dict(json.loads(file.read_text())["result"]["recording"]) for file in files]
+    recordings = [parse(Recording, json.loads(file.read_text())["result"]["recording"], "recording") for file in files]
     sets = {
         "all": recordings,
         "even": recordings[0::2],

@@ -9,8 +9,8 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.calibration import Calibration, calibrate
 from galaxydit.calibration.build_profile import build_profile
+from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import ErrorPropagation, Profile

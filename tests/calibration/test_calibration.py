@@ -12,7 +12,7 @@ import torch
 from diffusers import WanPipeline
 
 import galaxydit
-from galaxydit.calibration import Calibration, calibrate
+from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
@@ -25,7 +25,7 @@ SCRIPT = """
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
-    from galaxydit.calibration import calibrate
+    from galaxydit.calibration.calibration import calibrate
     from galaxydit.pipelines.loading import load_pipeline
     from galaxydit.pipelines.settings import GenerationSettings
     pipe = load_pipeline(sys.argv[1], device="cpu", dtype=torch.float32)

@@ -35,7 +35,7 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     assert (report / "report.html").read_text().count("<img") == 5
     units = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
     names = [path.stem.rpartition("-")[0] for path in units]
-    assert names == ["costs", "sample-0000", "sample-0001", "verification-0000"]
+    assert names == ["sample-0000", "sample-0001", "seconds", "verification-0000"]
     assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 
@@ -49,7 +49,7 @@ def test_the_embedded_model_brings_its_prompts_and_others_need_a_file(
         calibrated.extend(prompts)
         raise ValueError("enough")
 
-    monkeypatch.setattr("galaxydit.calibration.calibrate", stop)
+    monkeypatch.setattr("galaxydit.calibration.calibration.calibrate", stop)
     out = tmp_path / "mine.json"
     assert run("calibrate", "--model", "wan-tiny", "--out", out) == 2
     assert calibrated == (files(galaxydit.calibration) / "prompts" / "wan-tiny.txt").read_text().splitlines()

@@ -26,7 +26,7 @@ def test_recording_changes_nothing_and_leaves_nothing_behind(
     registries = [getattr(module, "_diffusers_hook", None) for module in tiny_wan_pipeline.transformer.modules()]
     assert not [name for registry in registries if registry is not None for name in registry.hooks]
     assert recording.steps == 12
-    assert len(recording.proxies) == 10
+    assert len(recording.distances) == 10
     assert recording.guidance_scale == 3.0
 
 

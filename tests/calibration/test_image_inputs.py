@@ -19,7 +19,7 @@ from diffusers import (
 from PIL import Image
 
 import galaxydit
-from galaxydit.calibration import calibrate
+from galaxydit.calibration.calibration import calibrate
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings

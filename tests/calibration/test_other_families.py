@@ -10,7 +10,7 @@ import torch
 from tiny_table import PIPELINES
 
 import galaxydit
-from galaxydit.calibration import calibrate
+from galaxydit.calibration.calibration import calibrate
 from galaxydit.pipelines.settings import GenerationSettings
 
 

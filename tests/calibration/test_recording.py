@@ -1,10 +1,13 @@
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from galaxydit.calibration.recording import Recording
 from galaxydit.extrapolation import DAMPING
+from galaxydit.validation import parse
 
 
 @pytest.fixture
@@ -48,6 +51,4 @@ def test_distances_add_up_over_a_lag(recording: Recording) -> None:
 
 
 def test_plain_data_and_back(recording: Recording) -> None:
-    import json
-
-    assert Recording.from_dict(json.loads(json.dumps(recording.to_dict()))) == recording
+    assert parse(Recording, json.loads(json.dumps(asdict(recording)))) == recording

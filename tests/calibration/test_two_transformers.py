@@ -10,7 +10,7 @@ import torch
 from diffusers import WanPipeline
 
 import galaxydit
-from galaxydit.calibration import Calibration, calibrate
+from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, perturbed_schedule
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
