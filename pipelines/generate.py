@@ -17,8 +17,7 @@ from galaxydit.families import COMPONENTS
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 
-FRAME_COUNTS = ("num_frames", "frames", "video_length")
-"""Names that pipelines have for the number of frames."""
+FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
@@ -178,19 +177,14 @@ def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iter
 
 @contextmanager
 def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
-    """Within the context, the scheduler has this flow shift."""
-    if shift is None:
-        yield
-        return
+    """Within the context, the scheduler has this flow shift; None keeps its own."""
     original = pipe.scheduler
-    if "flow_shift" not in original.config:
-        raise ValueError(
-            f"flow_shift is {shift}, but {type(original).__name__} has none: "
-            "pass flow_shift=None, or set another scheduler"
-        )
-    if original.config.flow_shift != shift:
-        pipe.scheduler = type(original).from_config(original.config, flow_shift=shift)
+    if shift is not None and "flow_shift" not in original.config:
+        expected = f"None, because {type(original).__name__} has none"
+        raise refusal("flow_shift", shift, expected, "leave it out, or set another scheduler")
     try:
+        if shift is not None and original.config.flow_shift != shift:
+            pipe.scheduler = type(original).from_config(original.config, flow_shift=shift)
         yield
     finally:
         pipe.scheduler = original

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 IMAGES = ("image", "last_image")
 VIDEOS = ("video", "mask")
-IMAGE_LISTS = ("reference_images",)
+IMAGE_LIST = "reference_images"
 EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
@@ -29,13 +29,13 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(prompt)
     except (ValueError, RecursionError) as error:
         raise refusal("prompt", prompt, f"a text or a JSON object ({error})", f"write for example {EXAMPLE}") from error
-    known = ("prompt", *IMAGES, *VIDEOS, *IMAGE_LISTS)
-    if "prompt" not in data or set(data) - set(known) or not all(_has_kind(*item) for item in data.items()):
-        lists, texts = ", ".join(IMAGE_LISTS), ", ".join((*IMAGES, *VIDEOS))
-        expected = f"texts for prompt and any of {texts}, and a list of texts for {lists}"
+    known = {"prompt", *IMAGES, *VIDEOS, IMAGE_LIST}
+    if "prompt" not in data or not data.keys() <= known or not all(_has_kind(*item) for item in data.items()):
+        texts = ", ".join((*IMAGES, *VIDEOS))
+        expected = f"texts for prompt and any of {texts}, and a list of texts for {IMAGE_LIST}"
         raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
     for name, value in data.items():
-        for path in () if name == "prompt" else value if name in IMAGE_LISTS else (value,):
+        for path in () if name == "prompt" else value if name == IMAGE_LIST else (value,):
             if "\0" in path or not Path(path).is_file():
                 raise refusal(name, path, "a file", "pass an existing one; a path starts at the current folder")
     return data
@@ -50,10 +50,8 @@ def read_inputs(prompt: str) -> dict[str, Any]:
     """
     inputs = parse_inputs(prompt)
     for name, value in inputs.items():
-        if name in IMAGE_LISTS:
-            inputs[name] = [_read_file(name, path) for path in value]
-        elif name != "prompt":
-            inputs[name] = _read_file(name, value)
+        if name != "prompt":
+            inputs[name] = [_read_file(name, path) for path in value] if name == IMAGE_LIST else _read_file(name, value)
     return inputs
 
 
@@ -72,7 +70,7 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
 
 
 def _has_kind(name: str, value: Any) -> bool:
-    texts = value if name in IMAGE_LISTS else [value]
+    texts = value if name == IMAGE_LIST else [value]
     return isinstance(texts, list) and texts != [] and all(isinstance(text, str) for text in texts)
 
 

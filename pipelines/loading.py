@@ -47,7 +47,7 @@ def load_pipeline(
     dtypes: dict[str, torch.dtype] = {"default": torch.bfloat16}
     if checkpoint is not None:
         source, revision = checkpoint.hub_id, revision or checkpoint.revision
-        dtypes = {part: getattr(torch, one) for part, one in checkpoint.dtypes.items()}
+        dtypes |= {part: getattr(torch, one) for part, one in checkpoint.dtypes.items()}
     if dtype is not None:
         dtypes["default"] = dtype
     index = _download_index(source, revision) if folder is None else folder / INDEX
@@ -59,13 +59,12 @@ def load_pipeline(
         expected = f"a pipeline that diffusers {diffusers.__version__} can load ({error})"
         cure = "write it again with save_pretrained, or take another version"
         raise refusal("model", name, expected, cure) from error
-    if checkpoint is not None and checkpoint.settings.flow_shift is not None:
-        shift = checkpoint.settings.flow_shift
+    if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
         pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if offload == "none":
-        return pipe.to(device)
-    if offload == "model":
+        pipe.to(device)
+    elif offload == "model":
         pipe.enable_model_cpu_offload(device=device)
     elif offload == "sequential":
         pipe.enable_sequential_cpu_offload(device=device)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.errors import refusal
+
 HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinity
 
 
@@ -18,11 +20,9 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
         video, reference: arrays of equal shape with values in [0, 1], `(frames, height, width, 3)`.
 
     Raises:
-        ValueError: unequal shapes.
+        GalaxyDiTError: unequal shapes.
     """
     if video.shape != reference.shape:
-        raise ValueError(
-            f"shapes={video.shape}, {reference.shape} are not allowed: expected equal ones; trim or resize one video"
-        )
+        raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
     error = float(np.mean(np.subtract(video, reference, dtype=np.float64) ** 2))
     return -10 * math.log10(max(10 ** (-HIGHEST_PSNR / 10), error))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -27,75 +27,59 @@ class Checkpoint:
     Attributes:
         hub_id: its repository on the Hugging Face hub.
         settings: of a generation. `flow_shift` belongs to a UniPCMultistepScheduler; None keeps the repository's own.
-        dtypes: by component, "default" for all others.
-        revision: a commit or tag that the settings were checked against; None where no such check was made.
-            `load_pipeline(revision=...)` takes another.
+        dtypes: by component, "default" for all others, which is bfloat16 unless it is given.
+        revision: the branch, tag or commit that is loaded by default.
     """
 
     hub_id: str
     settings: GenerationSettings
-    dtypes: Mapping[str, str] = field(default_factory=lambda: {"default": "bfloat16", "vae": "float32"})
+    dtypes: Mapping[str, str] = field(default_factory=dict)
     revision: str | None = None
 
 
 WAN_TINY = GenerationSettings(64, 64, 9, steps=50, guidance_scale=5.0, fps=8.0)
 _480P = GenerationSettings(480, 832, 81, steps=50, guidance_scale=5.0, flow_shift=5.0, negative_prompt=WAN_NEGATIVE)
 WAN_21_14B = replace(_480P, height=720, width=1280)
+_WAN_21_SHIFT_16 = replace(WAN_21_14B, flow_shift=16.0)
+_WAN_21_I2V_480P = replace(_480P, steps=40, flow_shift=3.0)
 WAN_21_1_3B = replace(_480P, guidance_scale=6.0, flow_shift=8.0)
 WAN_22_A14B = replace(WAN_21_14B, steps=40, guidance_scale=4.0, guidance_scale_2=3.0, flow_shift=12.0)
+_WAN_22_I2V = replace(WAN_22_A14B, guidance_scale=3.5, guidance_scale_2=3.5, flow_shift=5.0)
 WAN_22_TI2V_5B = replace(WAN_21_14B, height=704, num_frames=121, fps=24.0)
+_SKYREELS = GenerationSettings(544, 960, 97, steps=50, guidance_scale=6.0, flow_shift=8.0, fps=24.0)
 _LTX = GenerationSettings(512, 768, 121, steps=30, guidance_scale=3.0, negative_prompt=LTX_NEGATIVE, fps=24.0)
 _HUNYUANVIDEO = GenerationSettings(720, 1280, 129, steps=50, guidance_scale=6.0, fps=24.0)
 _KANDINSKY = GenerationSettings(512, 768, 121, steps=50, guidance_scale=5.0, fps=24.0)
 _COGVIDEOX = GenerationSettings(480, 720, 49, steps=50, guidance_scale=6.0, fps=8.0)
 _MOCHI = GenerationSettings(480, 848, 85, steps=64, guidance_scale=4.5, fps=30.0)
 _COSMOS = GenerationSettings(704, 1280, 93, steps=36, guidance_scale=7.0)
-_IMAGE_ENCODER = {"default": "bfloat16", "vae": "float32", "image_encoder": "float32"}
-_BFLOAT16 = {"default": "bfloat16"}
+_CLIP = {"image_encoder": "float32"}
 _MIXED = {"default": "float16", "transformer": "bfloat16"}
 CHECKPOINTS = {
     "wan2.1-t2v-1.3b": Checkpoint("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", WAN_21_1_3B),
     "wan2.1-t2v-14b": Checkpoint("Wan-AI/Wan2.1-T2V-14B-Diffusers", WAN_21_14B),
-    "wan2.1-i2v-14b-480p": Checkpoint(
-        "Wan-AI/Wan2.1-I2V-14B-480P-Diffusers", replace(_480P, steps=40, flow_shift=3.0), _IMAGE_ENCODER
-    ),
-    "wan2.1-i2v-14b-720p": Checkpoint(
-        "Wan-AI/Wan2.1-I2V-14B-720P-Diffusers", replace(WAN_21_14B, steps=40), _IMAGE_ENCODER
-    ),
-    "wan2.1-flf2v-14b-720p": Checkpoint(
-        "Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers", replace(WAN_21_14B, flow_shift=16.0), _IMAGE_ENCODER
-    ),
+    "wan2.1-i2v-14b-480p": Checkpoint("Wan-AI/Wan2.1-I2V-14B-480P-Diffusers", _WAN_21_I2V_480P, _CLIP),
+    "wan2.1-i2v-14b-720p": Checkpoint("Wan-AI/Wan2.1-I2V-14B-720P-Diffusers", replace(WAN_21_14B, steps=40), _CLIP),
+    "wan2.1-flf2v-14b-720p": Checkpoint("Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers", _WAN_21_SHIFT_16, _CLIP),
     "wan2.1-vace-1.3b": Checkpoint("Wan-AI/Wan2.1-VACE-1.3B-diffusers", replace(_480P, flow_shift=16.0)),
-    "wan2.1-vace-14b": Checkpoint("Wan-AI/Wan2.1-VACE-14B-diffusers", replace(WAN_21_14B, flow_shift=16.0)),
+    "wan2.1-vace-14b": Checkpoint("Wan-AI/Wan2.1-VACE-14B-diffusers", _WAN_21_SHIFT_16),
     "wan2.2-t2v-a14b": Checkpoint("Wan-AI/Wan2.2-T2V-A14B-Diffusers", WAN_22_A14B),
-    "wan2.2-i2v-a14b": Checkpoint(
-        "Wan-AI/Wan2.2-I2V-A14B-Diffusers",
-        replace(WAN_22_A14B, guidance_scale=3.5, guidance_scale_2=3.5, flow_shift=5.0),
-    ),
+    "wan2.2-i2v-a14b": Checkpoint("Wan-AI/Wan2.2-I2V-A14B-Diffusers", _WAN_22_I2V),
     "wan2.2-ti2v-5b": Checkpoint("Wan-AI/Wan2.2-TI2V-5B-Diffusers", WAN_22_TI2V_5B),
-    "skyreels-v2-t2v-14b-540p": Checkpoint(
-        "Skywork/SkyReels-V2-T2V-14B-540P-Diffusers",
-        GenerationSettings(544, 960, 97, steps=50, guidance_scale=6.0, flow_shift=8.0, fps=24.0),
-    ),
-    "ltx-video": Checkpoint(
-        "Lightricks/LTX-Video", replace(_LTX, height=480, width=704, num_frames=161, steps=50), _BFLOAT16
-    ),
+    "skyreels-v2-t2v-14b-540p": Checkpoint("Skywork/SkyReels-V2-T2V-14B-540P-Diffusers", _SKYREELS),
+    "ltx-video": Checkpoint("Lightricks/LTX-Video", replace(_LTX, height=480, width=704, num_frames=161, steps=50)),
     "cogvideox-2b": Checkpoint("THUDM/CogVideoX-2b", _COGVIDEOX, {"default": "float16"}),
-    "cogvideox-5b": Checkpoint("THUDM/CogVideoX-5b", _COGVIDEOX, _BFLOAT16),
+    "cogvideox-5b": Checkpoint("THUDM/CogVideoX-5b", _COGVIDEOX),
     "hunyuanvideo": Checkpoint("hunyuanvideo-community/HunyuanVideo", _HUNYUANVIDEO, _MIXED),
     "hunyuanvideo-i2v": Checkpoint("hunyuanvideo-community/HunyuanVideo-I2V", replace(_HUNYUANVIDEO, fps=15.0), _MIXED),
-    "ltx-2": Checkpoint("Lightricks/LTX-2", _LTX, _BFLOAT16),
-    "cogvideox-5b-i2v": Checkpoint("THUDM/CogVideoX-5b-I2V", _COGVIDEOX, _BFLOAT16),
-    "kandinsky-5-t2v-lite": Checkpoint("kandinskylab/Kandinsky-5.0-T2V-Lite-sft-5s-Diffusers", _KANDINSKY, _BFLOAT16),
-    "kandinsky-5-i2v-pro": Checkpoint("kandinskylab/Kandinsky-5.0-I2V-Pro-sft-5s-Diffusers", _KANDINSKY, _BFLOAT16),
-    "mochi-1": Checkpoint("genmo/mochi-1-preview", _MOCHI, _BFLOAT16),
+    "ltx-2": Checkpoint("Lightricks/LTX-2", _LTX),
+    "cogvideox-5b-i2v": Checkpoint("THUDM/CogVideoX-5b-I2V", _COGVIDEOX),
+    "kandinsky-5-t2v-lite": Checkpoint("kandinskylab/Kandinsky-5.0-T2V-Lite-sft-5s-Diffusers", _KANDINSKY),
+    "kandinsky-5-i2v-pro": Checkpoint("kandinskylab/Kandinsky-5.0-I2V-Pro-sft-5s-Diffusers", _KANDINSKY),
+    "mochi-1": Checkpoint("genmo/mochi-1-preview", _MOCHI),
     # The branch is that of diffusers' own example.
-    "cosmos-predict2.5-2b": Checkpoint(
-        "nvidia/Cosmos-Predict2.5-2B", _COSMOS, _BFLOAT16, revision="diffusers/base/post-trained"
-    ),
-    "cosmos-predict2-2b-video2world": Checkpoint(
-        "nvidia/Cosmos-Predict2-2B-Video2World", replace(_COSMOS, steps=35), _BFLOAT16
-    ),
+    "cosmos-predict2.5-2b": Checkpoint("nvidia/Cosmos-Predict2.5-2B", _COSMOS, revision="diffusers/base/post-trained"),
+    "cosmos-predict2-2b-video2world": Checkpoint("nvidia/Cosmos-Predict2-2B-Video2World", replace(_COSMOS, steps=35)),
 }
 """Published models by the name that `load_pipeline` takes.
 
@@ -123,7 +107,6 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
         if pipe.transformer.config.num_layers in by_layers:
             return by_layers[pipe.transformer.config.num_layers]
     parameters = inspect.signature(type(pipe).__call__).parameters
+    defaults = {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
-    defaults: list[Any] = [parameters[name].default if name in parameters else None for name in names]
-    defaults = [None if default is inspect.Parameter.empty else default for default in defaults]
-    return GenerationSettings(*defaults)
+    return GenerationSettings(*(defaults.get(name) for name in names))

@@ -1,6 +1,5 @@
 """How one video is generated."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,23 +28,18 @@ class GenerationSettings:
     fps: float = 16.0
 
     def __post_init__(self) -> None:
-        for name in ("height", "width", "num_frames", "steps"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), minimum=1)
-        for name in ("guidance_scale", "guidance_scale_2"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), minimum=0.0)
-        if self.flow_shift is not None:
-            _check_positive("flow_shift", self.flow_shift, math.inf)
+        for name, value in vars(self).items():
+            if value is not None and name in ("height", "width", "num_frames", "steps"):
+                check_count(name, value, minimum=1)
+            elif value is not None and name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
+                check_number(name, value, minimum=0.0)
+        if self.flow_shift == 0:
+            raise refusal("flow_shift", self.flow_shift, "a number above 0", "pass for example 1")
         check_fps(self.fps)
 
 
 def check_fps(fps: float) -> None:
     """Raise GalaxyDiTError unless a video file can have this rate."""
-    _check_positive("fps", fps, 1000)
-
-
-def _check_positive(field: str, value: float, maximum: float) -> None:
-    check_number(field, value, 0.0, maximum)
-    if value == 0:
-        raise refusal(field, value, "a number above 0", "pass for example 1")
+    check_number("fps", fps, 0.0, 1000)
+    if fps == 0:
+        raise refusal("fps", fps, "a number above 0", "pass for example 16")

@@ -26,15 +26,11 @@ GAP = 8  # pixels between two videos
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
     """Raise GalaxyDiTError if `frames` is not a video as described at the top of this module."""
     if frames.ndim != 4 or frames.shape[-1] != 3 or 0 in frames.shape:
-        raise GalaxyDiTError(
-            f"{name} of shape {frames.shape} is not allowed: expected (frames, height, width, 3); pass one RGB video"
-        )
+        raise refusal(f"{name}.shape", frames.shape, "(frames, height, width, 3)", "pass one RGB video")
     if frames.dtype == np.uint8:
         return
     if not np.issubdtype(frames.dtype, np.floating):
-        raise GalaxyDiTError(
-            f"{name} of dtype {frames.dtype} is not allowed: expected uint8 or floats; convert it to one of them"
-        )
+        raise refusal(f"{name}.dtype", str(frames.dtype), "uint8 or floats", "convert it to one of them")
     low, high = float(frames.min()), float(frames.max())
     if math.isnan(low):
         raise GalaxyDiTError(
@@ -42,9 +38,7 @@ def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
             "with less guidance, because the model or its decoder has overflowed"
         )
     if not (low >= 0.0 and high <= 1.0):
-        raise GalaxyDiTError(
-            f"{name} with values from {low:g} to {high:g} is not allowed: expected floats in [0, 1]; rescale or clip it"
-        )
+        raise refusal(name, f"{low:g} to {high:g}", "floats in [0, 1]", "rescale or clip it")
 
 
 def to_float(frames: NDArray[Any], name: str = "frames") -> NDArray[np.float32]:
@@ -87,9 +81,7 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
     images = enlarge(to_uint8(frames), scale)
     height, width = images.shape[1:3]
     if not lossless and (height % 2 or width % 2):
-        raise GalaxyDiTError(
-            f"frames of {height}x{width} are not allowed: expected even sizes; pass scale=2, or lossless=True"
-        )
+        raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
         rate = Fraction(fps).limit_denominator(1001)
@@ -122,18 +114,14 @@ def hash_frames(frames: NDArray[np.float32]) -> str:
 def load_video(path: str | Path) -> NDArray[np.uint8]:
     """All frames of a video file, `(frames, height, width, 3)` uint8.
 
-    Raises FileNotFoundError if there is no such file and GalaxyDiTError if it holds no video.
+    Raises GalaxyDiTError if there is no such file, or if it holds no video.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"path={str(path)!r} is not allowed: expected a file; check the spelling")
     try:
         with av.open(str(path)) as container:
-            images = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    except (av.FFmpegError, IndexError) as error:
-        raise refusal("path", str(path), f"a video that can be read ({error})", "make it again") from error
-    if not images:
-        raise refusal("path", str(path), "a video with frames", "make it again")
-    return np.stack(images)
+            return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+    except (av.FFmpegError, IndexError, ValueError) as error:  # the last two if no stream or no frame is there
+        expected = f"a video that can be read ({error})"
+        raise refusal("path", str(path), expected, "check the path, or make it again") from error
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
@@ -142,15 +130,10 @@ def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale
     Raises GalaxyDiTError if there are no videos, if a label is missing or if the shapes differ.
     """
     if not videos or len(videos) != len(labels):
-        raise GalaxyDiTError(
-            f"{len(videos)} videos with {len(labels)} labels are not allowed: expected one label for each; "
-            "add or remove some"
-        )
+        raise refusal("labels", labels, f"one for each of {len(videos)} videos", "add or remove some")
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:
-        raise GalaxyDiTError(
-            f"videos of shapes {shapes} are not allowed: expected equal shapes; trim or resize them first"
-        )
+        raise refusal("videos", shapes, "equal shapes", "trim or resize them first")
     columns = []
     for index, (video, label) in enumerate(zip(videos, labels, strict=True)):
         images = enlarge(to_uint8(video, f"videos[{index}]"), scale)

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Many units of work, made in this process or on Ray, kept in a store and resumed."""
 
 from galaxydit.pipelines.runs.on_ray import OnRay
@@ -6,25 +7,3 @@ from galaxydit.pipelines.runs.record import Record, StoredFile
 from galaxydit.pipelines.runs.run import Executor, InProcess, Maker, Outcome, Progress, Rank, finished, results, run
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit, hash_of
-
-__all__ = [
-    "Executor",
-    "HopelessUnitError",
-    "InProcess",
-    "LiveProgress",
-    "Maker",
-    "OnRay",
-    "Outcome",
-    "Output",
-    "Progress",
-    "Rank",
-    "Record",
-    "Store",
-    "StoredFile",
-    "Unit",
-    "finished",
-    "hash_of",
-    "progress_of",
-    "results",
-    "run",
-]

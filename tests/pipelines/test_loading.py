@@ -157,12 +157,3 @@ def test_what_the_hub_does_not_have_is_named(error: type, message: str, monkeypa
     monkeypatch.setattr(loading, "hf_hub_download", refuse)
     with pytest.raises(FileNotFoundError, match=message):
         load_pipeline(HUB_ID, revision="v9")
-
-
-def test_the_package_itself_offers_load_pipeline() -> None:
-    import galaxydit.pipelines
-    from galaxydit.pipelines import load_pipeline as offered
-
-    assert offered is load_pipeline
-    with pytest.raises(AttributeError, match="no attribute 'load_video'"):
-        _ = galaxydit.pipelines.load_video

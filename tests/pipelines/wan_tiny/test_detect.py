@@ -133,7 +133,7 @@ def test_shares_count_clauses():
 def test_bad_clips_and_captions_are_refused():
     frames = np.zeros((9, 64, 64, 3))
     caption = "a red ball grows over a plain background"
-    with pytest.raises(ValueError, match=r"frames of shape \(64, 64, 3\) is not allowed"):
+    with pytest.raises(ValueError, match=r"frames.shape=\(64, 64, 3\) is not allowed"):
         caption_agreement(frames[0], caption)
     with pytest.raises(ValueError, match="frames holds 4 frames, allowed are 5 or more"):
         caption_agreement(frames[:4], caption)
