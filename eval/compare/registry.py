@@ -52,7 +52,6 @@ METHOD_SOURCES: Mapping[str, str] = {
     "residual reused": ABLATION,
     "first fifth computed": ABLATION,
     "expected error instead of a budget": ABLATION,
-    "last full step repeated by branches in turns": ABLATION,
 }
 NEEDS: Mapping[str, str] = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-dit" in source}
 """Modules that must be importable, by the names of the methods that need them."""

@@ -5,18 +5,16 @@ recorded generations, as caching does (compare Align Your Steps, arXiv 2404.1450
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 
 from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number
 from galaxydit.eval.compare.method import Attached, Method, Setting
-from galaxydit.eval.compare.methods.schedule_search import METHOD as SEARCHED_SCHEDULE
-from galaxydit.eval.compare.methods.schedule_search import search
+from galaxydit.eval.compare.methods import schedule_search
 from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
 SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
@@ -30,19 +28,24 @@ class ChosenNoiseLevels(UniPCMultistepScheduler):
     name is private, because `from_config` warns of all others that `__init__` does not take.
     """
 
+    sigmas: torch.Tensor
+
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
         """Set the scheduler's own timesteps, then replace their noise levels."""
         choice = self.config._choice
-        chosen = shifted(noise_levels(self, choice["of"]), choice["ratio"])[choice["kept"]]
-        super().set_timesteps(len(chosen), device=device, **kwargs)
-        self.sigmas = torch.tensor([*chosen, 0.0], dtype=torch.float32)
-        levels = self.sigmas[:-1] * self.config.num_train_timesteps
-        self.timesteps = levels.to(torch.int64).to(device=device)
+        super().set_timesteps(choice["of"])
+        levels, ratio = self.sigmas[:-1].double()[choice["kept"]], choice["ratio"]
+        super().set_timesteps(len(levels), device=device, **kwargs)
+        levels = ratio * levels / (1 + (ratio - 1) * levels)
+        self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
+        self.timesteps = (self.sigmas[:-1] * self.config.num_train_timesteps).to(device=device, dtype=torch.int64)
         self.set_begin_index(0)  # large flow shifts round two levels to one timestep, at whose second the search begins
 
 
 @contextmanager
-def chosen_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0) -> Iterator[None]:
+def chosen_noise_levels(
+    pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0
+) -> Iterator[Attached]:
     """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift; ask
     for as many steps as are kept. Raises GalaxyDiTError if the scheduler is not UniPC.
     """
@@ -55,36 +58,20 @@ def chosen_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], r
     pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
     pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
-        yield
+        yield Attached(lambda: 0)
     finally:
         pipe.scheduler = original
 
 
-def noise_levels(scheduler: UniPCMultistepScheduler, steps: int) -> np.ndarray:
-    """Noise levels `(steps,)` of a scheduler with this configuration."""
-    plain = UniPCMultistepScheduler.from_config(scheduler.config)
-    plain.set_timesteps(steps)
-    return np.asarray(plain.sigmas[:-1], dtype=np.float64)
-
-
-def shifted(sigmas: np.ndarray, ratio: float) -> np.ndarray:
-    """The noise levels at a flow shift that is `ratio` times as large."""
-    return ratio * sigmas / (1 + (ratio - 1) * sigmas)
-
-
-@contextmanager
-def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     count, levels = setting["steps"], setting["levels"]
-    if levels == PLANNED:
-        check_choice("steps", str(count), tuple(calibration))
-        kept = calibration[str(count)]
-        check_count("of", setting["of"], minimum=max(kept) + 1)
-        chosen = chosen_noise_levels(pipe, setting["of"], kept)
-    else:
+    if levels != PLANNED:
         check_number("levels", levels, 0.01, 100.0)
-        chosen = chosen_noise_levels(pipe, count, range(count), ratio=levels)
-    with chosen:
-        yield Attached(lambda: 0)
+        return chosen_noise_levels(pipe, count, range(count), ratio=levels)
+    check_choice("steps", str(count), tuple(calibration))
+    kept = calibration[str(count)]
+    check_count("of", setting["of"], minimum=max(kept) + 1)
+    return chosen_noise_levels(pipe, setting["of"], kept)
 
 
 METHOD = Method(
@@ -96,7 +83,7 @@ METHOD = Method(
         for levels in (PLANNED, *SHIFT_RATIOS)
     ],
     attach=_attach,
-    calibrate=search,
+    calibrate=schedule_search.search,
     generation=lambda settings, setting: replace(settings, steps=setting["steps"]),
-    identity=SEARCHED_SCHEDULE.identity,
+    identity=schedule_search.METHOD.identity,
 )

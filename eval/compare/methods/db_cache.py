@@ -11,7 +11,6 @@ from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_g
 from galaxydit.eval.compare.third_party import collect_tensors, restored
 
 SOURCE = "cache-dit (github.com/vipshop/cache-dit)"
-NEEDS = "cache_dit"
 
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
@@ -57,7 +56,7 @@ def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
             finally:
                 cache_dit.disable_cache(pipe)
 
-    return Method(name, SOURCE, lambda steps: _settings(steps, calibrator), attach, needs=NEEDS)
+    return Method(name, SOURCE, lambda steps: _settings(steps, calibrator), attach, needs="cache_dit")
 
 
 METHODS = (_method("DBCache"), _method("DBCache + TaylorSeer", order=1), _method("DBCache joint CFG", joint=True))

@@ -35,11 +35,6 @@ def settings(steps: int) -> list[Setting]:
     ]
 
 
-def published_settings(steps: int) -> list[Setting]:
-    """The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full."""
-    return [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}]
-
-
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
     """The latent plus prediction - latent of the last full step."""
     return latent + (cached.output - cached.latent)
@@ -55,4 +50,6 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
 
 
 METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach, identity=with_rules(__file__))
-METHODS = (METHOD, METHOD.published(published_settings))
+# The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full.
+PUBLISHED = METHOD.published(lambda steps: [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}])
+METHODS = (METHOD, PUBLISHED)

@@ -65,11 +65,6 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
     )
 
 
-def _without_profile(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    config = settings_without_profile(pipe, 1, GalaxyDiTConfig(), setting["speedup"])
-    return accelerated(pipe, config=config)
-
-
 METHODS = (
     _paper("galaxydit paper", guidance_alignment=True),
     _paper("galaxydit paper branches alone", guidance_alignment=False),
@@ -84,7 +79,9 @@ METHODS = (
         name="galaxydit without a profile",
         source="this project",
         settings=lambda steps: AT_SPEEDUPS,
-        attach=_without_profile,
+        attach=lambda pipe, setting, calibration: accelerated(
+            pipe, config=settings_without_profile(pipe, 1, GalaxyDiTConfig(), setting["speedup"])
+        ),
         identity=core_identity,
     ),
 )

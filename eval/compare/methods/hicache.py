@@ -12,7 +12,7 @@ from diffusers.hooks.taylorseer_cache import TaylorSeerState
 from numpy.polynomial import hermite
 from torch import Tensor
 
-from galaxydit.eval.compare.methods.taylorseer import PUBLISHED, on_published_steps, published_settings
+from galaxydit.eval.compare.methods.taylorseer import PUBLISHED, PUBLISHED_SETTING, on_published_steps
 
 SCALE = 0.5
 
@@ -41,6 +41,6 @@ METHOD = replace(
     PUBLISHED,
     name="HiCache published",
     source="HiCache, arXiv 2508.16984",
-    settings=lambda steps: [{**published_settings(steps)[0], "max_order": order} for order in (1, 2)],
+    settings=lambda steps: [{**PUBLISHED_SETTING, "max_order": order} for order in (1, 2)],
     attach=lambda pipe, setting, calibration: on_published_steps(pipe, setting, HermiteState),
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline, MagCacheConfig
 
+from galaxydit.calibration.published import load_published
 from galaxydit.eval.compare.method import Setting, geometric_grid
 from galaxydit.eval.compare.third_party import cache_method, enabled
 from galaxydit.pipelines.generate import generate
@@ -20,16 +21,6 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 CALIBRATED_PROMPTS = 4  # the ratios hardly depend on the prompt; the authors use one
 WAN = "Wan2.1-T2V-1.3B"
-# The authors' ratios of Wan2.1-T2V-1.3B at 50 steps, conditional branch (github.com/Zehong-Ma/MagCache,
-# MagCache4Wan2.1/magcache_generate.py); diffusers interpolates them to other numbers of steps.
-# fmt: off
-WAN_RATIOS = (
-    1.0, 1.0124, 1.00166, 0.99791, 0.99682, 0.99634, 0.99567, 0.99416, 0.99578, 0.9957, 0.99511, 0.99535, 0.99552,
-    0.99541, 0.9954, 0.99489, 0.99518, 0.99484, 0.99481, 0.99415, 0.99419, 0.99396, 0.99388, 0.99349, 0.99309, 0.9927,
-    0.99228, 0.99171, 0.99137, 0.99068, 0.99005, 0.98944, 0.98849, 0.98758, 0.98644, 0.98504, 0.9836, 0.98202, 0.97977,
-    0.97717, 0.9741, 0.97003, 0.96538, 0.9593, 0.95086, 0.94013, 0.92402, 0.90241, 0.86821, 0.81838,
-)
-# fmt: on
 # (threshold, max_skip_steps, retention_ratio)
 PUBLISHED_SETTINGS = (
     (0.12, 2, 0.2),  # the authors' slow setting for Wan2.1-1.3B
@@ -60,12 +51,14 @@ def _published_settings(steps: int) -> list[Setting]:
 
 
 def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagCacheConfig:
+    """The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps."""
+    published = setting.get("ratios") == WAN
     return MagCacheConfig(
         threshold=setting["threshold"],
         max_skip_steps=setting["max_skip_steps"],
         retention_ratio=setting["retention_ratio"],
         num_inference_steps=setting["steps"],
-        mag_ratios=list(WAN_RATIOS) if setting.get("ratios") == WAN else calibration["ratios"],
+        mag_ratios=load_published().data["residual"]["conditional"] if published else calibration["ratios"],
     )
 
 

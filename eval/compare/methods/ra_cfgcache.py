@@ -17,6 +17,7 @@ reused step adds the residual of the block stack at the last full step.
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,8 @@ import torch
 from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
 
+from galaxydit.calibration.recording import round_digits
+from galaxydit.errors import refusal
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
@@ -33,7 +36,6 @@ from galaxydit.eval.compare.rules.decision import (
     UNCONDITIONAL,
     ScheduleRule,
     StepObservation,
-    check_steps,
     is_kept_full,
     share_of_steps,
     warm_ups,
@@ -69,28 +71,31 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
     return [value / mean for value in raw]
 
 
+@dataclass
 class RiskRule:
-    """Reuse while the weighted guided errors since the last full step sum to at most `threshold`."""
+    """Reuse while the guided errors since the last full step, weighted by step, sum to at most `threshold`."""
 
-    def __init__(
-        self, threshold: float, first: int, coefficients: Sequence[float], rho: Pairs, law: Sequence[float]
-    ) -> None:
-        self.threshold, self.first, self.coefficients, self.rho = threshold, first, coefficients, rho
-        self.sensitivities = sensitivities(len(rho), law)
-        self.last_full = 0
-        self.accumulated = 0.0
+    threshold: float
+    first: int
+    coefficients: Sequence[float]
+    rho: Pairs
+    weights: Sequence[float]
+    last_full: int = 0
+    accumulated: float = 0.0
 
     def decide(self, observation: StepObservation) -> bool:
-        check_steps(observation, len(self.rho))
-        rho = at(self.rho, self.last_full, observation.step)
-        change = observation.change_since_full
-        if change is not None and rho is not None and not is_kept_full(observation, self.first, 0):
+        if observation.steps != len(self.rho):
+            expected = f"{len(self.rho)}, for which this method was calibrated"
+            raise refusal("steps", observation.steps, expected, "calibrate it anew")
+        step, change = observation.step, observation.change_since_full
+        rho, gap = self.rho[step], step - self.last_full
+        if change is not None and 0 < gap <= len(rho) and not is_kept_full(observation, self.first, 0):
             error = max(0.0, float(np.polyval(self.coefficients, change)))
-            risk = guided_error(error, error, observation.guidance_scale, rho) * self.sensitivities[observation.step]
+            risk = guided_error(error, error, observation.guidance_scale, rho[gap - 1]) * self.weights[step]
             if 0 < self.threshold >= self.accumulated + risk:
                 self.accumulated += risk
                 return True
-        self.accumulated, self.last_full = 0.0, observation.step
+        self.accumulated, self.last_full = 0.0, step
         return False
 
 
@@ -98,15 +103,14 @@ def settings(steps: int) -> list[Setting]:
     """The warm-up of the authors' Wan settings (10 of 50 steps) and none; the fitted law, and a linear decay, which the
     authors report to be nearly as good.
     """
-    modes: list[dict[str, Any]] = [{"first": first, "propagation": "fitted"} for first in warm_ups(steps, 0.2)]
-    modes.append({"first": 1, "propagation": "linear"})
-    return [mode | {"threshold": value} for mode in modes for value in geometric_grid(0.03, 4.0, 13)]
+    modes = [*((first, "fitted") for first in warm_ups(steps, 0.2)), (1, "linear")]
+    thresholds = geometric_grid(0.03, 4.0, 13)
+    return [{"first": first, "propagation": law, "threshold": value} for first, law in modes for value in thresholds]
 
 
 def published_settings(steps: int) -> list[Setting]:
     """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, the first 10 of 50 steps full."""
-    first = share_of_steps(steps, 0.2)
-    return [{"first": first, "propagation": "fitted", "threshold": threshold} for threshold in (0.4, 0.6)]
+    return [{"first": share_of_steps(steps, 0.2), "propagation": "fitted", "threshold": value} for value in (0.4, 0.6)]
 
 
 def calibrate(
@@ -125,36 +129,27 @@ def calibrate(
                     errors.append(relative_change(outputs[earlier], outputs[step]))
     return {
         "coefficients": fit_polynomial(changes, errors),
-        "rho": mean_of([over_pairs(steps, partial(branch_correlation, one)) for one in recorded]),
+        "rho": over_pairs(steps, partial(branch_correlation, recorded)),
         "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recorded)),
     }
 
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
-    """The table of value(earlier, step), rounded to six significant digits."""
-    return [
-        [float(f"{value(step - gap, step):.6g}") for gap in range(1, min(step, LONGEST_GAP) + 1)]
-        for step in range(steps)
-    ]
+    """The table of value(earlier, step)."""
+    return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
 
 
-def mean_of(tables: list[Pairs]) -> Pairs:
-    """The mean of tables of equal shape."""
-    return [[float(value) for value in np.mean(rows, axis=0)] for rows in zip(*tables, strict=True)]
-
-
-def at(table: Pairs, earlier: int, step: int) -> float | None:
-    """The value of a pair; None if the gap is longer than the table."""
-    gap = step - earlier
-    return table[step][gap - 1] if 1 <= gap <= len(table[step]) else None
-
-
-def branch_correlation(recorded: Trajectory, earlier: int, step: int) -> float:
-    """Cosine of the errors that reusing an earlier residual causes in the two branches; 1 without guidance."""
-    if UNCONDITIONAL not in recorded.outputs:
+def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
+    """Cosine of the errors that reusing an earlier residual causes in the two branches, mean over recordings; 1 without
+    guidance.
+    """
+    if UNCONDITIONAL not in recordings[0].outputs:
         return 1.0
-    errors = [recorded.residual(earlier, b) - recorded.residual(step, b) for b in (CONDITIONAL, UNCONDITIONAL)]
-    return float(torch.cosine_similarity(errors[0].flatten(), errors[1].flatten(), dim=0))
+    found = []
+    for one in recordings:
+        errors = [one.residual(earlier, b) - one.residual(step, b) for b in (CONDITIONAL, UNCONDITIONAL)]
+        found.append(round_digits(torch.cosine_similarity(errors[0].flatten(), errors[1].flatten(), dim=0), 6))
+    return float(np.mean(found))
 
 
 def _propagation(
@@ -193,12 +188,10 @@ def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    law = calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY
-    return under_rule(
-        pipe,
-        lambda: RiskRule(setting["threshold"], setting["first"], calibration["coefficients"], calibration["rho"], law),
-        signal="time_projection",
-    )
+    coefficients, rho = calibration["coefficients"], calibration["rho"]
+    weights = sensitivities(len(rho), calibration["law"] if setting["propagation"] == "fitted" else LINEAR_DECAY)
+    new_rule = partial(RiskRule, setting["threshold"], setting["first"], coefficients, rho, weights)
+    return under_rule(pipe, new_rule, signal="time_projection")
 
 
 METHOD = Method("RA-CFGCache", "arXiv 2609.36433", settings, attach, calibrate, identity=with_rules(__file__))

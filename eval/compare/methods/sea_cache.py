@@ -25,10 +25,10 @@ def _method(order: int) -> Method:
     )
 
 
-def _published_settings(steps: int) -> list[Setting]:
-    """The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a
-    limit on consecutive reuse; diffusers' default exponent is the authors' 3."""
-    return [{"threshold": threshold, "max_consecutive_cached": 0} for threshold in (0.2, 0.28, 0.35, 0.47, 0.7)]
-
-
-METHODS = (_method(0), _method(1), replace(_method(0).published(_published_settings), name="SeaCache published"))
+ORDERS = (_method(0), _method(1))
+# The authors' thresholds for Wan2.1-1.3B (0.2, 0.35), and those of arXiv 2610.10457 (0.28, 0.47, 0.7), without a limit
+# on consecutive reuse; diffusers' default exponent is the authors' 3.
+PUBLISHED = ORDERS[0].published(
+    lambda steps: [{"threshold": value, "max_consecutive_cached": 0} for value in (0.2, 0.28, 0.35, 0.47, 0.7)]
+)
+METHODS = (*ORDERS, replace(PUBLISHED, name="SeaCache published"))

@@ -1,22 +1,14 @@
 """Each ablation differs from the shipped default in what it is named after, and in nothing else."""
 
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
 import galaxydit
 from galaxydit.eval.compare.every_method import choose_methods
-from galaxydit.eval.compare.methods.ablations import (
-    CHANGES,
-    METHODS,
-    one_later,
-    shipped,
-)
-from galaxydit.pipelines import load_pipeline
-from galaxydit.profiles.registry import load_profile
-
-PROFILE = load_profile("wan-tiny")
+from galaxydit.eval.compare.methods import ablations
+from galaxydit.eval.compare.methods.ablations import METHODS, shipped
+from galaxydit.pipelines.loading import load_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -27,31 +19,34 @@ def wan_tiny():
 @pytest.mark.parametrize("speedup", [1.5, 2.0, 2.25, 3.0])
 def test_with_nothing_changed_it_is_the_shipped_default(wan_tiny, speedup):
     with galaxydit.accelerate(wan_tiny, speedup=speedup) as acceleration:
-        assert shipped(PROFILE, speedup) == acceleration.config
+        assert shipped(wan_tiny, speedup=speedup) == acceleration.config
 
 
-def changed(name: str) -> dict[str, Any]:
-    """The fields of the configuration, and of its policy, in which an ablation differs."""
-    given = asdict(CHANGES[name](PROFILE, {"speedup": 2.0})["config"])
-    usual = asdict(shipped(PROFILE, 2.0))
-    flat = [one | {f"policy.{key}": value for key, value in one.pop("policy").items()} for one in (given, usual)]
-    return {key: value for key, value in flat[0].items() if value != flat[1][key]}
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("last full step repeated", {"order": 0}),
+        ("residual reused", {"reuse": "residual"}),
+        ("first fifth computed", {"warmup": 0.2}),
+    ],
+)
+def test_each_changes_what_it_is_named_after(wan_tiny, monkeypatch, name, changes):
+    monkeypatch.setattr(ablations, "accelerated", lambda pipe, config: asdict(config))
+    (method,) = choose_methods([name])
+    usual, given = asdict(shipped(wan_tiny, speedup=2.0)), method.attach(wan_tiny, {"speedup": 2.0}, None)
+    assert {key: value for key, value in given.items() if value != usual[key]} == changes
 
 
-def test_each_changes_what_it_is_named_after():
-    assert changed("last full step repeated") == {"order": 0}
-    assert changed("residual reused") == {"reuse": "residual"}
-    assert changed("first fifth computed") == {"warmup": 0.2}
+def test_an_error_limit_takes_the_place_of_the_budget(wan_tiny):
+    (method,) = choose_methods(["expected error instead of a budget"])
+    with galaxydit.accelerate(wan_tiny, max_error=0.1) as acceleration:
+        assert shipped(wan_tiny, **method.settings(50)[0] | {"max_error": 0.1}) == acceleration.config
 
 
 def test_an_ablation_without_a_profile_is_refused(tiny_wan_pipeline):
     method = METHODS[0]
     with pytest.raises(ValueError, match="profile=None is not allowed: expected the profile of this model"):
         method.attach(tiny_wan_pipeline, method.settings(50)[0], None).__enter__()
-
-
-def test_branches_in_turns_differ_where_full_steps_are_apart():
-    assert one_later((0, 1, 2, 3, 5, 7, 10, 12, 13)) == (0, 1, 2, 3, 6, 8, 11, 12, 13)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from galaxydit.eval.compare.methods.ra_cfgcache import (
+    LONGEST_GAP,
     RiskRule,
     branch_correlation,
     fit_law,
@@ -16,7 +17,7 @@ from galaxydit.eval.compare.methods.ra_cfgcache import (
 from galaxydit.eval.compare.rules.decision import StepObservation
 from galaxydit.eval.compare.rules.full_trajectory import Trajectory
 
-EVEN = (0.0, 1.0, 1.0)  # a law that weighs all steps alike
+EVEN = [1.0] * 50  # all steps weigh alike
 
 
 def decisions(rule: RiskRule, steps: int, change: float) -> list[bool]:
@@ -72,7 +73,7 @@ def test_the_correlation_is_that_of_the_last_full_step() -> None:
 
 
 def test_late_errors_weigh_less_under_a_decay() -> None:
-    rule = RiskRule(0.16, 1, [1.0, 0.0], over_pairs(5, lambda a, t: 1.0), (1.0, 1.0, 0.0))
+    rule = RiskRule(0.16, 1, [1.0, 0.0], over_pairs(5, lambda a, t: 1.0), sensitivities(5, (1.0, 1.0, 0.0)))
     # Weighted .1 x (1.5, 1, .5, 0): the first fits the threshold of .16 alone, the last two together.
     found = decisions(rule, 5, 0.1)
     assert found == [False, True, False, True, True]
@@ -91,15 +92,30 @@ def test_another_number_of_steps_is_refused() -> None:
         RiskRule(1.0, 1, [1.0], over_pairs(4, lambda a, t: 1.0), EVEN).decide(StepObservation(0, 5))
 
 
-def test_the_correlation_is_between_the_errors_of_reuse() -> None:
+def test_a_full_step_longer_ago_than_the_longest_gap_is_not_reused() -> None:
+    rule = RiskRule(9.0, 1, [0.0], over_pairs(LONGEST_GAP + 3, lambda a, t: 1.0), EVEN)
+    found = decisions(rule, LONGEST_GAP + 3, 0.1)
+    assert found == [False, *[True] * LONGEST_GAP, False, True]
+
+
+def test_a_pair_of_steps_is_found_by_the_later_one_and_the_gap() -> None:
+    table = over_pairs(5, lambda earlier, step: 10 * earlier + step)
+    assert table[4] == [34, 24, 14, 4]
+    assert [len(row) for row in table] == [0, 1, 2, 3, 4]
+
+
+def test_the_correlation_is_between_the_errors_of_reuse_and_the_mean_of_recordings() -> None:
     zero = torch.zeros(2)
-    recorded = Trajectory(
-        latents=[zero, zero],
-        outputs={"cond": [torch.tensor([1.0, 0.0]), zero], "uncond": [torch.tensor([3.0, 3.0]), zero]},
-    )
-    assert branch_correlation(recorded, 0, 1) == pytest.approx(1 / math.sqrt(2))
-    del recorded.outputs["uncond"]
-    assert branch_correlation(recorded, 0, 1) == 1.0
+
+    def recorded(unconditional: list[float]) -> Trajectory:
+        outputs = {"cond": [torch.tensor([1.0, 0.0]), zero], "uncond": [torch.tensor(unconditional), zero]}
+        return Trajectory(latents=[zero, zero], outputs=outputs)
+
+    assert branch_correlation([recorded([3.0, 3.0])], 0, 1) == pytest.approx(1 / math.sqrt(2), abs=1e-6)
+    assert branch_correlation([recorded([3.0, 0.0]), recorded([0.0, 3.0])], 0, 1) == pytest.approx(0.5)
+    unguided = recorded([3.0, 3.0])
+    del unguided.outputs["uncond"]
+    assert branch_correlation([unguided], 0, 1) == 1.0
 
 
 def test_the_law_is_recovered_from_its_own_values() -> None:
