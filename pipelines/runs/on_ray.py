@@ -9,7 +9,7 @@ import os
 import socket
 from collections import Counter, deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -65,12 +65,11 @@ class Worker:
     number: int
     actors: list[Any]
     group: Any  # Ray's placement group, if there are several actors
-    is_ready: bool = False
     units: deque[Unit] = field(default_factory=deque)  # of the group in hand; the first one is being made
-    record: Record | None = None
+    record: Any = None  # of the first unit, once the first actor has written it
 
 
-class OnRay(Executor):
+class OnRay(Executor, AbstractContextManager["OnRay"]):
     """The executor. A context manager: on leaving it, workers end, and so does a cluster that it started.
 
     address: "local" starts a cluster on this machine; "auto" and "ray://host:port" join one.
@@ -94,34 +93,31 @@ class OnRay(Executor):
         self._asked = workers
         self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
         self._workers: list[Worker] = []
-        self._pending: dict[Any, Worker] = {}
-        self._maker: Maker | None = None
-        self._root = ""
+        self._pending: dict[Any, Worker] = {}  # by the reference of a call; an idle worker has none
+        self._serves: tuple[Maker, str] | None = None
         self._deaths: Counter[str] = Counter()
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        if (maker, store.root) != (self._maker, self._root):
+        if self._serves != (maker, store.root):
             self._stop_workers(self._workers)
-            self._maker, self._root = maker, store.root
-        queue = deque(deque(group) for group in groups)
+            self._serves = maker, store.root
+        self._store, self._progress = store, progress
+        self._queue = deque(deque(group) for group in groups)
         try:
-            while queue or any(worker.units for worker in self._workers):
+            while self._queue or any(worker.units for worker in self._workers):
                 busy = sum(bool(worker.units) for worker in self._workers)
-                while len(self._workers) < min(self._capacity(), busy + len(queue)):
-                    self._start_worker(maker, store)
+                while len(self._workers) < min(self._capacity(), busy + len(self._queue)):
+                    self._start_worker(maker)
                 for worker in self._workers:
-                    if worker.is_ready and not worker.units and queue:
-                        worker.units = queue.popleft()
-                        self._begin(worker, progress)
+                    if self._queue and worker not in self._pending.values():
+                        worker.units = self._queue.popleft()
+                        self._begin(worker)
                 done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
                 for reference in done:
-                    self._receive(reference, queue, store, progress)
+                    self._receive(reference)
         except BaseException:
             self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
             raise
-
-    def __enter__(self) -> "OnRay":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop_workers(self._workers)
@@ -143,12 +139,11 @@ class OnRay(Executor):
             ) from error
 
     def _capacity(self) -> int:
-        if self._asked is not None:
-            return self._asked
-        gpus = self._ray.cluster_resources().get("GPU", 0)
-        return max(1, int(gpus // self._gpus)) if self._gpus else 1
+        if self._asked is not None or not self._gpus:
+            return self._asked or 1
+        return max(1, int(self._ray.cluster_resources().get("GPU", 0) // self._gpus))
 
-    def _start_worker(self, maker: Maker, store: Store) -> None:
+    def _start_worker(self, maker: Maker) -> None:
         size = max(1, self._gpus)
         options: dict[str, Any] = {"num_cpus": 1, "num_gpus": min(1, self._gpus), "max_restarts": 0}
         group = None
@@ -158,7 +153,7 @@ class OnRay(Executor):
             group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
-        actors: list[Any] = [kind.remote(maker, store) for _ in range(size)]
+        actors: list[Any] = [kind.remote(maker, self._store) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
         number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
         worker = Worker(number, actors, group)
@@ -166,60 +161,47 @@ class OnRay(Executor):
         for rank, actor in enumerate(actors):
             self._pending[actor.prepare.remote(Rank(rank, size), meeting)] = worker
 
-    def _begin(self, worker: Worker, progress: Progress) -> None:
-        progress.begin(worker.number, worker.units[0])
+    def _begin(self, worker: Worker) -> None:
+        self._progress.begin(worker.number, worker.units[0])
         for actor in worker.actors:
             self._pending[actor.work.remote(worker.units[0])] = worker
 
-    def _receive(self, reference: Any, queue: deque[deque[Unit]], store: Store, progress: Progress) -> None:
+    def _receive(self, reference: Any) -> None:
         """Take one result of one actor. Errors of `prepare` and of the store are raised."""
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
             return
         try:
-            result = self._ray.get(reference)
+            worker.record = self._ray.get(reference) or worker.record
         except self._ray.exceptions.RayTaskError as error:
             raise (error.cause or error) from error
         except self._ray.exceptions.RayError as error:
-            self._replace(worker, error, queue, store, progress)
+            self._replace(worker, error)
             return
-        worker.record = result or worker.record
-        if worker in self._pending.values():
+        if not worker.units or worker in self._pending.values():  # it has loaded, or not all of its actors are ready
             return
-        if not worker.is_ready:
-            worker.is_ready = True
-            return
-        assert worker.record is not None  # the first process returned it
-        record, worker.record = worker.record, None
         worker.units.popleft()
-        progress.finish(worker.number, record)
+        self._progress.finish(worker.number, worker.record)
         if worker.units:
-            self._begin(worker, progress)
+            self._begin(worker)
 
-    def _replace(
-        self, worker: Worker, error: Exception, queue: deque[deque[Unit]], store: Store, progress: Progress
-    ) -> None:
+    def _replace(self, worker: Worker, error: Exception) -> None:
         """Put the units of a dead worker back in front."""
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
         self._stop_workers([worker])
-        if not worker.is_ready:
-            self._deaths[""] += 1
-            if self._deaths[""] >= DEATHS:
+        cause = worker.units[0].id if worker.units else "loading"
+        self._deaths[cause] += 1
+        if self._deaths[cause] >= DEATHS:
+            if not worker.units:
                 raise ChildProcessError(
                     f"{DEATHS} workers died before their first unit, the last with: {error}; look for lack of memory, "
                     "and try fewer --workers"
                 )
-        if not worker.units:
-            return
-        unit = worker.units[0]
-        self._deaths[unit.id] += 1
-        if self._deaths[unit.id] >= DEATHS:
             trace = f"{DEATHS} workers died while they made this unit; the last time: {error}"
-            record = finished(unit, None, trace, attempts=DEATHS)
-            progress.finish(worker.number, store.commit(record, {}))
-            worker.units.popleft()
+            record = finished(worker.units.popleft(), None, trace, attempts=DEATHS)
+            self._progress.finish(worker.number, self._store.commit(record, {}))
         if worker.units:
-            queue.appendleft(worker.units)
+            self._queue.appendleft(worker.units)
 
     def _stop_workers(self, workers: Sequence[Worker]) -> None:
         for worker in list(workers):

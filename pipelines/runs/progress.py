@@ -108,8 +108,6 @@ class Stage(Progress):
 
     tell: Callable[[str, int, int], None]
     name: str
-    _done: int = 0
-    _total: int = 0
 
     def start(self, total: int, done: int, failed: int) -> None:
         self._done, self._total = done + failed, total

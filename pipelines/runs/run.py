@@ -6,7 +6,7 @@ import socket
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -107,27 +107,32 @@ def run(
         OSError: no space is left for the store.
         Whatever the maker's `prepare` or writing to the store raises.
     """
-    progress = progress or Progress()
-    counts = _keep_sound(units, store, retry_failed, verify)
-    left = [unit for unit in units if unit.id not in counts]
-    counting, before = _Counting(progress, counts), _outcome(counts)
-    progress.start(len(units), before.done, before.failed)
+    counting = _Counting(progress or Progress())
+    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
+        if record is None or damage or (retry_failed and not record.is_done):
+            store.discard(unit_id, record)
+        else:
+            counting.is_done[unit_id] = record.is_done
+    left = [unit for unit in units if unit.id not in counting.is_done]
+    groups: dict[str, list[Unit]] = {}
+    for unit in left:
+        groups.setdefault(unit.group or unit.id, []).append(unit)
+    counting.progress.start(len(units), counting.outcome.done, counting.outcome.failed)
     try:
         if left:
-            (executor or InProcess()).work(_groups(left), maker, store, counting)
+            (executor or InProcess()).work(list(groups.values()), maker, store, counting)
             store.tidy(left)
     except OSError as error:
-        if is_disk_full(error):
-            done = _outcome(counts).done
-            raise OSError(
-                errno.ENOSPC,
-                f"no space is left for {store.root}: free some, then give the same command again; {done} of "
-                f"{len(units)} units are done and stay done",
-            ) from error
-        raise
+        if not is_disk_full(error):
+            raise
+        raise OSError(
+            errno.ENOSPC,
+            f"no space is left for {store.root}: free some, then give the same command again; {counting.outcome.done} "
+            f"of {len(units)} units are done and stay done",
+        ) from error
     finally:
-        progress.stop()
-    return _outcome(counts)
+        counting.progress.stop()
+    return counting.outcome
 
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
@@ -150,20 +155,20 @@ def finish(unit: Unit, maker: Maker, store: Store) -> Record:
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
     """Ask the maker up to three times. Returns what is to be committed: the record and the contents of its files."""
-    attempts, made = 0, Output(None)
-    trace: str | None = ""
-    while trace is not None and attempts < ATTEMPTS:
-        attempts += 1
+    for attempts in range(1, ATTEMPTS + 1):
         start = time.perf_counter()
         try:
-            made, trace = maker.make(unit), None
+            made = maker.make(unit)
         except Exception as error:
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
-            trace = traceback.format_exc()
+            seconds, trace = time.perf_counter() - start, traceback.format_exc()
+            record = finished(unit, None, trace, attempts=attempts, seconds=seconds)
             if isinstance(error, HopelessUnitError | GalaxyDiTError):
                 break
-    return finished(unit, made.result, trace, attempts=attempts, seconds=time.perf_counter() - start), made.files
+        else:
+            return finished(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
+    return record, {}
 
 
 def finished(
@@ -194,37 +199,19 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 @dataclass
 class _Counting(Progress):
-    """Counts what it hands on."""
+    """Hands progress on, and keeps which finished units are done."""
 
     progress: Progress
-    counts: dict[str, bool]
+    is_done: dict[str, bool] = field(default_factory=dict)
 
     def begin(self, worker: int, unit: Unit) -> None:
         self.progress.begin(worker, unit)
 
     def finish(self, worker: int, record: Record) -> None:
-        self.counts[record.unit] = record.is_done
+        self.is_done[record.unit] = record.is_done
         self.progress.finish(worker, record)
 
-
-def _keep_sound(units: Sequence[Unit], store: Store, retry_failed: bool, verify: bool) -> dict[str, bool]:
-    """The units whose records stay, with whether they are done; the other records are removed."""
-    kept = {}
-    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
-        if record is None or damage or (retry_failed and not record.is_done):
-            store.discard(unit_id, record)
-        else:
-            kept[unit_id] = record.is_done
-    return kept
-
-
-def _groups(units: Sequence[Unit]) -> list[list[Unit]]:
-    groups: dict[str, list[Unit]] = {}
-    for unit in units:
-        groups.setdefault(unit.group or unit.id, []).append(unit)
-    return list(groups.values())
-
-
-def _outcome(counts: dict[str, bool]) -> Outcome:
-    done = sum(counts.values())
-    return Outcome(done, len(counts) - done)
+    @property
+    def outcome(self) -> Outcome:
+        done = sum(self.is_done.values())
+        return Outcome(done, len(self.is_done) - done)
