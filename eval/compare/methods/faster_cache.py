@@ -87,22 +87,12 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
             yield attached
 
 
-<<<<<<< HEAD
 METHOD = Method("FasterCache", "FasterCache, arXiv 2410.19355; diffusers", _settings, _attach)
-# The intervals of diffusers' documentation, and those of arXiv 2609.36433. That paper states a speedup of 2.41 on
-# Wan2.1-1.3B and not where skipping starts. 81 % of the operations of a block are attention there (32,760 tokens), so
-# 1 / 2.41 of the operations are left if it starts after a quarter of the steps.
+# The intervals of diffusers' documentation, and those of arXiv 2609.36433.
 PUBLISHED = METHOD.published(
     lambda steps: [
-        {"unconditional_every": 5, "attention_every": 2, "from": 681, "alpha": 1.1},
-        {"unconditional_every": 8, "attention_every": 8, "from": 750, "alpha": 1.1},
-=======
-def _published_settings(steps: int) -> list[Setting]:
-    """The intervals of diffusers' documentation, and those of arXiv 2609.36433."""
-    return [
         {"unconditional_every": every, "attention_every": attention, "from": 681, "alpha": 1.1}
         for every, attention in ((5, 2), (8, 8))
->>>>>>> parent of 316e843 (FasterCache at the intervals of arXiv 2609.36433 starts where its published speedup says, after a quarter of the steps)
     ]
 )
 METHODS = (METHOD, PUBLISHED)
