@@ -53,10 +53,8 @@ class Variant:
 class Job:
     """Everything that results depend on; `galaxydit eval run --example` explains the keys.
 
-    Attributes:
-        prompts: what the videos show.
-        variants: the first is the baseline.
-        calibration: prompts for methods that measure something beforehand, none of them in `prompts`.
+    The first of `variants` is the baseline. `calibration` are prompts, other than `prompts`, for methods that measure
+    something beforehand.
     """
 
     model: Text
@@ -127,14 +125,7 @@ class PluginOptions:
     profile: str | None = None
 
 
-@dataclass(frozen=True)
-class FewerStepsOptions:
-    """Options of fewer steps."""
-
-    steps: Annotated[int, Ge(1)]
-
-
-OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: FewerStepsOptions}
+OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
 def compared_methods() -> "dict[str, Method]":
@@ -150,7 +141,7 @@ def needs_calibration(name: str) -> bool:
 
 
 def options_of(name: str) -> type:
-    """The options of a method as a dataclass; those that all its settings have must be given.
+    """The options of a method as a dataclass; of a compared method, what its candidate settings have, all required.
 
     Raises GalaxyDiTError if a package is missing.
     """
@@ -159,10 +150,8 @@ def options_of(name: str) -> type:
     method = compared_methods()[name]
     if not method.is_available:
         raise refusal("method", name, f"an installed {method.needs}", "pip install 'galaxydit[bench]'")
-    examples = method.settings(EXAMPLE_STEPS)
     kinds: dict[str, Any] = {}
-    for key, value in (item for one in examples for item in one.items()):
-        kinds[key] = kinds.get(key, type(value)) | type(value)
-    optional = {key for key in kinds if any(key not in one for one in examples)}
-    options = [(key, kind | None, None) if key in optional else (key, kind) for key, kind in kinds.items()]
-    return make_dataclass(name.replace("-", "_"), options, kw_only=True)
+    for example in method.settings(EXAMPLE_STEPS):
+        for key, value in example.items():
+            kinds[key] = kinds.get(key, type(value)) | type(value)
+    return make_dataclass(name.replace("-", "_"), kinds.items())

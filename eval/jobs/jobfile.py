@@ -13,7 +13,7 @@ from annotated_types import Interval
 
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
-from galaxydit.eval.jobs.job import OWN, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
+from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.validation import parse
@@ -46,10 +46,8 @@ def read_job(path: Path) -> Job:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
-    try:
+    with named(f"{path} is not TOML: "):
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
-        raise GalaxyDiTError(f"{path} is not TOML: {error}") from error
     with named(f"{path}: "):
         return _job_of(data, path.parent)
 
@@ -59,7 +57,7 @@ def named(place: str) -> Iterator[None]:
     """Put the place in front of errors."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GalaxyDiTError(f"{place}{error}") from error
 
 
@@ -121,10 +119,8 @@ def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     """The lines of a text file that are not blank."""
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
-    try:
+    with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    except UnicodeDecodeError as error:
-        raise GalaxyDiTError(f"{place}={str(path)!r} is not UTF-8 ({error}); convert it") from error
     return parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
 
 
@@ -139,7 +135,7 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         )
     options, files = dict(data), {}
     method = options.pop("method", name)
-    if method not in (known := [*OWN, *map(slug_of, METHOD_SOURCES)]):
+    if method not in (known := [slug_of(listed) for listed in METHOD_SOURCES]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     parse(options_of(method), options, place, CURE)

@@ -34,13 +34,7 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video with what it took.
-
-    Attributes:
-        compute_fraction: block evaluations done / those of the plain generation, None if only `flops` tell it.
-        flops: operations counted in the blocks.
-        report: the plugin's, as a mapping.
-    """
+    """A video with what it took. Where `compute_fraction` is None, `flops`, counted in the blocks, tell it."""
 
     video: Generation
     compute_fraction: float | None = None
@@ -57,10 +51,9 @@ class VideoMaker(Maker):
     _baseline: tuple[str, Generated] | None = None
 
     def prepare(self, rank: Rank) -> None:
-        """Load the model and check that it is the one that the store is bound to and that all variants suit it.
+        """Load the model, and check that the store is bound to it and that all variants suit it.
 
-        Then make a video of a few steps, so that one-time costs, and sizes that the pipeline refuses, come before
-        anything counts.
+        A video of a few steps takes one-time costs, and meets sizes that the pipeline refuses, before anything counts.
         """
         job = self.job
         dtype = None if job.dtype is None else getattr(torch, job.dtype)

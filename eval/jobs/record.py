@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -19,16 +19,14 @@ class VideoResult:
     """What making a video gives; nothing where it failed.
 
     Attributes:
-        frames_sha256: of the decoded float frames, as `hash_frames` takes it.
-        shape: (frames, height, width, 3) of the video.
+        frames_sha256: of the decoded float frames, by `hash_frames`.
+        shape: (frames, height, width, 3).
         settings: the `GenerationSettings` in force, as a mapping.
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted.
         report: `Report.to_dict()` of the plugin, None for every other method.
         metrics: values by name, each in its own unit: infinite where a metric is, nan where it is undefined.
-        skipped: why metrics have no value here, by name, such as those that compare on the baseline itself.
-        versions: of the libraries.
-        device: such as "NVIDIA H200" or "cpu x86_64".
+        skipped: why metrics have no value here, by name.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
@@ -53,7 +51,6 @@ class VideoRecord(VideoResult, Record):
     Attributes:
         sample: which of the prompt's seeds, from 0.
         video: path of the mp4 below the run's folder, None where there is none or it is damaged.
-        video_sha256: of that file.
         damage: what is wrong with the video's file, else empty.
     """
 
@@ -83,9 +80,8 @@ def video_record(record: Record, damage: str = "") -> VideoRecord:
     result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
     file = record.files.get(VIDEO)
     return VideoRecord(
-        **vars(replace(record, result=None))  # it is in the fields of `result`
-        | vars(result)
-        | {name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
+        **vars(record) | {"result": None} | vars(result),
+        **{name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=record.data["variant"]["name"],
         video=None if file is None or damage else file.path,
         video_sha256=None if file is None else file.sha256,

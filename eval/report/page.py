@@ -14,7 +14,7 @@ import av
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.report.payload import Source, encode, page_data
+from galaxydit.eval.report.payload import encode, page_data
 from galaxydit.eval.report.run import Run
 from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
@@ -40,8 +40,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
             "or pass --embed"
         )
-    sources: dict[str, Source] = {}
-    elements = []
+    sources, elements = {}, []
     for index, (unit, video) in enumerate(videos.items()):
         if embed:
             sources[unit] = {"embedded": f"video-{index}"}
@@ -49,19 +48,14 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
         else:
             sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
-    where = (
-        f"The videos are {'inside this page' if embed else 'files in folders beside this page: keep them together'}."
-    )
+    where = "inside this page" if embed else "files in folders beside this page: keep them together"
     script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "media-src 'self' file: blob:; img-src data:"
-    )
     page = Template(_asset("page.html")).substitute(
-        policy=policy,
+        script_hash=_hash(script),
+        style_hash=_hash(style),
         title=escape(f"Evaluation of {Path(run.store.root).name}"),
         style=style,
-        data=encode(page_data(run, sources, where)),
+        data=encode(page_data(run, sources, f"The videos are {where}.")),
         videos="\n".join(elements),
         script=script,
     )

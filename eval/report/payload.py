@@ -12,12 +12,13 @@ from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.run import Run
 from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
 
-Source = Mapping[str, str]
-"""Where a video is: {"embedded": id of an element of the page} or {"link": relative URL}."""
 
+def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Everything that the page shows.
 
-def page_data(run: Run, sources: Mapping[str, Source], where: str) -> dict[str, Any]:
-    """Everything that the page shows. `sources` are the videos by unit id; `where` says in words where they lie."""
+    `sources` tells by unit id where a video is: {"embedded": id of an element of the page} or {"link": relative URL};
+    `where` says so in words.
+    """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
     names = [variant.name for variant in run.job.variants]
@@ -85,18 +86,16 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
 def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]) -> list[str]:
     failed = sum(summary.failed for summary in summaries)
     missing = sum(summary.missing for summary in summaries)
-    unpaired = sum(summary.unpaired for summary in summaries)
     notes = {
         f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
         f"{missing} not made yet: the figures will still move.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
-        f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
     }
     return [note for note, holds in notes.items() if holds]
 
 
-def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row for each prompt and seed."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for record in run.records:
@@ -110,7 +109,7 @@ def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Source]) -> l
     return list(rows.values())
 
 
-def _unit(run: Run, record: VideoRecord, variant: int, source: Source | None) -> dict[str, Any]:
+def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str, Any]:
     unit = {"variant": variant, "values": values_of(record, run.baselines.get(record.pair))}
     if not record.is_done:
         trace = record.traceback or "no traceback"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
@@ -45,25 +45,22 @@ class Estimate:
         mean: over all videos; of a speedup the baseline's seconds / the variant's seconds, each summed over the pairs.
         worst: of a single video.
         low, high: 95 % interval of `mean` over prompts, see `interval`; None where that has none.
-        videos: number of videos, of a speedup the number of pairs.
     """
 
     mean: float
     worst: float
     low: float | None
     high: float | None
-    videos: int
 
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """`missing` units have no record yet; `unpaired` ones are done, but not the baseline of their prompt and seed."""
+    """How many units of a variant are done, failed, and without a record yet; its figures by key."""
 
     name: str
     done: int
     failed: int
     missing: int
-    unpaired: int
     estimates: Mapping[str, Estimate]
 
 
@@ -72,12 +69,9 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
     Raises GalaxyDiTError for a metric that is not in `METRICS`.
     """
-    names = {name: record.unit for record in records for name in record.metrics}
-    for name in names.keys() - METRICS.keys():
-        raise GalaxyDiTError(
-            f"{names[name]}: metrics has {name!r}, allowed are {', '.join(METRICS)}; read the run with the galaxydit "
-            "that wrote it"
-        )
+    names = {name for record in records for name in record.metrics}
+    if unknown := names - METRICS.keys():
+        raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
     figures = list(COST_FIGURES)
     for metric in METRICS.values():
         if metric.name in names:
@@ -89,22 +83,17 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
     """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
-    return {key: numerator / denominator for key, (numerator, denominator) in _ratios(record, baseline).items()}
-
-
-def _ratios(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, tuple[float, float]]:
-    """The figures of one unit by key as numerator and denominator: the two seconds of a speedup, else a value and 1."""
     if not record.is_done:
         return {}
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
-    values = {**record.metrics, **costs}
-    ratios = {key: (value, 1.0) for key, value in values.items() if value is not None and not math.isnan(value)}
+    figures = {**record.metrics, **costs}
+    values = {key: value for key, value in figures.items() if value is not None and not math.isnan(value)}
     if record.variant != BASELINE and baseline is not None:
         for key, field in SPEEDUPS.items():
             plain, accelerated = getattr(baseline, field), getattr(record, field)
             if plain and accelerated:
-                ratios[key] = plain, accelerated
-    return ratios
+                values[key] = plain / accelerated
+    return values
 
 
 def baselines_of(records: Sequence[VideoRecord]) -> Baselines:
@@ -122,24 +111,25 @@ def summarise(
         made = [record for record in records if record.variant == name]
         done = [record for record in made if record.is_done]
         failed, missing = len(made) - len(done), units_per_variant - len(made)
-        unpaired = sum(record.pair not in baselines for record in done)
         estimates = {figure.key: found for figure in figures if (found := _estimate(figure, done, baselines))}
-        summaries.append(VariantSummary(name, len(done), failed, missing, unpaired, estimates))
+        summaries.append(VariantSummary(name, len(done), failed, missing, estimates))
     return tuple(summaries)
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
     """Every mean is a ratio of sums over prompts: of values to their number, of plain seconds to accelerated ones."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
-    values = []
+    values, seconds = [], SPEEDUPS.get(figure.key)
     for record in done:
-        ratio = _ratios(record, baselines.get(record.pair)).get(figure.key)
-        if ratio is not None:
-            values.append(ratio[0] / ratio[1])
+        baseline = baselines.get(record.pair)
+        value = values_of(record, baseline).get(figure.key)
+        if value is not None:
+            values.append(value)
+            ratio = (getattr(baseline, seconds), getattr(record, seconds)) if seconds else (value, 1)
             sums[record.prompt_index] += ratio
     if not values:
         return None
     numerators, denominators = np.array(list(sums.values())).T
     low, high = interval(numerators, denominators)
     worst = min(values) if figure.higher_is_better else max(values)
-    return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high, len(values))
+    return Estimate(float(numerators.sum() / denominators.sum()), worst, low, high)

@@ -20,7 +20,6 @@ function summaryRow(variant) {
   const counts = make("td", {}, make("b", {}, String(variant.done)));
   if (variant.failed) counts.append(make("small", { class: "bad" }, `${variant.failed} failed`));
   if (variant.missing) counts.append(make("small", {}, `${variant.missing} not yet`));
-  if (variant.unpaired) counts.append(make("small", { class: "bad" }, `${variant.unpaired} without baseline`));
   return make("tr", {}, name, counts, ...data.figures.map((figure) => estimateCell(variant.estimates[figure.key], figure)));
 }
 
