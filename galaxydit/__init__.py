@@ -4,100 +4,58 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from galaxydit.acceleration import (
-        Acceleration,
-        TransformerDescription,
-        accelerate,
-        apply_galaxydit,
-        describe,
-        remove,
-        remove_galaxydit,
-    )
-    from galaxydit.calibration import Calibration, calibrate
-    from galaxydit.errors import (
-        FullComputeWarning,
-        GalaxyDiTError,
-        NoEffectWarning,
-        ProfileWarning,
-        UnknownFamilyWarning,
-    )
-    from galaxydit.policies.config import GalaxyDiTConfig
-    from galaxydit.policies.general_schedule import general_schedule
-    from galaxydit.policies.online import Online
-    from galaxydit.policies.schedule import FixedSteps, Schedule
-    from galaxydit.policies.threshold import Threshold
-    from galaxydit.profiles.registry import load_profile
-    from galaxydit.profiles.schema import Profile
-    from galaxydit.proxies import PROXIES, Proxy
-    from galaxydit.report import CallRecord, Report
-    from galaxydit.runtime.observer import Observer
+    from galaxydit.acceleration import Acceleration as Acceleration
+    from galaxydit.acceleration import TransformerDescription as TransformerDescription
+    from galaxydit.acceleration import accelerate as accelerate
+    from galaxydit.acceleration import apply_galaxydit as apply_galaxydit
+    from galaxydit.acceleration import describe as describe
+    from galaxydit.acceleration import remove as remove
+    from galaxydit.acceleration import remove_galaxydit as remove_galaxydit
+    from galaxydit.calibration.calibration import Calibration as Calibration
+    from galaxydit.calibration.calibration import calibrate as calibrate
+    from galaxydit.errors import FullComputeWarning as FullComputeWarning
+    from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
+    from galaxydit.errors import NoEffectWarning as NoEffectWarning
+    from galaxydit.errors import ProfileWarning as ProfileWarning
+    from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
+    from galaxydit.policies.config import GalaxyDiTConfig as GalaxyDiTConfig
+    from galaxydit.policies.general_schedule import general_schedule as general_schedule
+    from galaxydit.policies.online import Online as Online
+    from galaxydit.policies.schedule import FixedSteps as FixedSteps
+    from galaxydit.policies.schedule import Schedule as Schedule
+    from galaxydit.policies.threshold import Threshold as Threshold
+    from galaxydit.profiles.registry import load_profile as load_profile
+    from galaxydit.profiles.schema import Profile as Profile
+    from galaxydit.proxies import PROXIES as PROXIES
+    from galaxydit.proxies import Proxy as Proxy
+    from galaxydit.report import CallRecord as CallRecord
+    from galaxydit.report import Report as Report
+    from galaxydit.runtime.observer import Observer as Observer
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "acceleration": (
-        "Acceleration",
-        "TransformerDescription",
-        "accelerate",
-        "apply_galaxydit",
-        "describe",
-        "remove",
-        "remove_galaxydit",
-    ),
-    "calibration": ("Calibration", "calibrate"),
-    "errors": (
-        "FullComputeWarning",
-        "GalaxyDiTError",
-        "NoEffectWarning",
-        "ProfileWarning",
-        "UnknownFamilyWarning",
-    ),
-    "policies.config": ("GalaxyDiTConfig",),
-    "policies.general_schedule": ("general_schedule",),
-    "policies.online": ("Online",),
-    "policies.schedule": ("FixedSteps", "Schedule"),
-    "policies.threshold": ("Threshold",),
-    "profiles.registry": ("load_profile",),
-    "profiles.schema": ("Profile",),
-    "proxies": ("PROXIES", "Proxy"),
-    "report": ("CallRecord", "Report"),
-    "runtime.observer": ("Observer",),
+_NAMES = {
+    "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",
+    "calibration.calibration": "Calibration calibrate",
+    "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
+    "policies.config": "GalaxyDiTConfig",
+    "policies.general_schedule": "general_schedule",
+    "policies.online": "Online",
+    "policies.schedule": "FixedSteps Schedule",
+    "policies.threshold": "Threshold",
+    "profiles.registry": "load_profile",
+    "profiles.schema": "Profile",
+    "proxies": "PROXIES Proxy",
+    "report": "CallRecord Report",
+    "runtime.observer": "Observer",
 }
-_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "PROXIES",
-    "Acceleration",
-    "Calibration",
-    "CallRecord",
-    "FixedSteps",
-    "FullComputeWarning",
-    "GalaxyDiTConfig",
-    "GalaxyDiTError",
-    "NoEffectWarning",
-    "Observer",
-    "Online",
-    "Profile",
-    "ProfileWarning",
-    "Proxy",
-    "Report",
-    "Schedule",
-    "Threshold",
-    "TransformerDescription",
-    "UnknownFamilyWarning",
-    "accelerate",
-    "apply_galaxydit",
-    "calibrate",
-    "describe",
-    "general_schedule",
-    "load_profile",
-    "remove",
-    "remove_galaxydit",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `galaxydit --help` does not wait for diffusers."""
-    if name not in _MODULES:
+    if name not in _HOMES:
         raise AttributeError(f"module 'galaxydit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"galaxydit.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"galaxydit.{_HOMES[name]}"), name)

@@ -122,14 +122,10 @@ def remove(pipe: Any) -> None:
 class Acceleration:
     """The plugin on one pipeline: a context manager with the reports of its generations.
 
-    Args:
-        pipe: a diffusers pipeline, or one of its transformers.
-        config: the settings.
-        scheduler: for a bare transformer, the scheduler that drives it.
+    Arguments are those of `accelerate`, and beside them:
         profile: where the settings come from; every generation is compared with its conditions.
         notes: remarks that belong in every report.
         observer: watches every call, and may decide in the policy's place.
-        keep_reports: how many finished reports are kept; None keeps all.
     """
 
     def __init__(
@@ -159,18 +155,16 @@ class Acceleration:
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():
-                self._attach(Engine(transformer, name, families[name], self._session, observer))
+                engine = Engine(transformer, name, families[name], self._session, observer)
+                self._hooks.add(transformer, RootHook(engine, self._hooks))
+                for path, hook in module_hooks(engine):
+                    self._hooks.add(transformer.get_submodule(path), hook)
+                self._hooks.refresh()
             if not isinstance(pipe, nn.Module):
                 self._attach_timers(pipe)
         except BaseException:
             self.remove()
             raise
-
-    def _attach(self, engine: Engine) -> None:
-        self._hooks.add(engine.transformer, RootHook(engine, self._hooks))
-        for path, hook in module_hooks(engine):
-            self._hooks.add(engine.transformer.get_submodule(path), hook)
-        self._hooks.refresh()
 
     def _attach_timers(self, pipe: Any) -> None:
         for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
@@ -216,9 +210,7 @@ class Acceleration:
 
     def __enter__(self) -> "Acceleration":
         if not self._hooks.are_attached:
-            raise GalaxyDiTError(
-                "this Acceleration was removed: expected one that is attached; call accelerate() again"
-            )
+            raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,11 +18,11 @@ from galaxydit.commands.compare import compare
 from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
 from galaxydit.commands.evaluate import app as evaluate
-from galaxydit.commands.executors import RayCommand
 from galaxydit.commands.families import families
 from galaxydit.commands.generate import generate
 from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
+from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.realism import realism
 
 app = typer.Typer(
@@ -32,10 +32,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command_on_ray in (calibrate, compare):
-    app.command(cls=RayCommand)(command_on_ray)
-for command in (demo, families, generate, inspect, latency, realism):
-    app.command()(command)
+for command in (calibrate, compare, demo, families, generate, inspect, latency, realism):
+    app.command(cls=RayCommand)(grouped(command))
 app.add_typer(evaluate, name="eval")
 
 

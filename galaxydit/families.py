@@ -1,7 +1,4 @@
-"""DiT families as data: where a transformer's blocks are, what they take and return, how guidance branches arrive.
-
-A family is one entry of `FAMILIES`.
-"""
+"""DiT families as data: where a transformer's blocks are, what they take and return, how guidance branches arrive."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from galaxydit.errors import GalaxyDiTError, UnknownFamilyWarning, refusal
-from galaxydit.unsupported import reason_against
+from galaxydit.unsupported import refuse_unsupported
 
 SEPARATE = "separate calls"
 CONCATENATED = "concatenated batch"
@@ -115,26 +112,16 @@ FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
 
 
 def family_of(transformer: nn.Module) -> Family:
-    """The family of a transformer.
+    """The family of a transformer; of an unknown class, with an `UnknownFamilyWarning`, one made for it.
 
-    An unknown class is recognised by its blocks, with an `UnknownFamilyWarning`. Raises GalaxyDiTError with the reason
-    for a class that is known not to work, and for one whose blocks are not recognised.
+    Its blocks are the one list of equal blocks that holds most of its parameters. Nothing else is assumed: no part of a
+    block, no time embedding and no residual. Raises GalaxyDiTError without such a list, and with the reason for a class
+    that is known not to work.
     """
-    reason = reason_against(transformer)
-    if reason is not None:
-        raise GalaxyDiTError(reason)
+    refuse_unsupported(transformer)
     for base in type(transformer).__mro__:
         if base.__name__ in FAMILIES:
             return FAMILIES[base.__name__]
-    return recognise(transformer)
-
-
-def recognise(transformer: nn.Module) -> Family:
-    """A family made for an unknown transformer: the one list of equal blocks that holds most of its parameters.
-
-    Nothing else is assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError without such
-    a list.
-    """
     kind = type(transformer).__name__
     total = sum(parameter.numel() for parameter in transformer.parameters())
     for name, child in transformer.named_children():
@@ -145,7 +132,7 @@ def recognise(transformer: nn.Module) -> Family:
                 f"galaxydit: {kind} is no family that galaxydit knows; {name} is taken for its blocks, so compare a "
                 "video with the plain one before you rely on it",
                 UnknownFamilyWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
             return Family(kind, kind, CONCATENATED, (name,), time_embedding=None, plain_latent=False)
     raise refusal(
@@ -171,9 +158,7 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
-    reason = reason_against(pipe)
-    if reason is not None:
-        raise GalaxyDiTError(reason)
+    refuse_unsupported(pipe)
     found = {name: getattr(pipe, name, None) for name in COMPONENTS}
     transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
     if transformers.get("transformer") is transformers.get("transformer_2"):

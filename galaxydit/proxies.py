@@ -1,8 +1,4 @@
-"""Proxies: cheap tensors of a step whose change predicts how much the model's output is about to change.
-
-A proxy is one entry of `PROXIES`: its name, where it is read, what it costs, which families have it, and how it is made
-from the tensors at hand there.
-"""
+"""Proxies: cheap tensors of a step whose change predicts how much the model's output is about to change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

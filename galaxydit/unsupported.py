@@ -2,26 +2,14 @@
 
 from typing import Any
 
-_UNET = "its denoiser is a U-Net, whose blocks differ in size and are joined by skips, so there is no stack to reuse"
+from galaxydit.errors import GalaxyDiTError
+
+U_NET = "its denoiser is a U-Net, whose blocks differ in size and are joined by skips, so there is no stack to reuse"
 _UPSAMPLER = "it runs no denoising steps"
 _TWO_CACHES = "its calls fill and read key-value caches of their own, which a reused call would leave unfilled"
 _PACKED = "it packs text, vision, sound and actions into lists of tokens, so there is no latent tensor to predict"
 
 UNSUPPORTED: dict[str, str] = {
-    "AnimateDiffPipeline": _UNET,
-    "AnimateDiffControlNetPipeline": _UNET,
-    "AnimateDiffPAGPipeline": _UNET,
-    "AnimateDiffSDXLPipeline": _UNET,
-    "AnimateDiffSparseControlNetPipeline": _UNET,
-    "AnimateDiffVideoToVideoPipeline": _UNET,
-    "AnimateDiffVideoToVideoControlNetPipeline": _UNET,
-    "I2VGenXLPipeline": _UNET,
-    "PIAPipeline": _UNET,
-    "StableVideoDiffusionPipeline": _UNET,
-    "TextToVideoSDPipeline": _UNET,
-    "TextToVideoZeroPipeline": _UNET,
-    "TextToVideoZeroSDXLPipeline": _UNET,
-    "VideoToVideoSDPipeline": _UNET,
     "LTXLatentUpsamplePipeline": _UPSAMPLER,
     "LTX2LatentUpsamplePipeline": _UPSAMPLER,
     "LTX2VideoDiffusionDecodePipeline": "it decodes latents in a few steps of its own decoder, not of a transformer",
@@ -36,11 +24,11 @@ UNSUPPORTED: dict[str, str] = {
 """Class names of pipelines and transformers, and the reason; subclasses are refused, too."""
 
 
-def reason_against(component: Any) -> str | None:
-    """One sentence that says why a pipeline or transformer is refused; None where nothing speaks against it."""
-    for base in type(component).__mro__:
-        if base.__name__ in UNSUPPORTED:
-            return (
-                f"{type(component).__name__} is not supported: {UNSUPPORTED[base.__name__]}; use it without galaxydit"
-            )
-    return None
+def refuse_unsupported(component: Any) -> None:
+    """Raise GalaxyDiTError with the reason for a pipeline or transformer that is known not to work."""
+    names = [base.__name__ for base in type(component).__mro__]
+    reasons = [UNSUPPORTED[name] for name in names if name in UNSUPPORTED]
+    if getattr(component, "unet", None) is not None:
+        reasons.append(U_NET)
+    if reasons:
+        raise GalaxyDiTError(f"{names[0]} is not supported: {reasons[0]}; use it without galaxydit")

@@ -3,48 +3,16 @@
 import os
 import tempfile
 from collections.abc import Iterable
-from importlib.resources import files
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
-from galaxydit.pipelines.model_names import local_folder
-from galaxydit.policies.budget import check_request
-
-
-def check_acceleration(
-    speedup: float | None, max_error: float | None, profile: str | None, threshold: float | None
-) -> None:
-    """Raise GalaxyDiTError for settings of `galaxydit.accelerate` that suit no model."""
-    check_request(speedup, max_error, threshold)
-    if profile is not None and not os.path.isfile(profile):
-        shipped = sorted(path.stem for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"))
-        if profile not in shipped:
-            expected = f"a file, or one that is shipped ({', '.join(shipped)})"
-            raise refusal("profile", profile, expected, f"run `galaxydit calibrate`{did_you_mean(profile, shipped)}")
-
-
-def check_model(name: str) -> None:
-    """Raise GalaxyDiTError for what cannot name a model, FileNotFoundError for a folder without a pipeline."""
-    local_folder(name)
+from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.pipelines.inputs import parse_inputs
 
 
 def check_prompt_inputs(prompts: Iterable[str]) -> None:
     """Raise GalaxyDiTError for a prompt that names an image or a video which is no file."""
-    from galaxydit.pipelines.inputs import parse_inputs
-
     for prompt in prompts:
         parse_inputs(prompt)
-
-
-def check_text_file(option: str, path: Path) -> None:
-    """Raise GalaxyDiTError unless this is a text file that can be read."""
-    try:
-        path.read_text(encoding="utf-8")
-    except OSError as error:
-        expected = f"a text file that can be read ({error.strerror})"
-        raise refusal(option, str(path), expected, "pass an existing one") from error
-    except UnicodeDecodeError as error:
-        raise refusal(option, str(path), "text in UTF-8", "save it as UTF-8") from error
 
 
 def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
@@ -55,10 +23,10 @@ def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
     try:
         if not path.parent.is_dir():
             _write_nearby(path.parent)
-            return
-        is_new = not os.path.lexists(path)
-        path.open("ab").close()
-        if is_new:
+        elif os.path.lexists(path):
+            path.open("ab").close()
+        else:
+            path.touch()
             path.unlink()
     except OSError as error:
         raise _unwritable(option, path, error) from error

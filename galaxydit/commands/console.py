@@ -4,15 +4,17 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Column, Table
 
 
 @cache
@@ -37,6 +39,17 @@ def show_json(data: Any) -> None:
     Console().print_json(data.read_text(encoding="utf-8") if isinstance(data, Path) else json.dumps(data))
 
 
+def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:
+    """A table of rows whose first columns are labels, the last of which may be folded, and whose others are numbers."""
+    *unfolded, last = labels
+    columns = [*(Column(heading, no_wrap=True) for heading in unfolded), Column(last, overflow="fold")]
+    columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
+    table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show what is being done, in a live line or without a terminal in plain lines; yields what replaces the text."""
@@ -59,8 +72,8 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def step_bar() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of finished and of all steps that shows a bar and the time that is left.
+def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of finished and of all steps, or another unit, that shows a bar and the time that is left.
 
     Without a terminal, it prints about ten lines.
     """
@@ -75,6 +88,6 @@ def step_bar() -> Iterator[Callable[[int, int], None]]:
     def tell(done: int, total: int) -> None:
         if done == total or done % math.ceil(total / 10) == 0:
             left = (time.monotonic() - started) / done * (total - done)
-            say(f"step {done} of {total}, {left:.0f} s left")
+            say(f"{unit} {done} of {total}, {left:.0f} s left")
 
     yield tell

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.console import say, show, show_json, working
-from galaxydit.commands.eval_report import RunPath
-from galaxydit.commands.options import AsJson
+from galaxydit.commands.console import say, show, show_json, table_of, working
+from galaxydit.commands.options import AsJson, RunPath
 
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import Results
@@ -19,13 +17,9 @@ if TYPE_CHECKING:
 
 def vbench(
     run: RunPath,
-    dimensions: Annotated[
-        list[str], typer.Option(help="Such as temporal_flickering; several with commas, or the option again.")
-    ],
+    dimensions: Annotated[list[str], typer.Option(help="Such as temporal_flickering; several with commas.")],
     environment: Annotated[Path, typer.Option(help="Folder of a virtual environment that has the package vbench.")],
-    weights: Annotated[
-        Path | None, typer.Option(help="Folder of VBench's weights; by default its own, such as ~/.cache/vbench.")
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Folder of its weights; by default its own cache.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
@@ -55,27 +49,18 @@ def vbench(
 
 def build_table(results: "Results") -> Table:
     """One row for each dimension and variant: the raw score, the points, and those lost against the baseline."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
-    table.add_column("dimension", no_wrap=True)
-    table.add_column("variant", overflow="fold")
-    for heading in ("score", "points", "lost", "95 %", "videos"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
     for name in names:
         for variant, scores in results.variants.items():
-            if name in scores.dimensions:
-                score = scores.dimensions[name]
+            if score := scores.dimensions.get(name):
                 drop = score.drop
-                table.add_row(
-                    name,
-                    variant,
-                    f"{score.score:.4f}",
-                    f"{score.points:.2f}",
-                    f"{drop.mean:+.2f}" if drop else "",
-                    f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else "",
-                    str(len(score.videos)),
-                )
-    return table
+                lost = f"{drop.mean:+.2f}" if drop else ""
+                interval = f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else ""
+                figures = (f"{score.score:.4f}", f"{score.points:.2f}", lost, interval, str(len(score.videos)))
+                rows.append((name, variant, *figures))
+    headings = ("score", "points", "lost", "95 %", "videos")
+    return table_of(rows, ("dimension", "variant"), headings, show_edge=False)
 
 
 def describe(results: "Results") -> Iterator[str]:

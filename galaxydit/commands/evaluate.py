@@ -1,22 +1,22 @@
-"""`galaxydit eval`: batch jobs and what is made of them. A subcommand is a function in an `eval_*.py` file beside this
-one and a line at the end.
-"""
+"""`galaxydit eval`: batch jobs and what is made of them."""
 
 import signal
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from galaxydit.commands.console import resumable, say, show, show_json
-from galaxydit.commands.eval_report import export, report
 from galaxydit.commands.eval_vbench import vbench
-from galaxydit.commands.executors import GpusPerWorker, Ray, RayCommand, Workers, check_ray_options, chosen_executor
-from galaxydit.commands.options import AsJson
+from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+
+if TYPE_CHECKING:
+    from galaxydit.eval.report.run import Run
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
@@ -26,17 +26,15 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of e
 
 def _show_example(wanted: bool) -> None:
     if wanted:
-        text = files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8")
-        show(text.rstrip())
+        show(files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8").rstrip())
         raise typer.Exit
 
 
 def run(
+    *,
     job: Annotated[Path, typer.Argument(help="A job file, TOML.")],
     out: Annotated[str, typer.Option(help="Folder of the run, or an address such as s3://bucket/run.")],
-    ray: Ray = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
+    cluster: RayOptions,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
     _: Annotated[
@@ -44,7 +42,6 @@ def run(
     ] = False,
 ) -> None:
     """Make what is missing or damaged of a job. Give the same command again to go on."""
-    check_ray_options(ray, workers, gpus_per_worker)
     from galaxydit.eval.jobs.jobfile import read_job
     from galaxydit.eval.jobs.run_job import open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
@@ -58,18 +55,14 @@ def run(
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
-    with resumable(how_far), chosen_executor(ray, workers, gpus_per_worker) as executor:
+    with resumable(how_far), cluster.executor() as executor:
         outcome = run_job(read, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed")
     if outcome.failed:
         raise typer.Exit(1)
 
 
-def status(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or its address.")],
-    verify: Verify = False,
-    as_json: AsJson = False,
-) -> None:
+def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> None:
     """Show how far a run is, why units failed, and which videos are damaged."""
     from galaxydit.eval.jobs.run_job import load_run
     from galaxydit.pipelines.runs import Record
@@ -88,21 +81,53 @@ def status(
                 reasons[unit_id] = record.traceback.strip().splitlines()[-1]
             yield record
 
-    console = Console()
     counted = tally(sound(), len(units))
     if as_json:
         numbers = {name: getattr(counted, name) for name in ("total", "done", "failed", "remaining")}
         show_json(numbers | {"reasons": reasons})
         return
-    console.print(render(counted))
-    for unit_id, reason in list(reasons.items())[:SHOWN_FAILURES]:
-        console.print(f"{unit_id}: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
+    Console().print(render(counted))
+    show(*(f"{unit_id}: {reason}" for unit_id, reason in islice(reasons.items(), SHOWN_FAILURES)))
     if len(reasons) > SHOWN_FAILURES:
-        console.print(f"and {len(reasons) - SHOWN_FAILURES} more", style="red", highlight=False)
+        show(f"and {len(reasons) - SHOWN_FAILURES} more")
 
 
-app.command(cls=RayCommand)(run)
-app.command()(status)
-app.command()(report)
-app.command()(export)
-app.command()(vbench)
+def report(
+    run: RunPath,
+    out: Annotated[Path | None, typer.Option(help="The page; by default report.html in the run's folder.")] = None,
+    embed: Annotated[bool | None, typer.Option(help="Carry the videos in the page; by default small ones.")] = None,
+) -> None:
+    """Write the report of a run: one HTML page, which opens from disk."""
+    from galaxydit.eval.report.page import write_page
+    from galaxydit.eval.report.run import read_run
+
+    found = read_run(run)
+    show(write_page(found, out or _folder_of(found) / "report.html", embed))
+
+
+def export(
+    run: RunPath,
+    parquet: Annotated[bool, typer.Option(help="Also write results.parquet; needs pyarrow.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
+) -> None:
+    """Write the units of a run as tables, one row each."""
+    from galaxydit.eval.report.export import write_csv, write_parquet
+    from galaxydit.eval.report.run import read_run
+
+    found = read_run(run)
+    folder = out or _folder_of(found)
+    show(write_csv(found, folder / "results.csv"))
+    if parquet:
+        show(write_parquet(found, folder / "results.parquet"))
+
+
+def _folder_of(run: "Run") -> Path:
+    if run.root is None:
+        raise typer.BadParameter(
+            f"is missing, and {run.store.root} is not on this machine: name a place here", param_hint="--out"
+        )
+    return run.root
+
+
+for command in (run, status, report, export, vbench):
+    app.command(cls=RayCommand)(grouped(command))

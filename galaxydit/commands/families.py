@@ -9,35 +9,32 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from galaxydit.commands.console import show, show_json, working
-from galaxydit.commands.options import AsJson
-from galaxydit.unsupported import UNSUPPORTED
+from galaxydit.commands.console import show, working
+from galaxydit.unsupported import U_NET, UNSUPPORTED
 
 Row = dict[str, str]
 
 
 def families(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in the README.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show which pipelines each family has and what they combine with, then what is not accepted, and why."""
     with working("reading diffusers"):
         accepted, refused = family_rows(), unsupported_rows()
-    if as_json:
-        show_json({"accepted": accepted, "not_accepted": refused})
-    elif markdown:
+    if markdown:
         show(to_markdown(accepted), "", to_markdown(refused))
     else:
-        Console().print(build_table([condensed(row) for row in accepted]), build_table(refused))
+        for row in accepted:
+            marks = [name for name, value in row.items() if value == "yes"]
+            offers = (row["guidance"], f"reuse {row['reuse']}", f"profiles: {row['profiles']}", ", ".join(marks))
+            show(f"{row['family']}: {row['pipelines']}", f"  {'; '.join(filter(None, offers))}")
+        show("not accepted:", *(f"  {row['not accepted']}: {row['because']}" for row in refused))
 
 
 @cache
 def video_pipelines() -> dict[str, set[str]]:
-    """The video pipelines of the installed diffusers, modular ones included, and the classes of their transformers.
+    """The video pipelines of the installed diffusers without a U-Net, modular ones included, and their transformers.
 
     They are read from the source, because importing all of them takes a minute and leaves out those whose own
     requirements are not installed.
@@ -57,20 +54,17 @@ def video_pipelines() -> dict[str, set[str]]:
 
 
 def _pipelines_in(module: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """Names of the video pipelines of a module, and of their transformers."""
+    """Names of the video pipelines of a module that have no U-Net, and of their transformers."""
     for node in module.body:
         if not isinstance(node, ast.ClassDef) or not node.name.endswith("Pipeline"):
             continue
-        methods = {
-            item.name: [*item.args.args, *item.args.kwonlyargs]
-            for item in node.body
-            if isinstance(item, ast.FunctionDef)
-        }
-        if not {"__call__", "__init__"} <= methods.keys():
+        methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+        taken = {item.name: [*item.args.args, *item.args.kwonlyargs] for item in methods}
+        if not {"__call__", "__init__"} <= taken.keys() or any(part.arg == "unet" for part in taken["__init__"]):
             continue
-        names = {argument.arg for argument in methods["__call__"]} - {"frame_size"}  # of an image
+        names = {argument.arg for argument in taken["__call__"]} - {"frame_size"}  # of an image
         if "Video" in node.name or any("frame" in name or "video" in name for name in names):
-            parts = [ast.unparse(part) for part in methods["__init__"] if part.arg.startswith("transformer")]
+            parts = [ast.unparse(part) for part in taken["__init__"] if part.arg.startswith("transformer")]
             yield node.name, set(re.findall(r"\w*Transformer\w*", " ".join(parts)))
 
 
@@ -109,7 +103,7 @@ def family_rows() -> list[Row]:
 
 def unsupported_rows() -> list[Row]:
     """What is refused by name, one row per reason, by heading."""
-    names = defaultdict(list)
+    names = defaultdict(list, {U_NET: ["pipelines with a U-Net, such as AnimateDiff and Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)
     return [{"not accepted": ", ".join(sorted(group)), "because": reason} for reason, group in names.items()]
@@ -119,23 +113,3 @@ def to_markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
     heading, *lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], *(row.values() for row in rows))]
     return "\n".join([heading, "|" + "---|" * len(rows[0]), *lines])
-
-
-def condensed(row: Row) -> Row:
-    """A row of `family_rows` in three columns, for a terminal."""
-    marks = ", ".join(name for name, value in row.items() if value == "yes")
-    lines = (row["guidance"], f"reuse: {row['reuse']}", f"profiles: {row['profiles']}", marks)
-    return {"family": row["family"], "pipelines": row["pipelines"], "what it offers": "\n".join(filter(None, lines))}
-
-
-def build_table(rows: Sequence[Row]) -> Table:
-    """The rows for a terminal of 80 columns; all columns but the last are as narrow as their longest word."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_lines=True)
-    *narrow, last = rows[0]
-    for heading in narrow:
-        words = " ".join([heading, *(row[heading] for row in rows)]).split()
-        table.add_column(heading, width=max(map(len, words)))
-    table.add_column(last)
-    for row in rows:
-        table.add_row(*row.values())
-    return table

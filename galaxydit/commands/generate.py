@@ -1,64 +1,52 @@
 """`galaxydit generate`: one video of any text-to-video pipeline."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
-from galaxydit.commands.checks import check_acceleration, check_model, check_output_file, check_prompt_inputs
+from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import show, step_bar, working
 
 
+@dataclass(frozen=True)
+class FileSizes(options.Sizes):
+    """Options of how a video is denoised, its shape and its rate."""
+
+    fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None
+
+
 def generate(
-    model: options.Model,
-    prompt: Annotated[
-        str, typer.Option(help="What the video shows, or a JSON object that also names images and videos.")
-    ],
+    *,
+    source: options.ModelOptions,
+    prompt: Annotated[str, typer.Option(help="What the video shows, or JSON that also names images and videos.")],
     out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
     seed: options.Seed = 0,
-    steps: options.Steps = None,
-    guidance: options.Guidance = None,
-    flow_shift: options.FlowShift = None,
-    height: options.Height = None,
-    width: options.Width = None,
-    frames: options.Frames = None,
-    fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None,
-    speedup: options.Speedup = None,
-    max_error: options.MaxError = None,
-    profile: options.ProfileName = None,
-    threshold: options.Threshold = None,
+    sizes: FileSizes,
+    request: options.Request,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
-    revision: options.Revision = None,
-    offload: options.Offloading = "none",
 ) -> None:
     """Generate one video. What is not given is what the makers of the model recommend."""
-    request: dict[str, Any] = {"speedup": speedup, "max_error": max_error, "profile": profile, "threshold": threshold}
-    for name, value in request.items():
-        if value is not None and not accelerate:
-            hint = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=hint)
-    check_acceleration(**request)
-    sizes: dict[str, Any] = dict(
-        steps=steps, guidance=guidance, flow_shift=flow_shift, height=height, width=width, frames=frames, fps=fps
-    )
-    options.check_sizes(**sizes)
-    check_model(model)
+    given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value is not None]
+    if given and not accelerate:
+        raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=given[0])
     check_prompt_inputs([prompt])
     check_output_file(out, ".mp4")
-    with working(f"loading {model}"):
+    with working(f"loading {source.model}"):
         import galaxydit
         from galaxydit.pipelines.generate import generate as generate_video
         from galaxydit.pipelines.video import save_video
 
-        pipe = options.load_quietly(model, revision, offload=offload)
-    if model == WITH_CAPTIONS:
+        pipe = source.load()
+    if source.model == WITH_CAPTIONS:
         warn_of_unknown_words(prompt, pipe.tokenizer.get_vocab())
-    settings = options.chosen_settings(pipe, **sizes)
-    with galaxydit.accelerate(pipe, **request) if accelerate else nullcontext() as handle:
+    settings = sizes.settings_for(pipe)
+    with galaxydit.accelerate(pipe, **vars(request)) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"

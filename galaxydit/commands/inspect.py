@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from galaxydit.commands.checks import check_model
 from galaxydit.commands.console import show, show_json, working
-from galaxydit.commands.options import AsJson, Model, Revision, load_quietly
+from galaxydit.commands.options import AsJson, ModelOptions
 
 if TYPE_CHECKING:
     from galaxydit.acceleration import TransformerDescription
@@ -17,10 +16,9 @@ PSNR_UNKNOWN = "the PSNR at any speedup"
 RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
-def inspect(model: Model, revision: Revision = None, as_json: AsJson = False) -> None:
+def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
     """Load a pipeline and show its transformers, where hooks go, which profile is used and what it promises."""
-    check_model(model)
-    with working(f"loading {model}"):
+    with working(f"loading {source.model}"):
         from dataclasses import asdict
 
         import galaxydit
@@ -28,7 +26,7 @@ def inspect(model: Model, revision: Revision = None, as_json: AsJson = False) ->
         from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.profiles.resolve import find_settings
 
-        pipe = load_quietly(model, revision)
+        pipe = source.load()
     transformers = list(transformers_of(pipe).values())
     config, profile, notes = find_settings(pipe, transformers, galaxydit.GalaxyDiTConfig())
     parts = galaxydit.describe(pipe, config)
@@ -49,12 +47,10 @@ def inspect(model: Model, revision: Revision = None, as_json: AsJson = False) ->
 def build_table(part: "TransformerDescription", pipeline: str) -> Table:
     """What is known about one transformer of a pipeline."""
     table = Table(show_header=False, title=f"{pipeline}.{part.component}", title_justify="left")
-    table.add_row("class", part.class_name)
-    table.add_row("family", part.family)
-    table.add_row("blocks", str(part.blocks))
-    table.add_row("branches", part.branches)
-    table.add_row("proxies", ", ".join(part.proxies))
-    table.add_row("hooked modules", "\n".join(part.hooked))
+    facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
+    facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
+    for fact in facts.items():
+        table.add_row(*fact)
     return table
 
 

@@ -1,83 +1,189 @@
-"""Options that several commands share."""
+"""Options that several commands share; a dataclass is a group of them, see `grouped`."""
 
-from dataclasses import replace
+import os
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import wraps
+from importlib.resources import files
+from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from galaxydit.errors import refusal
+from galaxydit.commands.captions import WITH_CAPTIONS
+from galaxydit.errors import did_you_mean, refusal
+from galaxydit.pipelines.model_names import local_folder
 from galaxydit.pipelines.settings import GenerationSettings, Offload
+from galaxydit.policies.budget import check_request
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
-Model = Annotated[
+    from galaxydit.pipelines.runs import Executor
+
+ModelName = Annotated[
     str, typer.Option(help="wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id.")
 ]
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
-Offloading = Annotated[
-    Offload,
-    typer.Option("--offload", help="For small GPUs: weights stay in CPU memory; sequential needs the least memory."),
-]
+ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps.")]
-Guidance = Annotated[float | None, typer.Option(min=0, help="Guidance scale.")]
-FlowShift = Annotated[float | None, typer.Option(help="Bends the noise levels towards noise; by default the model's.")]
-Height = Annotated[int | None, typer.Option(min=1, help="Pixels.")]
-Width = Annotated[int | None, typer.Option(min=1, help="Pixels.")]
-Frames = Annotated[int | None, typer.Option(min=1, help="Number of frames.")]
-Speedup = Annotated[
-    float | None, typer.Option(min=1, help="Times less compute in the blocks; 2 if nothing else is said.")
-]
-MaxError = Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")]
-ProfileName = Annotated[
-    str | None, typer.Option("--profile", help="A shipped profile or a file; by default the one of the model.")
-]
-Threshold = Annotated[
-    float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
-]
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-def check_seed(seed: int, option: str) -> None:
-    """Raise GalaxyDiTError for a seed that torch does not take."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise refusal(option, seed, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError for what cannot name one."""
+
+    model: ModelName
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
+    offload: Annotated[
+        Offload, typer.Option(help="For small GPUs: weights stay in CPU memory; sequential needs the least memory.")
+    ] = "none"
+
+    def __post_init__(self) -> None:
+        local_folder(self.model)
+
+    def load(self, device: str | None = None) -> "DiffusionPipeline":
+        """The pipeline. The libraries' own progress bars are turned off, because commands show theirs."""
+        import diffusers
+        import transformers
+
+        from galaxydit.pipelines.loading import load_pipeline
+
+        diffusers.logging.disable_progress_bar()
+        transformers.logging.disable_progress_bar()
+        pipe = load_pipeline(self.model, revision=self.revision, device=device, offload=self.offload)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
 
 
-def check_sizes(**sizes: float | None) -> None:
-    """Raise GalaxyDiTError for settings that no model allows; the names are those of `chosen_settings`."""
-    GenerationSettings(**_given(**sizes))
+@dataclass(frozen=True)
+class WanTinyByDefault(ModelOptions):
+    """Options of how a model is loaded, wan-tiny where none is named."""
+
+    model: ModelName = WITH_CAPTIONS
 
 
-def load_quietly(
-    model: str, revision: str | None = None, device: str | None = None, offload: Offload = "none"
-) -> "DiffusionPipeline":
-    """The pipeline of a model. The libraries' own progress bars are turned off, because commands show theirs."""
-    import diffusers
-    import transformers
+@dataclass(frozen=True)
+class Shape:
+    """Options of a video's shape, named as in GenerationSettings; raises GalaxyDiTError for what no model allows."""
 
-    from galaxydit.pipelines.loading import load_pipeline
+    height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
+    width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
+    num_frames: Annotated[int | None, typer.Option("--frames", min=1, help="Number of frames.")] = None
 
-    diffusers.logging.disable_progress_bar()
-    transformers.logging.disable_progress_bar()
-    pipe = load_pipeline(model, revision=revision, device=device, offload=offload)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    def __post_init__(self) -> None:
+        self._in_place_of(GenerationSettings())
 
+    def _in_place_of(self, settings: GenerationSettings) -> GenerationSettings:
+        return replace(settings, **{name: value for name, value in vars(self).items() if value is not None})
 
-def chosen_settings(pipe: "DiffusionPipeline", **sizes: float | None) -> GenerationSettings:
-    """What the makers of the model recommend, with the options that were given in its place.
+    def settings_for(self, pipe: "DiffusionPipeline") -> GenerationSettings:
+        """What the makers of the model recommend, with the options that were given in its place."""
+        from galaxydit.pipelines.published_models import recommended_settings
 
-    Raises GalaxyDiTError for a value that is not allowed.
-    """
-    from galaxydit.pipelines.published_models import recommended_settings
-
-    return replace(recommended_settings(pipe), **_given(**sizes))
+        return self._in_place_of(recommended_settings(pipe))
 
 
-def _given(**options: float | None) -> dict[str, Any]:
-    """The options that were given, under their names in GenerationSettings."""
-    names = {"guidance": "guidance_scale", "frames": "num_frames"}
-    return {names.get(name, name): value for name, value in options.items() if value is not None}
+@dataclass(frozen=True)
+class Sizes(Shape):
+    """Options of how a video is denoised, and its shape."""
+
+    steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None
+    guidance_scale: Annotated[float | None, typer.Option("--guidance", min=0, help="Guidance scale.")] = None
+    flow_shift: Annotated[float | None, typer.Option(help="Bends sigmas towards noise; by default the model's.")] = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of `galaxydit.accelerate`; raises GalaxyDiTError for those that suit no model."""
+
+    speedup: Annotated[float | None, typer.Option(min=1, help="Times less compute in the blocks; by default 2.")] = None
+    max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
+    profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None
+    threshold: Annotated[
+        float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_request(self.speedup, self.max_error, self.threshold)
+        if self.profile is not None and not os.path.isfile(self.profile):
+            shipped = sorted(path.stem for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"))
+            if self.profile not in shipped:
+                expected = f"a file, or one that is shipped ({', '.join(shipped)})"
+                cure = f"run `galaxydit calibrate`{did_you_mean(self.profile, shipped)}"
+                raise refusal("profile", self.profile, expected, cure)
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Options of where units are made; raises typer.BadParameter for those that need --ray without it."""
+
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Work on Ray: alone on this machine; auto, ray://host:port or host:port join a cluster.",
+        ),
+    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None
+    gpus_per_worker: Annotated[
+        int | None, typer.Option(min=0, help="With --ray: GPUs of one video (context parallel); by default one.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("--workers", self.workers), ("--gpus-per-worker", self.gpus_per_worker)):
+            if self.ray is None and value is not None:
+                raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
+
+    def executor(self) -> "AbstractContextManager[Executor]":
+        """What makes the units."""
+        from galaxydit.pipelines.runs import InProcess, OnRay
+
+        return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
+
+    def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
+        """The pipeline, and on Ray, whose workers have the GPUs, what loads it there: here it is only read then."""
+        if self.ray is None:
+            return model.load(), None
+        return replace(model, offload="none").load("cpu"), model.load
+
+
+class RayCommand(TyperCommand):
+    """A command whose --ray may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put "local" behind a --ray that no address follows."""
+        given: list[str] = []
+        for index, argument in enumerate(args):
+            given.append(argument)
+            if argument == "--ray" and not ADDRESS.fullmatch("".join(args[index + 1 : index + 2])):
+                given.append("local")
+        return super().parse_args(ctx, given)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let typer read a keyword-only parameter whose type is a dataclass as one option for each of its fields."""
+    groups: dict[str, type] = {}
+    options: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kind).parameters.values()]
+        else:
+            options.append(parameter)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return run

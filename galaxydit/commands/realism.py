@@ -1,68 +1,61 @@
 """`galaxydit realism`: hold a Wan model against what is published about the real weights."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, Prompts, calibration_prompts, read_or_draw_prompts
-from galaxydit.commands.checks import check_model, check_output_folder
-from galaxydit.commands.console import resumable, show, show_json, working
+from galaxydit.commands.checks import check_output_folder
+from galaxydit.commands.console import resumable, show, show_json, table_of, working
 from galaxydit.errors import check_choice, check_number, refusal
 from galaxydit.eval.realism import PARTS, PSNR_PARTS, SHIFT_FACTOR, STEPS
 
 
 def realism(
-    model: options.Model = WITH_CAPTIONS,
+    *,
+    source: options.WanTinyByDefault,
     prompts: Prompts = "16",
     out: Annotated[Path, typer.Option(help="Folder for realism.json and the plot.")] = Path("runs/realism"),
     shift_factor: Annotated[
-        float | None,
-        typer.Option(help="Flow shift of this model / published flow shift; by default wan-tiny's own, else 1."),
+        float | None, typer.Option(help="This flow shift / the published one; by default wan-tiny's own, else 1.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Prompts in one pipeline call.")] = 1,
     parts: Annotated[str, typer.Option(help="What to measure, with commas; by default everything.")] = "",
-    height: options.Height = None,
-    width: options.Width = None,
-    frames: options.Frames = None,
+    shape: options.Shape,
     as_json: options.AsJson = False,
-    revision: options.Revision = None,
-    offload: options.Offloading = "none",
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
 
     Started again, it measures only what realism.json does not hold yet.
     """
-    check_model(model)
     check_output_folder(out)
-    sizes = {"height": height, "width": width, "frames": frames}
-    options.check_sizes(**sizes)
     if shift_factor is not None:
         check_number("--shift-factor", shift_factor, 0.01, 100)
     wanted = [name.strip() for name in parts.split(",") if name.strip()] or list(PARTS)
     for name in wanted:
         check_choice("--parts", name, PARTS)
-    reserved = tuple(calibration_prompts(None, model, "--calibration")) if model == WITH_CAPTIONS else ()
-    texts = read_or_draw_prompts(prompts, model, reserved)
+    reserved = calibration_prompts(None, source.model, "--calibration") if source.model == WITH_CAPTIONS else ()
+    texts = read_or_draw_prompts(prompts, source.model, reserved)
     for text in texts:
         if text.startswith("{"):
             expected = "texts alone, because the published runs are text-to-video"
             raise refusal("--prompts", text, expected, "leave it out")
     tuning = reserved or texts[:1]
-    with working(f"loading {model}"):
+    with working(f"loading {source.model}"):
         from galaxydit.calibration.published import load_published
         from galaxydit.eval.realism.plot import draw
         from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
-        pipe = options.load_quietly(model, revision, offload=offload)
-    settings = options.chosen_settings(pipe, steps=STEPS, **sizes)
-    factor = shift_factor or (SHIFT_FACTOR if model == WITH_CAPTIONS else 1.0)
+        pipe = source.load()
+    settings = replace(shape.settings_for(pipe), steps=STEPS)
+    factor = shift_factor or (SHIFT_FACTOR if source.model == WITH_CAPTIONS else 1.0)
     published = load_published()
     cases = Cases(texts, tuple(range(len(texts))), batch)
     reserved_cases = Cases(tuning, tuple(10_000 + index for index in range(len(tuning))), 1)
@@ -82,18 +75,15 @@ def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
     """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
     for part in PSNR_PARTS:
         if part in measured:
-            table = Table(part, box=SIMPLE_HEAD, title=f"{prompts} prompts")
-            for heading in ("published, dB", "here, dB", "difference"):
-                table.add_column(heading, justify="right", no_wrap=True)
+            rows = []
             for row in measured[part]["rows"]:
                 cells = (row["published"], row["mean"], row["mean"] - row["published"])
-                table.add_row(row["name"], *(f"{cell:.2f}" for cell in cells))
-            yield table
-    table = Table("figure", "value", "allowed", "holds", box=SIMPLE_HEAD)
+                rows.append((row["name"], *(f"{cell:.2f}" for cell in cells)))
+            headings = ("published, dB", "here, dB", "difference")
+            yield table_of(rows, [part], headings, title=f"{prompts} prompts")
+    rows = []
     for goal in measured["goals"]:
         limits = (("at least", goal["minimum"]), ("at most", goal["maximum"]))
         allowed = " and ".join(f"{words} {limit:g}" for words, limit in limits if limit is not None)
-        table.add_row(goal["name"], f"{goal['value']:.3f}", allowed, "yes" if goal["holds"] else "no")
-    if "noise levels" in measured:
-        table.add_row("half the steps at chosen noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", "")
-    yield table
+        rows.append((goal["name"], f"{goal['value']:.3f}", allowed, "yes" if goal["holds"] else "no"))
+    yield table_of(rows, ["figure"], ("value", "allowed", "holds"))

@@ -21,7 +21,7 @@ README = (Path(galaxydit.__file__).parent / "README.md").read_text(encoding="utf
 
 def test_every_video_pipeline_is_accepted_or_refused_by_name() -> None:
     pipelines = video_pipelines()
-    assert len(pipelines) > 80
+    assert len(pipelines) > 70
     unknown = {
         name: transformers
         for name, transformers in pipelines.items()
@@ -80,6 +80,11 @@ def test_the_reason_is_given(name: str) -> None:
     kind = type(name, (nn.Module if "Transformer" in name else SimpleNamespace,), {})
     with pytest.raises(GalaxyDiTError, match=f"{name} is not supported: it.*; use it without galaxydit"):
         galaxydit.accelerate(kind())
+
+
+def test_a_pipeline_with_a_u_net_is_refused_with_the_reason() -> None:
+    with pytest.raises(GalaxyDiTError, match="SimpleNamespace is not supported: its denoiser is a U-Net"):
+        galaxydit.accelerate(SimpleNamespace(unet=nn.Module()))
 
 
 def test_the_readme_has_the_table_that_the_command_prints() -> None:

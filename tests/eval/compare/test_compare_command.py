@@ -59,7 +59,10 @@ def test_the_methods_can_be_listed(capsys):
         ),
         (("--speedups", "fast"), "is 'fast', allowed are numbers with commas"),
         (("--speedups", "0.5"), "speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
-        (("--prompts", "nowhere.txt"), "is 'nowhere.txt', allowed are a number from 1 and an existing text file"),
+        (
+            ("--prompts", "nowhere.txt"),
+            "--prompts='nowhere.txt' is not allowed: expected a text file that can be read (No such file",
+        ),
         (("--tune-prompts", "10000"), "tuned=10000 is not allowed: expected 1 to"),
     ],
 )

@@ -13,7 +13,7 @@ from diffusers import WanPipeline
 from typer.testing import CliRunner
 
 from galaxydit.cli import main
-from galaxydit.commands.executors import Ray, RayCommand, Workers
+from galaxydit.commands.options import RayCommand, RayOptions, grouped
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
 from galaxydit.eval.jobs.jobfile import read_job
@@ -236,8 +236,9 @@ def test_ray_takes_an_address_or_none_and_its_options_need_it(job_file: Path, tm
     app = typer.Typer()
 
     @app.command(cls=RayCommand)
-    def read(job: str, ray: Ray = None, workers: Workers = None) -> None:
-        seen.append((ray, workers))
+    @grouped
+    def read(*, job: str, cluster: RayOptions) -> None:
+        seen.append((cluster.ray, cluster.workers))
 
     lines = ("j", "j --ray", "--ray j", "j --ray auto", "j --ray ray://h:1 --workers 2", "j --ray --workers 2")
     for line in lines:
