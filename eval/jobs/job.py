@@ -1,8 +1,4 @@
-"""A job as understood: which videos to make and how. Plain data, the same for every worker.
-
-The plugin and fewer steps are known here, so that refusing their options needs no torch. Every other method comes from
-the comparison, under its name in small letters with hyphens ("uniform skip order 0" is uniform-skip-order-0).
-"""
+"""A job as plain data, the same for every worker: which videos to make, and how."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -125,11 +121,12 @@ class PluginOptions:
     profile: str | None = None
 
 
+# Their options are known here, so that refusing them needs no torch; all other methods come from the comparison.
 OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
 def compared_methods() -> "dict[str, Method]":
-    """The methods of the comparison by the name that a job file uses."""
+    """The methods of the comparison by the name that a job file uses, such as "uniform-skip-order-0"."""
     from galaxydit.eval.compare.every_method import EVERY_METHOD
 
     return {method.slug: method for method in EVERY_METHOD}

@@ -22,7 +22,8 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
     names = [variant.name for variant in run.job.variants]
-    summaries = summarise(run.records, names, figures, len(run.job.units()) // len(names))
+    units = len(run.job.units()) // len(names)
+    summaries = [summarise(name, run.records, run.baselines, figures, units) for name in names]
     devices = sorted({record.device for record in run.records if record.is_done})
     not_measured = {name: why for record in run.records for name, why in record.skipped.items() if name not in shown}
     return {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.job import Job
-from galaxydit.eval.jobs.record import VideoRecord, video_record
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
-from galaxydit.eval.report.summary import Baselines, baselines_of
+from galaxydit.eval.report.summary import Baselines
 from galaxydit.pipelines.runs import Store
 
 
@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def baselines(self) -> Baselines:
         """The finished baselines by (prompt index, seed)."""
-        return baselines_of(self.records)
+        return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
 
 def read_run(root: str | Path) -> Run:

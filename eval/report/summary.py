@@ -14,6 +14,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 
 Baselines = Mapping[tuple[int, int], VideoRecord]
+"""The finished baselines by (prompt index, seed)."""
 
 
 @dataclass(frozen=True)
@@ -96,24 +97,14 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
     return values
 
 
-def baselines_of(records: Sequence[VideoRecord]) -> Baselines:
-    """The finished baselines by (prompt index, seed)."""
-    return {record.pair: record for record in records if record.variant == BASELINE and record.is_done}
-
-
 def summarise(
-    records: Sequence[VideoRecord], variants: Sequence[str], figures: Sequence[Figure], units_per_variant: int
-) -> tuple[VariantSummary, ...]:
-    """One summary for each variant, in the given order. Failed and missing units are counted and lie in no mean."""
-    baselines = baselines_of(records)
-    summaries = []
-    for name in variants:
-        made = [record for record in records if record.variant == name]
-        done = [record for record in made if record.is_done]
-        failed, missing = len(made) - len(done), units_per_variant - len(made)
-        estimates = {figure.key: found for figure in figures if (found := _estimate(figure, done, baselines))}
-        summaries.append(VariantSummary(name, len(done), failed, missing, estimates))
-    return tuple(summaries)
+    variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
+) -> VariantSummary:
+    """The summary of a variant that has this number of `units`. Failed and missing ones lie in no mean."""
+    made = [record for record in records if record.variant == variant]
+    done = [record for record in made if record.is_done]
+    estimates = {figure.key: found for figure in figures if (found := _estimate(figure, done, baselines))}
+    return VariantSummary(variant, len(done), len(made) - len(done), units - len(made), estimates)
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:

@@ -50,8 +50,9 @@ def failed(of: VideoRecord) -> VideoRecord:
 
 
 def summary_of(records: list[VideoRecord], units: int | None = None) -> VariantSummary:
-    figures = figures_of(records)
-    return summarise(records, ["baseline", "fast"], figures, units or len({each.pair for each in records}))[1]
+    baselines = {each.pair: each for each in records if each.variant == "baseline" and each.is_done}
+    units = units or len({each.pair for each in records})
+    return summarise("fast", records, baselines, figures_of(records), units)
 
 
 def estimate_of(records: list[VideoRecord], key: str) -> Estimate:
