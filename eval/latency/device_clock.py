@@ -1,16 +1,13 @@
-"""Clock, host synchronizations and memory of a device."""
+"""Clock and name of a device."""
 
 import platform
+import re
 import time
-import warnings
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-
-from galaxydit.runtime.generation import synchronize
 
 
 def clock_name(device: torch.device) -> str:
@@ -28,7 +25,6 @@ class StepClock:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._marks: list[Any] = []
-        self._now = time.thread_time if clock_name(device) == "thread time" else time.perf_counter
         self.mark()
 
     def mark(self) -> None:
@@ -38,37 +34,14 @@ class StepClock:
             event.record(torch.cuda.current_stream(self.device))
             self._marks.append(event)
         else:
-            self._marks.append(self._now())
+            self._marks.append(time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter())
 
     def milliseconds(self) -> list[float]:
         """Milliseconds between consecutive marks; waits for the device."""
-        synchronize(self.device)
         if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
             return [before.elapsed_time(after) for before, after in pairwise(self._marks)]
         return [1000 * (after - before) for before, after in pairwise(self._marks)]
-
-
-def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that the work takes on the device; waits for it."""
-    clock = StepClock(device)
-    work()
-    clock.mark()
-    return sum(clock.milliseconds()) / 1000
-
-
-def host_waits(work: Callable[[], object]) -> int:
-    """How often the host waits for a CUDA device during the work, as PyTorch reports it
-    (torch.cuda.set_sync_debug_mode).
-    """
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            work()
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-    return sum("synchroniz" in str(warning.message) for warning in caught)
 
 
 def device_name(device: torch.device) -> str:
@@ -76,6 +49,5 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text(encoding="utf-8")) if cpuinfo.exists() else []
     return names[0] if names else platform.processor() or platform.machine()

@@ -1,14 +1,16 @@
 """What a latency run measures: models, sizes and methods by name, checked without torch."""
 
+import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
 from galaxydit.eval.compare.registry import is_installed
-from galaxydit.eval.latency.forced_steps import evenly_forced
 
-COUNTED_STEPS = 4  # three that warm up every path (full, full, reused), and a full one again
+Mode = Literal["eager", "compiled", "both"]
 METHODS = (
     "plain",
     "galaxydit output",
@@ -19,19 +21,7 @@ METHODS = (
     "SeaCache",
     "cache-dit",
 )
-NEEDS = {"cache-dit": "cache_dit"}  # modules that are no dependencies of this package
-PROXIES = (
-    "time_embedding",
-    "noisy_latent",
-    "filtered_latent",
-    "block_input",
-    "modulated_input",
-    "self_attention",
-    "cross_attention",
-    "feed_forward",
-    "block_residual",
-    "block_output",
-)
+INSTALLED = METHODS if is_installed("cache_dit") else METHODS[:-1]
 
 
 @dataclass(frozen=True)
@@ -61,11 +51,6 @@ class VideoSize:
     height: int
     frames: int
 
-    def __post_init__(self) -> None:
-        if self.width % 16 or self.height % 16 or self.frames % 4 != 1 or min(self.width, self.height, self.frames) < 1:
-            expected = "sides divisible by 16 and 4 n + 1 frames"
-            raise refusal("size", f"{self.width}x{self.height}x{self.frames}", expected, "pass for example 832x480x81")
-
     @property
     def latent_shape(self) -> tuple[int, int, int, int, int]:
         """`(batch, channels, frames, height, width)`."""
@@ -78,70 +63,68 @@ class VideoSize:
         return frames * (height // 2) * (width // 2)
 
 
-SIZES = {"480p": VideoSize(832, 480, 81), "720p": VideoSize(1280, 720, 81), "tiny": VideoSize(128, 128, 9)}
+SIZES = {"480p": "832x480x81", "720p": "1280x720x81", "tiny": "128x128x9"}
 
 
 def parse_size(text: str) -> VideoSize:
     """Parse a size by name or as WIDTHxHEIGHTxFRAMES; raises GalaxyDiTError for anything else."""
-    if text in SIZES:
-        return SIZES[text]
-    if not (numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)):
-        raise refusal("size", text, f"{', '.join(SIZES)} or WIDTHxHEIGHTxFRAMES", "pass for example 832x480x81")
-    return VideoSize(*map(int, numbers.groups()))
+    if numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", SIZES.get(text, text)):
+        size = VideoSize(*map(int, numbers.groups()))
+        if size.width % 16 == size.height % 16 == 0 and size.frames % 4 == 1 and size.width and size.height:
+            return size
+    expected = f"{', '.join(SIZES)}, or WIDTHxHEIGHTxFRAMES with sides divisible by 16 and 4 n + 1 frames"
+    raise refusal("size", text, expected, "pass for example 832x480x81")
+
+
+@dataclass(frozen=True)
+class ForcedSteps:
+    """The number of steps of a trajectory, and the indices of the full ones, ascending from 0."""
+
+    steps: int
+    full: tuple[int, ...]
+
+
+def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
+    """A full first step, then as many full steps from the second to the last as make `fraction` of all, evenly spaced.
+
+    Extrapolation needs the first two. The third is reused, unless all are full, so three steps run every path.
+    Raises GalaxyDiTError for a fraction below 3 / steps or above 1.
+    """
+    check_number("fraction", fraction, 0.0, 1.0)
+    count = round(steps * fraction)
+    if count < 3:
+        expected = f"a number from {3 / steps:g} to 1 at {steps} steps, because the first two and the last are full"
+        raise refusal("fraction", fraction, expected, "pass for example 0.5, or take more steps")
+    spaced = [1 + math.ceil(index * (steps - 2) / (count - 2)) for index in range(count - 1)]
+    return ForcedSteps(steps, (0, *spaced))
 
 
 @dataclass(frozen=True)
 class LatencySettings:
-    """What to measure.
+    """What to measure, as options of the command; raises GalaxyDiTError for what is not allowed."""
 
-    Attributes:
-        model: one of PRESETS.
-        size: one of SIZES, or WIDTHxHEIGHTxFRAMES.
-        steps: steps of the trajectory.
-        sampled_steps: steps that are run to time single steps, at least 4.
-        fraction: share of full steps, warm-up and last step included.
-        repeats: runs of each method, in turn.
-        whole: also run whole trajectories.
-        minutes: time after which nothing new is begun; None for no limit.
-        methods: names from METHODS; None for all that are installed.
-        modes: False for eager, True for compiled; each gives a row.
-        backend: backend of torch.compile.
-    """
-
-    model: str = "tiny"
-    size: str = "tiny"
-    steps: int = 50
-    sampled_steps: int = 12
-    fraction: float = 0.5
-    repeats: int = 3
-    whole: bool = True
-    minutes: float | None = None
-    methods: Sequence[str] | None = None
-    modes: Sequence[bool] = (False,)
-    backend: str = "inductor"
-    proxy: str = "block_residual"
-    device: str = "cpu"
-    dtype: str = "float32"
-    text_encoder: bool = False
-    vae: bool = False
-    host: bool = True
+    model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
+    size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"
+    steps: Annotated[int, typer.Option(min=4, help="Denoising steps; few suffice to time single ones.")] = 50
+    fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3
+    methods: Annotated[list[str] | None, typer.Option("--method", help="Only this one; may be given again.")] = None
+    mode: Annotated[
+        Mode | None, typer.Option(help="Of the blocks, a row for each; by default both on a GPU, eager on a CPU.")
+    ] = None
+    device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None
+    text_encoder: Annotated[bool, typer.Option("--text-encoder", help="Also time UMT5-XXL, 11 GB.")] = False
+    vae: Annotated[bool, typer.Option("--vae", help="Also time the video decoder.")] = False
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, tuple(PRESETS))
-        check_choice("proxy", self.proxy, PROXIES)
-        check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        check_count("steps", self.steps, 4)
         check_count("repeats", self.repeats, 1)
         for name in self.methods or ():
             check_choice("method", name, METHODS)
-            if not is_installed(NEEDS.get(name)):
+            if name not in INSTALLED:
                 raise refusal("method", name, "one that is installed", "pip install 'galaxydit[bench]'")
         parse_size(self.size)
-        check_number("fraction", self.fraction, 0.0, 1.0)
-        if self.minutes is not None:
-            check_number("minutes", self.minutes, 0.0)
-        if not re.fullmatch(r"cpu|(cuda|mps|xpu)(:\d+)?", self.device):
-            raise refusal("device", self.device, "cpu, cuda, cuda:1, mps or xpu", "choose one of these")
-        evenly_forced(self.steps, self.fraction)  # refuses a fraction that warm-up and last step exceed
-        if not COUNTED_STEPS <= self.sampled_steps <= self.steps:
-            expected = f"a whole number from {COUNTED_STEPS} to the {self.steps} steps"
-            raise refusal("sampled_steps", self.sampled_steps, expected, "pass for example 12 of 50")
+        evenly_forced(self.steps, self.fraction)
+        if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise refusal("device", self.device, "cpu, cuda, or one of several as cuda:1", "choose one of these")

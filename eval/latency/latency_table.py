@@ -1,22 +1,28 @@
 """The table of a latency run, as markdown or for a terminal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-Row = Mapping[str, Any]
-"""One of `latency_rows.rows_from`."""
-
-
-def cells(row: Row, *, quartiles: bool = True) -> tuple[str, ...]:
-    """One row as text: empty if not measured, and with a ~ if the denoise time is computed from single steps."""
-    return tuple(cell(row, quartiles) for cell in COLUMNS.values())
+COLUMNS = {  # by heading: the field of the row, the divisor to the heading's unit, and the format
+    "full ms": ("full_ms", 1, "{:.2f}"),
+    "reused ms": ("reused_ms", 1, "{:.2f}"),
+    "probe ms": ("probe_ms", 1, "{:.2f}"),
+    "syncs / step": ("syncs_per_step", 1, "{:.1f}"),
+    "denoise s": ("denoise_seconds", 1, "{:.2f}"),
+    "speedup": ("speedup", 1, "{:.2f}x"),
+    "compute fraction": ("compute_fraction", 1, "{:.3f}"),
+    "speedup x fraction": ("efficiency", 1, "{:.3f}"),
+    "peak GiB": ("peak_bytes", 2**30, "{:.1f}"),
+    "held MiB": ("bytes_held", 2**20, "{:.1f}"),
+}
+LEFT_OUT = ("probe ms", "speedup x fraction")  # those for which a terminal of 80 columns has no room
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """Caption and table of a run."""
-    lines = [caption(data), "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * 2 + "---:|" * (len(COLUMNS) - 2)]
-    lines += ["| " + " | ".join(cells(row)) + " |" for row in data["rows"]]
-    return "\n".join(lines)
+    """Caption and table of a run, with quartiles."""
+    columns = columns_of(data["rows"], quartiles=True)
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *zip(*columns.values(), strict=True)]
+    return "\n".join([caption(data), "", *("| " + " | ".join(cells) + " |" for cells in lines)])
 
 
 def caption(data: dict[str, Any]) -> str:
@@ -28,8 +34,6 @@ def caption(data: dict[str, Any]) -> str:
         f"{settings['size']}, {model['tokens']:,} tokens, {schedule['steps']} steps "
         f"of which {len(schedule['full'])} are full."
     )
-    if not all(row["denoise_measured"] for row in data["rows"]):
-        text += " ~ : put together from single steps, not run as a whole."
     parts = [f"{name.replace('_', ' ')} {value:.2f} s" for name, value in data["once"].items() if value is not None]
     if parts:
         text += f" Beside the denoising: {', '.join(parts)}."
@@ -43,32 +47,24 @@ def caption(data: dict[str, Any]) -> str:
 
 def label(method: str, compiled: bool) -> str:
     """A method and how its blocks run, as text."""
-    return f"{method} ({'compiled' if compiled else 'eager'})"
+    return f"{method}, compiled" if compiled else method
 
 
-def _spread(spread: Mapping[str, float] | None, quartiles: bool) -> str:
-    if spread is None:
+def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[str, list[str]]:
+    """The cells of each column by heading, without columns in which nothing was measured."""
+    columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
+    for heading, (field, unit, form) in COLUMNS.items():
+        cells = [_cell(row[field], unit, form, quartiles) for row in rows]
+        if any(cells) and (quartiles or heading not in LEFT_OUT):
+            columns[heading] = cells
+    return columns
+
+
+def _cell(value: Any, unit: int, form: str, quartiles: bool) -> str:
+    if value is None:
         return ""
-    digits = 2 if spread["median"] < 100 else 1
-    text = f"{spread['median']:.{digits}f}"
-    return f"{text} ({spread['low']:.{digits}f} to {spread['high']:.{digits}f})" if quartiles else text
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
-COLUMNS: dict[str, Callable[[Row, bool], str]] = {
-    "method": lambda row, _: row["method"],
-    "blocks": lambda row, _: "compiled" if row["compiled"] else "eager",
-    "full ms": lambda row, quartiles: _spread(row["full_ms"], quartiles),
-    "reused ms": lambda row, quartiles: _spread(row["reused_ms"], quartiles),
-    "probe ms": lambda row, _: _number(row["probe_ms"], "{:.2f}"),
-    "syncs / step": lambda row, _: _number(row["syncs_per_step"], "{:.1f}"),
-    "denoise s": lambda row, _: _number(row["denoise_seconds"], "{:.2f}" if row["denoise_measured"] else "~{:.2f}"),
-    "speedup": lambda row, _: _number(row["speedup"], "{:.2f}x"),
-    "compute fraction": lambda row, _: _number(row["compute_fraction"], "{:.3f}"),
-    "speedup x fraction": lambda row, _: _number(row["efficiency"], "{:.3f}"),
-    "peak GiB": lambda row, _: _number(row["peak_bytes"] and row["peak_bytes"] / 2**30, "{:.1f}"),
-    "held MiB": lambda row, _: _number(row["bytes_held"] and row["bytes_held"] / 2**20, "{:.1f}"),
-}
+    if not isinstance(value, dict):
+        return form.format(value / unit)
+    digits = 2 if value["median"] < 100 else 1
+    text = f"{value['median']:.{digits}f}"
+    return f"{text} ({value['low']:.{digits}f} to {value['high']:.{digits}f})" if quartiles else text

@@ -7,41 +7,39 @@ Each method runs its own code, its decision included, along the same steps.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.compare.methods import fewer_steps, first_block_cache, sea_cache
+from galaxydit.eval.compare.methods import first_block_cache, sea_cache
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
-from galaxydit.eval.latency.forced_steps import ForcedSteps
+from galaxydit.eval.latency.latency_settings import ForcedSteps
 
 NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of percent that other noise causes
 SEA_NO_CHANGE = 0.5  # SeaCache's filter depends slightly on sigma; other noise changes its output by more than 1
 
-Attach = Callable[[Any, ForcedSteps, str], AbstractContextManager[Attached]]
-"""From an object with a `transformer` alone, since nothing else of a pipeline exists here, the forced steps and the
-name of a proxy to the context manager of the method."""
+Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
+"""From an object with a `transformer` alone, since nothing else of a pipeline exists here, and the forced steps to the
+context manager of the method."""
 
 
-def _own(reuse: Any, *, reads_proxy: bool) -> Attach:
-    def attach(pipe: Any, forced: ForcedSteps, proxy: str) -> AbstractContextManager[Attached]:
-        config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
-        if reads_proxy:
-            policy = Threshold(NO_CHANGE)
-            config = GalaxyDiTConfig(policy, proxy=proxy, reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
-        return accelerated(pipe.transformer, config=config)
-
-    return attach
+def _with_proxy(pipe: Any, reuse: Any) -> AbstractContextManager[Attached]:
+    config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
+    return accelerated(pipe.transformer, config=config)
 
 
-def _sea_cache(pipe: Any, forced: ForcedSteps, proxy: str) -> AbstractContextManager[Attached]:
+def _without_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContextManager[Attached]:
+    return accelerated(pipe.transformer, config=GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse))
+
+
+def _sea_cache(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
     setting = {"threshold": SEA_NO_CHANGE, "max_consecutive_cached": 0, "cache_end_steps": 0}
     return sea_cache.METHODS[0].attach(pipe, setting, None)
 
 
 @contextmanager
-def _cache_dit(pipe: Any, forced: ForcedSteps, proxy: str) -> Iterator[Attached]:
+def _cache_dit(pipe: Any, forced: ForcedSteps) -> Iterator[Attached]:
     os.environ.setdefault("CACHE_DIT_LOG_LEVEL", "WARNING")  # cache-dit reads it when it is imported
     import cache_dit
 
@@ -60,14 +58,12 @@ def _cache_dit(pipe: Any, forced: ForcedSteps, proxy: str) -> Iterator[Attached]
 
 
 METHODS: dict[str, Attach] = {
-    "plain": lambda pipe, forced, proxy: fewer_steps.METHOD.attach(pipe, {}, None),
-    "galaxydit output": _own("output", reads_proxy=True),
-    "galaxydit residual": _own("residual", reads_proxy=True),
-    "galaxydit output, no proxy": _own("output", reads_proxy=False),
-    "galaxydit residual, no proxy": _own("residual", reads_proxy=False),
-    "FirstBlockCache": lambda pipe, forced, proxy: first_block_cache.METHOD.attach(
-        pipe, {"threshold": NO_CHANGE}, None
-    ),
+    "plain": lambda pipe, forced: nullcontext(Attached(lambda: 0)),
+    "galaxydit output": lambda pipe, forced: _with_proxy(pipe, "output"),
+    "galaxydit residual": lambda pipe, forced: _with_proxy(pipe, "residual"),
+    "galaxydit output, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "output"),
+    "galaxydit residual, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "residual"),
+    "FirstBlockCache": lambda pipe, forced: first_block_cache.METHOD.attach(pipe, {"threshold": NO_CHANGE}, None),
     "SeaCache": _sea_cache,
     "cache-dit": _cache_dit,
 }

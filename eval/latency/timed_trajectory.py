@@ -1,6 +1,7 @@
 """One method on its own copy of the transformer: run, time and count its steps."""
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,25 +10,19 @@ from types import SimpleNamespace
 import torch
 from diffusers import WanTransformer3DModel
 
-from galaxydit.eval.compare.method import Attached
-from galaxydit.eval.latency.device_clock import StepClock, host_waits
-from galaxydit.eval.latency.forced_steps import ForcedSteps
+from galaxydit.eval.latency.device_clock import StepClock
+from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
 from galaxydit.eval.latency.timed_methods import METHODS
 
 BRANCHES = ("cond", "uncond")
 GUIDANCE_SCALE = 5.0
+BACKEND = "inductor"  # of torch.compile
 
 
 def sigma_of(step: int) -> float:
     """Sigma of a step: falls enough for extrapolation, and too little for SeaCache's filter to change."""
     return 0.5 - 1e-4 * step
-
-
-def share_weights(transformer: WanTransformer3DModel) -> WanTransformer3DModel:
-    """Copy the modules but share their tensors, so that hooks and compilation do not affect the other copies."""
-    tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
-    return copy.deepcopy(transformer, tensors)
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,10 @@ class Timing:
 
 
 class TimedTrajectory:
-    """A method attached to a copy of a transformer; with a backend of torch.compile its blocks are compiled."""
+    """A method attached to a copy of a transformer, whose blocks may be compiled.
+
+    The copy has modules of its own but shares their tensors, so hooks and compilation affect no other copy.
+    """
 
     def __init__(
         self,
@@ -48,18 +46,17 @@ class TimedTrajectory:
         forced: ForcedSteps,
         transformer: WanTransformer3DModel,
         inputs: Inputs,
-        *,
-        proxy: str,
-        backend: str | None = None,
+        compiled: bool = False,
     ) -> None:
         self.forced = forced
         self.inputs = inputs
-        self.transformer = share_weights(transformer)
+        tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
+        self.transformer: WanTransformer3DModel = copy.deepcopy(transformer, tensors)
         self.device = inputs.latents[0].device
-        if backend is not None:
-            self.transformer.compile_repeated_blocks(backend=backend)
-        self._attachment = METHODS[method](SimpleNamespace(transformer=self.transformer), forced, proxy)
-        self.attached: Attached = self._attachment.__enter__()
+        if compiled:
+            self.transformer.compile_repeated_blocks(backend=BACKEND)
+        self._attachment = METHODS[method](SimpleNamespace(transformer=self.transformer), forced)
+        self.attached = self._attachment.__enter__()
 
     def run(self, steps: int) -> Timing:
         """Run and time the first `steps` steps, then reset the method."""
@@ -79,28 +76,34 @@ class TimedTrajectory:
         return Timing(milliseconds, peak, held)
 
     def count_syncs(self, steps: int) -> float | None:
-        """Synchronizations of the host per step, mean over the first `steps`; None without CUDA."""
+        """Synchronizations of the host per step, mean over the first `steps`, as PyTorch reports them
+        (torch.cuda.set_sync_debug_mode); None without CUDA.
+        """
         if self.device.type != "cuda":
             return None
-        count = host_waits(lambda: list(self._denoised(steps)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                list(self._denoised(steps))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
         self._reset()
-        return count / steps
+        return sum("synchroniz" in str(warning.message) for warning in caught) / steps
 
     def count_blocks(self, steps: int) -> tuple[int, int]:
-        """Block evaluations of a full and of a reused step, both branches together. Not for compiled blocks."""
-        count = 0
+        """Block evaluations of a full and of a reused step, both branches together, in the first `steps` steps.
 
-        def add(*_: object) -> None:
-            nonlocal count
-            count += 1
-
+        Not for compiled blocks. Raises RuntimeError if the decisions were not as forced.
+        """
+        calls: list[object] = []
         counts: dict[bool, set[int]] = {True: set(), False: set()}
         with ExitStack() as hooks:
             for block in self.transformer.blocks:
-                hooks.enter_context(block.ffn.register_forward_pre_hook(add))
+                hooks.enter_context(block.ffn.register_forward_pre_hook(lambda *_: calls.append(None)))
             for is_full in self._denoised(steps):
-                counts[is_full].add(count)
-                count = 0
+                counts[is_full].add(len(calls))
+                calls.clear()
         self._reset()
         for is_full, found in counts.items():
             if len(found) > 1:
@@ -111,24 +114,23 @@ class TimedTrajectory:
     def _reset(self) -> None:
         (self.attached.reset or self.transformer._reset_stateful_cache)()
 
+    @torch.no_grad()
     def _denoised(self, steps: int) -> Iterator[bool]:
-        """Denoise step by step, and yield after each whether it was full. The input changes at full steps."""
+        """Denoise as a pipeline does, and yield after each step whether it was full. The input changes at full steps.
+
+        A step is a call per branch, guidance and an Euler step, whose result is dropped.
+        """
         which = 0
         for step in range(steps):
             is_full = step in self.forced.full
             which = 1 - which if is_full else which
-            self._denoise(step, which)
-            yield is_full
-
-    @torch.no_grad()
-    def _denoise(self, step: int, which: int) -> None:
-        """One step of a pipeline: a call per branch, guidance and an Euler step, whose result is dropped."""
-        latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
-        predictions = []
-        for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
+            latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
             context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
-            with self.transformer.cache_context(branch, **context):
-                predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
-        conditional, unconditional = predictions
-        guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
-        torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
+            predictions = []
+            for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
+                with self.transformer.cache_context(branch, **context):
+                    predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
+            conditional, unconditional = predictions
+            guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
+            torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
+            yield is_full

@@ -10,24 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from galaxydit.eval.latency.forced_steps import alternating
 from galaxydit.eval.latency.latency_run import LatencyRun
-from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize
+from galaxydit.eval.latency.latency_settings import PRESETS, LatencySettings, VideoSize, evenly_forced
 from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.proxies import PIECE, relative_l1
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-TINY = LatencySettings(
-    steps=12, sampled_steps=6, repeats=1, device="cuda", dtype="bfloat16", modes=(False, True), host=False
-)
+TINY = LatencySettings(steps=12, repeats=1, device="cuda", mode="both")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A tiny run of all methods, eager and compiled."""
     out = tmp_path_factory.mktemp("latency") / "run.json"
-    data = LatencyRun(TINY, out).measure()
+    data = LatencyRun(TINY).measure(out)
     assert data == json.loads(out.read_text())
     return data
 
@@ -75,9 +72,9 @@ def test_output_reuse_adds_no_more_than_the_proxy_to_the_peak():
     inputs = build_inputs(preset, size, device, torch.bfloat16)
     peaks = {}
     for method in ("plain", "galaxydit output"):
-        trajectory = TimedTrajectory(method, alternating(50), transformer, inputs, proxy="block_residual")
-        trajectory.run(4)
-        peaks[method] = trajectory.run(4).peak_bytes or 0
+        trajectory = TimedTrajectory(method, evenly_forced(50, 0.5), transformer, inputs)
+        trajectory.run(5)
+        peaks[method] = trajectory.run(5).peak_bytes or 0
     hidden = size.tokens * 1536 * 2
     latents = 5 * 2 * torch.Size(size.latent_shape).numel()
     assert peaks["galaxydit output"] - peaks["plain"] <= 2 * hidden + latents
@@ -89,12 +86,10 @@ def test_the_true_shape_runs(tmp_path: Path):
         TINY,
         model="1.3B",
         size="480p",
-        steps=50,
-        sampled_steps=4,
-        methods=("plain", "galaxydit output", "galaxydit output, no proxy"),
-        modes=(False,),
-        whole=False,
+        steps=6,
+        methods=["plain", "galaxydit output", "galaxydit output, no proxy"],
+        mode="eager",
     )
-    data = LatencyRun(settings, tmp_path / "run.json").measure()
+    data = LatencyRun(settings).measure(tmp_path / "run.json")
     assert data["model"]["tokens"] == 32_760
     assert [row["note"] for row in data["rows"]] == [None] * 3
