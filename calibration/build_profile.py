@@ -50,8 +50,7 @@ def build_profile(
     seed: int,
     speedups: Sequence[float],
     propagation: ErrorPropagation,
-    name: str = "profile",
-    proxy: str | None = None,
+    name: str,
 ) -> Profile:
     """The profile that follows from recordings alone, before verification; arguments as for `calibrate`.
 
@@ -59,8 +58,6 @@ def build_profile(
     """
     ranking = rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
-    if proxy is not None:
-        chosen, reason = proxy, f"{proxy} was asked for; {reason}"
     error_map, fit = fit_error_map(recordings, chosen, ORDER)
     sigmas, transformers = recordings[0].sigmas, list(transformers_of(pipe).values())
     distances = np.mean([recording.distances[chosen] for recording in recordings], axis=0)
@@ -81,14 +78,7 @@ def build_profile(
         source=f"galaxydit calibrate, {len(recordings)} samples",
         model=model_of(transformers[0]),
         conditions=conditions_of(pipe, recordings, settings, seed),
-        recipe=Recipe(
-            proxy=chosen,
-            reuse=REUSE,
-            order=ORDER,
-            error_map=error_map,
-            cumulative_distance=cumulative,
-            targets=targets,
-        ),
+        recipe=Recipe(chosen, REUSE, ORDER, error_map, cumulative_distance=cumulative, targets=targets),
         evidence=Evidence(reason, ranking, fit, propagation, verifications),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
     )

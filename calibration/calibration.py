@@ -54,7 +54,6 @@ def calibrate(
     seed: int = 0,
     verified_prompts: int = 4,
     speedups: Sequence[float] = SPEEDUPS,
-    proxy: str | None = None,
     name: str = "profile",
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     executor: Executor | None = None,
@@ -72,7 +71,6 @@ def calibrate(
         settings: of the generations; by default what the makers of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
-        proxy: replaces the best one.
         name: of the profile.
         progress: called with the stage ("recording", "planning", "verifying"), and with the finished and all parts.
         executor: where the parts are measured; by default in this process, on `pipe`.
@@ -97,7 +95,6 @@ def calibrate(
         run(units, maker, store, executor, progress=progress_of(stage, progress), retry_failed=True)
         return results(units, store)
 
-    timing = Unit("seconds", {**key, "part": "seconds", "prompt": own[0], "seed": seed})
     units = [
         Unit(
             f"sample-{index:04d}",
@@ -106,25 +103,19 @@ def calibrate(
                 "part": "sample",
                 "prompt": own[index % len(own)],
                 "seed": seed + index,
-                "intervals": [interval for interval in range(len(INTERVALS)) if interval % samples == index],
+                "intervals": list(range(index, len(INTERVALS), samples)),
                 "bounds": INTERVALS,
             },
         )
         for index in range(samples)
     ]
-    (seconds,) = measure("timing", [timing])
+    (seconds,) = measure("timing", [Unit("seconds", {**key, "part": "seconds", "prompt": own[0], "seed": seed})])
     parts = measure("recording", units)
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
+    propagation = average_perturbations([tuple(found) for part in parts for found in part["perturbations"]])
     profile = build_profile(
-        pipe,
-        recordings,
-        settings,
-        seed=seed,
-        speedups=speedups,
-        propagation=average_perturbations([tuple(found) for part in parts for found in part["perturbations"]]),
-        name=name,
-        proxy=proxy,
+        pipe, recordings, settings, seed=seed, speedups=speedups, propagation=propagation, name=name
     )
     progress("planning", 1, 1)
     fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
@@ -154,8 +145,8 @@ class CalibrationMaker(Maker):
         if data["part"] == "seconds":
             return Output(asdict(measure_seconds(self.pipe, prompt, settings, seed)))
         if data["part"] == "verification":
-            rows = verify_prompt(self.pipe, parse_profile(data["profile"]), prompt, settings, seed)
-            return Output([asdict(row) for row in rows])
+            profile = parse_profile(data["profile"])
+            return Output([asdict(row) for row in verify_prompt(self.pipe, profile, prompt, settings, seed)])
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from torch import nn
@@ -30,23 +31,18 @@ def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
 
 
 @contextmanager
-def _call_seconds(modules: Sequence[nn.Module], device: torch.device) -> Iterator[list[float]]:
-    """Yield a list that receives the seconds of every call of these modules."""
-    starts: list[float] = []
-    seconds: list[float] = []
+def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[list[float]]:
+    """Yield a list that receives the time before and after every call of these modules."""
+    times: list[float] = []
 
-    def before(module: nn.Module, inputs: Any) -> None:
+    def note(*_: Any) -> None:
         synchronize(device)
-        starts.append(time.perf_counter())
+        times.append(time.perf_counter())
 
-    def after(module: nn.Module, inputs: Any, output: Any) -> None:
-        synchronize(device)
-        seconds.append(time.perf_counter() - starts.pop())
-
-    handles = [module.register_forward_pre_hook(before) for module in modules]
-    handles += [module.register_forward_hook(after) for module in modules]
+    handles = [module.register_forward_pre_hook(note) for module in modules]
+    handles += [module.register_forward_hook(note) for module in modules]
     try:
-        yield seconds
+        yield times
     finally:
         for handle in handles:
             handle.remove()
@@ -60,8 +56,9 @@ def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSe
     steps, device = min(settings.steps or STEPS, STEPS), pipe._execution_device
     generate(pipe, prompt, replace(settings, steps=2), seed)
     middle = [one[blocks // 2] for one in stacks]
-    with _call_seconds(transformers, device) as calls, _call_seconds(middle, device) as block_calls:
+    with _call_times(transformers, device) as call_times, _call_times(middle, device) as block_times:
         generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
+    calls, block_calls = (np.subtract(times[1::2], times[::2]).tolist() for times in (call_times, block_times))
     block, branches = median(block_calls), max(1, len(calls) // steps)
     outside_blocks = max(0.0, median(calls) - blocks * block)
     outside_transformer = max(0.0, (generation.denoise_seconds - sum(calls)) / steps)

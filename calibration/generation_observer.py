@@ -44,7 +44,7 @@ class GenerationObserver(Observer):
         self._previous: dict[str, Tensor] = {}
         self._outputs: dict[str, Tensor] = {}
         self._scalars: dict[str, Tensor] = {}
-        self._finished: list[dict[str, float]] = []
+        self._finished: list[dict[str, Tensor]] = []
         self._guided: list[Tensor] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
@@ -113,7 +113,7 @@ class GenerationObserver(Observer):
         return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
-        """Compose the guided prediction from all branches, and read all scalars at once: one GPU wait per step."""
+        """Compose the guided prediction from all branches; scalars stay on the device, so no step waits for them."""
         if not self._outputs:
             return
         guided = self._outputs[CONDITIONAL]
@@ -125,9 +125,8 @@ class GenerationObserver(Observer):
             stride += 1
         self._guided.append(guided[::stride].clone())
         self._scalars[NORM] = guided.square().mean().sqrt()
-        values = torch.stack([value.to(dtype=torch.float32, device="cpu") for value in self._scalars.values()]).tolist()
-        self._finished.append(dict(zip(self._scalars, values, strict=True)))
-        self._scalars.clear()
+        self._finished.append(self._scalars)
+        self._scalars = {}
         self._outputs.clear()
 
 

@@ -46,20 +46,19 @@ GUESSED = (
     "with these weights by this project"
 )
 
-_SMALL = {"num_layers": 30, "num_attention_heads": 12, "attention_head_dim": 128}
-_LARGE = {"num_layers": 40, "num_attention_heads": 40, "attention_head_dim": 128}
 _MODELS = {
-    "t2v-1.3b": ({**_SMALL, "in_channels": 16}, KNOWN),
-    "t2v-14b": ({**_LARGE, "in_channels": 16}, GUESSED),
-    "i2v-14b-480p": ({**_LARGE, "in_channels": 36}, GUESSED),
-    "i2v-14b-720p": ({**_LARGE, "in_channels": 36}, GUESSED),
+    "t2v-1.3b": (30, 12, 16, KNOWN),
+    "t2v-14b": (40, 40, 16, GUESSED),
+    "i2v-14b-480p": (40, 40, 36, GUESSED),
+    "i2v-14b-720p": (40, 40, 36, GUESSED),
 }
-"""Configuration of the transformer, and what is known of the plan's quality."""
+"""Blocks, attention heads and input channels of the transformer, and what is known of the plan's quality."""
 
 
 def published_profile(name: str) -> Profile:
     """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
-    config, quality = _MODELS[name]
+    layers, heads, channels, quality = _MODELS[name]
+    config = {"num_layers": layers, "num_attention_heads": heads, "attention_head_dim": 128, "in_channels": channels}
     published = load_published()
     table = published.data["curvature"]
     return Profile(

@@ -53,9 +53,7 @@ class Recording:
         return len(self.sigmas)
 
     def accumulated(self, proxy: str, lag: int) -> Array:
-        """Distance summed over the last `lag` steps, `(steps,)`, as a policy sums it; NaN for the first `lag` steps of
-        a transformer.
-        """
+        """Distance summed over the last `lag` steps, `(steps,)`; NaN for the first `lag` steps of a transformer."""
         total = np.concatenate([[0.0], np.cumsum(self.distances[proxy])])
         summed = np.full(self.steps, np.nan)
         summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
@@ -63,9 +61,7 @@ class Recording:
         return summed
 
     def guided_change(self, lag: int) -> Array:
-        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN for the first `lag` steps of a
-        transformer.
-        """
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN where `accumulated` is."""
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:

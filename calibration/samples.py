@@ -1,6 +1,5 @@
 """The prompts of a calibration: read from a file, divided into recorded and held-out ones. Needs no torch."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises GalaxyDiTError if there is none.
     """
-    lines = [re.sub(r"\s+", " ", line).strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8-sig").splitlines()]
     prompts = list(dict.fromkeys(line for line in lines if line))
     if not prompts:
         raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")

@@ -63,11 +63,13 @@ class ScheduleError:
         nonlinear response grows with e^2 and is incoherent across intervals, so only the linear fraction adds
         coherently.
         """
-        errors = np.zeros((len(full), len(self.sigmas) - 1))
-        for index in range(len(full) - 1):
-            older = full[index - 1] if index else None
-            error = self.interval_error(older, full[index], full[index + 1], order)
-            errors[index] = propagation.sensitivity(self.sigmas[full[index]]) * error
+        intervals = zip((None, *full), full, full[1:], strict=False)
+        errors = np.array(
+            [
+                propagation.sensitivity(self.sigmas[newest]) * self.interval_error(older, newest, following, order)
+                for older, newest, following in intervals
+            ]
+        )
         total = errors.sum(axis=0)
         incoherent = ((errors @ self.products) * errors).sum(axis=(1, 2))
         if coherence is None:

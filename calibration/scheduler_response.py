@@ -12,6 +12,7 @@ from galaxydit.calibration.recording import round_digits
 TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far below
 
 
+@torch.no_grad()
 def scheduler_response(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, ...]:
     """Linear response of the final latent to each step's prediction, `(steps,)`, with all later predictions held fixed.
 
@@ -25,32 +26,23 @@ def scheduler_response(scheduler: Any, sigmas: Sequence[float]) -> tuple[float, 
     Returns Euler's response for schedulers that are stochastic, clip, need more arguments than a pipeline passes, or do
     not arrive at the same timesteps.
     """
-    responses = _impulse_responses(scheduler, len(sigmas))
-    return euler_response(sigmas) if responses is None else tuple(map(round_digits, responses))
-
-
-def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
-    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`, with 0 after the last."""
-    return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))
-
-
-@torch.no_grad()
-def _impulse_responses(scheduler: Any, steps: int) -> list[float] | None:
-    timesteps = scheduler.timesteps
-    if len(timesteps) != steps:
-        return None
-    fresh = type(scheduler).from_config(scheduler.config)
+    fresh, steps = type(scheduler).from_config(scheduler.config), len(sigmas)
     # Rows of the batch: a prediction of 1 at one step each, at all steps, and at no step. The last two test linearity.
     impulses = torch.cat([torch.eye(steps), torch.ones(1, steps), torch.zeros(1, steps)]).double()
     latent = torch.zeros(steps + 2, 1, 1, 1, 1, dtype=torch.float64)
     with suppress(TypeError, ValueError):
         fresh.set_timesteps(steps)
-        if not torch.equal(fresh.timesteps.cpu(), timesteps.cpu()):
-            return None
+        if len(scheduler.timesteps) != steps or not torch.equal(fresh.timesteps.cpu(), scheduler.timesteps.cpu()):
+            return euler_response(sigmas)
         for step, timestep in enumerate(fresh.timesteps):
             latent = fresh.step(impulses[:, step].reshape(latent.shape), timestep, latent, return_dict=False)[0]
         *responses, together, nothing = (-latent.flatten()).tolist()
         allowed = TOLERANCE * max(map(abs, responses))
         if abs(nothing) <= allowed and abs(together - sum(responses)) <= allowed:
-            return responses
-    return None
+            return tuple(map(round_digits, responses))
+    return euler_response(sigmas)
+
+
+def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
+    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`, with 0 after the last."""
+    return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))

@@ -1,5 +1,6 @@
 """Verify a profile on held-out prompts: is the speedup met, and what does it cost in fidelity?"""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diffusers import DiffusionPipeline
@@ -34,22 +35,18 @@ class VerifiedPrompt:
 
 def verify_prompt(
     pipe: DiffusionPipeline, profile: Profile, prompt: str, settings: GenerationSettings, seed: int
-) -> list[VerifiedPrompt]:
+) -> Iterator[VerifiedPrompt]:
     """Verify all targets on one prompt: one uncached generation, then one for each target."""
     plain = generate(pipe, prompt, settings, seed)
-    rows = []
     for asked in profile.evidence.verifications:
         with galaxydit.accelerate(pipe, speedup=asked.speedup, profile=profile) as acceleration:
             fast = generate(pipe, prompt, settings, seed)
-        rows.append(
-            VerifiedPrompt(
-                speedup=asked.speedup,
-                prompt=prompt,
-                seed=seed,
-                compute_fraction=acceleration.report.compute_fraction,
-                psnr_db=psnr(fast.frames, plain.frames),
-                denoise_seconds=fast.denoise_seconds,
-                plain_seconds=plain.denoise_seconds,
-            )
+        yield VerifiedPrompt(
+            speedup=asked.speedup,
+            prompt=prompt,
+            seed=seed,
+            compute_fraction=acceleration.report.compute_fraction,
+            psnr_db=psnr(fast.frames, plain.frames),
+            denoise_seconds=fast.denoise_seconds,
+            plain_seconds=plain.denoise_seconds,
         )
-    return rows

@@ -1,7 +1,7 @@
 """Control: compute a given list of steps, and reuse the residual of the block stack per branch at all others.
 
 The lists are those that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the PSNR
-of each is published (`calibration/published/`). They need no proxy and no threshold. PSNRs compare only at equal
+of each is published (`calibration/published.py`). They need no proxy and no threshold. PSNRs compare only at equal
 flow shift and guidance scale.
 """
 

@@ -1,4 +1,4 @@
-"""What is published about the real weights: a data file with its sources."""
+"""What is published about the real weights, for calibration and for every room that measures beside it."""
 
 import json
 from dataclasses import dataclass
