@@ -103,7 +103,7 @@ def family_rows() -> list[Row]:
 
 def unsupported_rows() -> list[Row]:
     """What is refused by name, one row per reason, by heading."""
-    names = defaultdict(list, {U_NET: ["pipelines with a U-Net, such as AnimateDiff and Stable Video Diffusion"]})
+    names = defaultdict(list, {U_NET: ["any pipeline with a U-Net, such as AnimateDiff or Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)
     return [{"not accepted": ", ".join(sorted(group)), "because": reason} for reason, group in names.items()]
