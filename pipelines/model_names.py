@@ -14,7 +14,8 @@ INDEX = "model_index.json"
 def local_folder(name: str) -> Path | None:
     """The folder of an embedded or a local model; None for one on the hub.
 
-    Raises GalaxyDiTError for a name that is none of them, and FileNotFoundError for a folder without a pipeline.
+    Raises GalaxyDiTError for a name that is none of them and for a folder whose index is damaged or names a part that
+    is missing, and FileNotFoundError for a folder without a pipeline.
     """
     if name in EMBEDDED:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"
@@ -29,19 +30,13 @@ def local_folder(name: str) -> Path | None:
         )
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained")
-    _check_index(folder / INDEX)
-    return folder
-
-
-def _check_index(path: Path) -> None:
-    """Raise GalaxyDiTError for an index that is damaged, or that names a component whose folder is missing."""
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]
-        missing = [name for name in missing if not (path.parent / name).is_dir()]
-        known = "_class_name" in index
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        parts = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]
     except (ValueError, AttributeError):
-        known, missing = False, []
-    if not known or missing:
+        index, parts = {}, []
+    missing = [name for name in parts if not (folder / name).is_dir()]
+    if missing or "_class_name" not in index:
         expected = f"a folder with {', '.join(missing)}" if missing else f"a {INDEX} that names a pipeline"
-        raise refusal("model", str(path.parent), expected, "write the folder again with save_pretrained")
+        raise refusal("model", str(folder), expected, "write the folder again with save_pretrained")
+    return folder

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -109,4 +109,5 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     parameters = inspect.signature(type(pipe).__call__).parameters
     defaults = {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
-    return GenerationSettings(*(defaults.get(name) for name in names))
+    values: list[Any] = [defaults.get(name) for name in names]
+    return GenerationSettings(*values)

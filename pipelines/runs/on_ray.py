@@ -1,8 +1,4 @@
-"""Units made by actors of a Ray cluster (docs.ray.io): one actor per GPU, or so many as are asked for on CPUs.
-
-Ray places the actors, notices dead processes and nodes, and hands errors on. The process that called `run` keeps the
-queue: a worker that dies is replaced, and the unit that it had is given to another one.
-"""
+"""Units made by actors of a Ray cluster (docs.ray.io), from a queue that the process which called `run` keeps."""
 
 import logging
 import os
@@ -15,10 +11,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from galaxydit.errors import refusal
-from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, finish, finished
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import Unit
+from galaxydit.pipelines.runs.unit import Record, Unit
 
 logger = logging.getLogger(__name__)
 

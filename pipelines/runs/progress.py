@@ -3,19 +3,20 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.run import Progress
-from galaxydit.pipelines.runs.unit import Unit
+from galaxydit.pipelines.runs.unit import Record, Unit
 
 RATE_OVER = 40  # units
 
@@ -48,13 +49,10 @@ class Tally:
     def add(self, name: str, record: Record) -> None:
         """Count a record in the row of this name."""
         row = self.rows.setdefault(name, Row())
-        if record.is_done:
-            self.done += 1
-            row.done += 1
-            row.seconds += record.seconds
-        else:
-            self.failed += 1
-            row.failed += 1
+        row.seconds += record.seconds if record.is_done else 0.0
+        for counted in (self, row):
+            counted.done += record.is_done
+            counted.failed += not record.is_done
 
     @property
     def remaining(self) -> int:
@@ -86,9 +84,8 @@ def tally(records: Iterable[Record], total: int) -> Tally:
 
 def render(counted: Tally, heading: str = "host") -> Group:
     """A bar, a line, and a row for each worker or host."""
-    bar = Table.grid()
-    bar.add_row(ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40))
-    parts: list[RenderableType] = [bar, Text(str(counted))]
+    bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
+    parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     if counted.rows:
         numbers = [Column(title, justify="right") for title in ("done", "failed", "s/unit")]
         table = Table(heading, *numbers, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -118,7 +115,7 @@ class Stage(Progress):
         self.tell(self.name, self._done, self._total)
 
 
-class LiveProgress(Progress):
+class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
     Where several runs follow each other, each is a stage. A stage without units of its own is told by calling this
@@ -166,9 +163,6 @@ class LiveProgress(Progress):
         if done >= total:
             self.stop()
 
-    def __enter__(self) -> "LiveProgress":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -190,9 +184,7 @@ class LiveProgress(Progress):
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
-    """The progress of the run that is one stage of a longer work: a `LiveProgress` itself, which shows workers, or what
-    tells any other function.
-    """
+    """The progress of the run that is one stage of a longer work: a `LiveProgress` itself, or what tells a function."""
     if isinstance(tell, LiveProgress):
         tell.stage = stage
         return tell

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.runs.record import Record
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Unit
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Record, Unit
 
 ATTEMPTS = 3
 

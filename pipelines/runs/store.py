@@ -1,12 +1,9 @@
 """A folder of records, on this machine or wherever fsspec reaches.
 
-    runs/x/
-      run.json                       what the run is, with the format of the store
-      units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
-      files/<unit id>.<token>.<name> what records stand for, such as videos; each attempt has its own token
-
-Any process may make any unit, at any time, also twice: the first record stays. A file that no record names counts for
-nothing. So nothing is locked, and a process may die anywhere.
+runs/x/
+  run.json                       what the run is, with the format of the store
+  units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
+  files/<unit id>.<token>.<name> what records stand for, such as videos; each attempt has its own token
 """
 
 import hashlib
@@ -25,14 +22,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.files import replacing
-from galaxydit.pipelines.runs.differences import differences
-from galaxydit.pipelines.runs.record import FORMAT, Record, StoredFile, decode, encode
-from galaxydit.pipelines.runs.unit import Unit
+from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, decode, encode
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
 PARTIAL = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.json")
 ATTEMPT = re.compile(r"(?P<unit>.+)\.[0-9a-f]{8}\.[a-z0-9_.]+")
 CHUNK = 512  # records that are asked for at once
+SHOWN_DIFFERENCES = 12
 
 
 class Store:
@@ -51,8 +47,6 @@ class Store:
             raise refusal("out", str(root), expected, "install the package that it names, or take a folder") from error
         self.is_local = isinstance(self._fs, LocalFileSystem)
         self.root = self._path if self.is_local else str(root)
-
-    # What the folder is
 
     def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
         """Make an empty folder the store of such a run, or join the run that it holds. Returns the store.
@@ -73,19 +67,13 @@ class Store:
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
-        text = self._read(HEADER)
-        if text is None:
+        header = self._load(HEADER)
+        if header is None:
             raise GalaxyDiTError(
                 f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
                 "runs of earlier versions again in a new folder"
             )
-        try:
-            header = json.loads(text)
-            found = (header["format"], header["kind"], type(header["conditions"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise GalaxyDiTError(
-                f"{self.root}/{HEADER} is damaged ({error}); restore it, or take a new --out"
-            ) from error
+        found = (header.get("format"), header.get("kind"), type(header.get("conditions")))
         if found != (FORMAT, kind, dict):
             raise GalaxyDiTError(
                 f"{self.root} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
@@ -93,19 +81,15 @@ class Store:
             )
         return header
 
-    def bind(self, what: str, data: Any, tolerance: float = 0.0) -> None:
+    def bind(self, what: str, data: Mapping[str, Any], tolerance: float = 0.0) -> None:
         """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
         already; floats may differ by `tolerance`.
         """
-        name, found = f"{what}.json", self._read(f"{what}.json")
-        if found is None:
-            self._write(name, _json(data))
-            return
-        try:
-            before = json.loads(found)
-        except ValueError as error:
-            raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
-        self._check_same(what, before, json.loads(_json(data)), tolerance)
+        before = self._load(f"{what}.json")
+        if before is None:
+            self._write(f"{what}.json", _json(data))
+        else:
+            self._check_same(what, before, json.loads(_json(data)), tolerance)
 
     def _check_same(self, what: str, before: Any, now: Any, tolerance: float = 0.0) -> None:
         if lines := differences(before, now, tolerance):
@@ -113,8 +97,6 @@ class Store:
                 f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. Take a new --out, or undo the "
                 "change"
             )
-
-    # Records
 
     def unit_ids(self) -> set[str]:
         """Ids of all units that have a record, sound or not."""
@@ -140,16 +122,14 @@ class Store:
         there = self.unit_ids()
         known = [unit_id for unit_id in unit_ids if unit_id in there]
         sizes = self._list(FILES)
-        for start in range(0, len(known), CHUNK):
-            chunk = known[start : start + CHUNK]
-            for unit_id, text in zip(chunk, self._read_many([f"{UNITS}/{name}.json" for name in chunk]), strict=True):
-                if text is None:
-                    continue
-                try:
-                    record = decode(text, unit_id)
-                except GalaxyDiTError as error:
-                    yield unit_id, None, str(error)
-                    continue
+        for unit_id, text in zip(known, self._read_many([f"{UNITS}/{name}.json" for name in known]), strict=True):
+            if text is None:
+                continue
+            try:
+                record = decode(text, unit_id)
+            except GalaxyDiTError as error:
+                yield unit_id, None, str(error)
+            else:
                 yield unit_id, record, self._damage(record, sizes, wholly)
 
     def commit(self, record: Record, contents: Mapping[str, bytes]) -> Record:
@@ -209,8 +189,6 @@ class Store:
                         return f"{file.path} has another content than its record says"
         return ""
 
-    # The file system
-
     def _is_empty(self) -> bool:
         """False if another process has made it a store meanwhile; raises GalaxyDiTError if it holds anything else."""
         names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
@@ -223,26 +201,36 @@ class Store:
 
     def _read(self, name: str) -> bytes | None:
         try:
-            if self.is_local:
-                return Path(self.root, name).read_bytes()
             return self._fs.cat_file(f"{self._path}/{name}")
         except FileNotFoundError:
             return None
 
-    def _read_many(self, names: Sequence[str]) -> list[bytes | None]:
+    def _load(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file, None where there is no file."""
+        text = self._read(name)
+        if text is None:
+            return None
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
+
+    def _read_many(self, names: Sequence[str]) -> Iterator[bytes | None]:
         if self.is_local:
-            return [self._read(name) for name in names]
-        paths = [f"{self._path}/{name}" for name in names]
-        found = self._fs.cat(paths, on_error="omit")
-        return [found.get(self._fs._strip_protocol(path)) for path in paths]
+            yield from map(self._read, names)
+            return
+        paths = [self._fs._strip_protocol(f"{self._path}/{name}") for name in names]
+        for start in range(0, len(paths), CHUNK):
+            found = self._fs.cat(chunk := paths[start : start + CHUNK], on_error="omit")
+            yield from map(found.get, chunk)
 
     def _write(self, name: str, content: bytes) -> None:
         """Whole, or not at all. Object stores publish whole objects; a local file is renamed when it is complete."""
-        if not self.is_local:
+        if self.is_local:
+            with replacing(Path(self.root, name)) as partial:
+                partial.write_bytes(content)
+        else:
             self._fs.pipe_file(f"{self._path}/{name}", content)
-            return
-        with replacing(Path(self.root, name)) as partial:
-            partial.write_bytes(content)
 
     def _list(self, folder: str) -> dict[str, int]:
         """The names in a folder, each with its size (bytes) if the folder is `files`."""
@@ -268,3 +256,36 @@ class Store:
 
 def _json(data: Any) -> bytes:
     return json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def differences(old: Any, new: Any, tolerance: float = 0.0) -> list[str]:
+    """One line for each place where two values of plain data differ, floats by more than `tolerance`.
+
+    After a dozen the rest is counted.
+    """
+    before, after = dict(_flatten(old)), dict(_flatten(new))
+    lines = []
+    for name in before | after:
+        was, now = before.get(name, ...), after.get(name, ...)
+        is_near = isinstance(was, float) and isinstance(now, float) and abs(was - now) <= tolerance
+        if was != now and not is_near:
+            lines.append(f"{name}: {_shown(was)} -> {_shown(now)}")
+    if len(lines) > SHOWN_DIFFERENCES:
+        lines[SHOWN_DIFFERENCES:] = [f"and {len(lines) - SHOWN_DIFFERENCES} more"]
+    return lines
+
+
+def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _flatten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list | tuple):
+        for index, value in enumerate(data):
+            name = value.get("name", index) if isinstance(value, Mapping) else index
+            yield from _flatten(value, f"{path}[{name}]")
+    else:
+        yield path, data
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is ... else repr(value)

@@ -1,11 +1,17 @@
-"""A unit of work as plain data, and what making it gives."""
+"""A unit of work as plain data, what making it gives, and its record: one JSON file, which says that it is finished."""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from galaxydit.errors import GalaxyDiTError
+
+FORMAT: Literal[2] = 2  # of records and of the store; the first one had claims
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,73 @@ class Output:
 
 class HopelessUnitError(Exception):
     """Raised by a maker for a unit that would fail at any other attempt, too."""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that a record stands for: its path below the store, its size and its SHA-256."""
+
+    path: Annotated[str, Field(pattern=r"^files/[^/\\]+$")]
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a unit.
+
+    Attributes:
+        unit: the unit's id, also the name of the file.
+        data: the unit's data.
+        attempts: how often the worker that finished the unit began it, from 1.
+        seconds: wall-clock time of the last attempt.
+        worker: host and process, such as "node7:4711".
+        finished_at: UTC, ISO 8601.
+        traceback: of the last attempt of a failed unit, else None.
+        result: what the maker returned, None for a failed unit.
+        files: by the name that the maker gave them.
+    """
+
+    unit: str
+    data: Mapping[str, Any]
+    status: Literal["done", "failed"]
+    attempts: int
+    seconds: float
+    worker: str
+    finished_at: str
+    traceback: str | None = None
+    result: Any = None
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    format: Literal[2] = FORMAT
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the unit has a result."""
+        return self.status == "done"
+
+
+_ADAPTER = TypeAdapter(Record)
+
+
+def encode(record: Record) -> bytes:
+    """The one line that `decode` reads. Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+    text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def decode(text: bytes, unit: str) -> Record:
+    """The record of a unit. Raises GalaxyDiTError if the text is damaged or belongs to another unit."""
+    try:
+        record = _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise GalaxyDiTError(
+            f"the record of {unit} is damaged: {place}: {first['msg']}; run again to make it"
+        ) from error
+    if record.unit != unit:
+        raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
+    return record
 
 
 def hash_of(data: Any) -> str:

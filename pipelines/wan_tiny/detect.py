@@ -1,8 +1,7 @@
 """What a clip of the toy world shows, read from its pixels without any network, and how far that agrees with a caption.
 
-An object is the largest blob of its colour in each frame. It shows exactly one motion, so that a caption with any other
-motion is refused. Its centres over time tell the ways of travelling apart; pixels that it takes and frees tell growing,
-shrinking and standing still, also where another object hides a part of it.
+An object is the largest blob of its colour in each frame. Its centres over time tell the ways of travelling apart;
+pixels that it takes and frees tell growing, shrinking and standing still.
 """
 
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from galaxydit.errors import refusal
 from galaxydit.pipelines.video import to_float
 from galaxydit.pipelines.wan_tiny.world import COLOURS, DIRECTIONS, Clause, parse_caption
 
@@ -44,18 +44,16 @@ class ClauseAgreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a clip agrees with its caption, clause by clause."""
+    """How far a clip agrees with its caption, clause by clause, and the shares in [0, 1] of what was found."""
 
     clauses: tuple[ClauseAgreement, ...]
 
     @property
     def colour_share(self) -> float:
-        """Share in [0, 1] of the clauses whose colour was found."""
         return float(np.mean([clause.colour_found for clause in self.clauses]))
 
     @property
     def motion_share(self) -> float:
-        """Share in [0, 1] of the clauses whose motion was found."""
         return float(np.mean([clause.motion_found for clause in self.clauses]))
 
 
@@ -83,7 +81,7 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
     scene = parse_caption(caption)
     frames = to_float(frames)
     if len(frames) < MIN_FRAMES:
-        raise ValueError(f"frames holds {len(frames)} frames, allowed are {MIN_FRAMES} or more: pass a longer clip")
+        raise refusal("frames", len(frames), f"at least {MIN_FRAMES}", "pass a longer clip")
     masks = colour_masks(frames)
     clauses = []
     for clause in scene.objects:
@@ -104,10 +102,7 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
     nearest = np.full(frames.shape[:-1], -1)
     nearest[saturated] = np.abs((_hue(frames[saturated])[:, None] - hues + 0.5) % 1.0 - 0.5).argmin(axis=1)
     masks = {colour: nearest == index for index, colour in enumerate(COLOURS)}
-    return {
-        colour: ndimage.binary_opening(mask, np.ones((1, 3, 3))) if mask.any() else mask
-        for colour, mask in masks.items()
-    }
+    return {colour: ndimage.binary_opening(mask, np.ones((1, 3, 3))) for colour, mask in masks.items()}
 
 
 def observed_motion(mask: Mask, others: Mask) -> str:

@@ -4,6 +4,7 @@ The grammar of captions is in README.md, section Data.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,9 @@ COLOURS: dict[str, tuple[float, float, float]] = {
 SHAPES = ("ball", "square", "triangle")
 DIRECTIONS = {"moves left": (-1.0, 0.0), "moves right": (1.0, 0.0), "moves up": (0.0, -1.0), "moves down": (0.0, 1.0)}
 MOTIONS = (*DIRECTIONS, "orbits", "bounces", "grows", "shrinks")
+CLAUSE = re.compile(
+    f"a (?P<colour>{'|'.join(COLOURS)}) (?P<shape>{'|'.join(SHAPES)})( (?P<motion>{'|'.join(MOTIONS)}))?"
+)
 BACKGROUNDS = ("plain", "striped", "dotted", "cloudy")
 
 KINDS = {"one": 1, "two": 2, "occlusion": 2, "three": 3}  # of scene, with their number of objects
@@ -67,17 +71,13 @@ def parse_caption(caption: str) -> Scene:
     parts = text.replace(" in front of ", ", ").replace(" and ", ", ").split(", ")
     objects = []
     for position, part in enumerate(parts):
-        article, _, rest = part.partition(" ")
-        colour, _, rest = rest.partition(" ")
-        shape, _, motion = rest.partition(" ")
-        still = still_after and position == len(parts) - 1
-        known = motion == "" if still else motion in MOTIONS
-        if article != "a" or colour not in COLOURS or shape not in SHAPES or not known:
+        found = CLAUSE.fullmatch(part)
+        if found is None or bool(found["motion"]) == (still_after and position == len(parts) - 1):
             raise ValueError(
                 f"caption part {part!r} is not 'a COLOUR SHAPE MOTION' with COLOUR one of {', '.join(COLOURS)}; "
                 f"SHAPE one of {', '.join(SHAPES)}; MOTION one of {', '.join(MOTIONS)}"
             )
-        objects.append(Clause(colour, shape, motion))
+        objects.append(Clause(found["colour"], found["shape"], found["motion"] or ""))
     if len({clause.colour for clause in objects}) != len(objects):
         raise ValueError(f"caption {caption!r} names a colour twice; colours within one scene must differ")
     scene = Scene(tuple(objects), background)

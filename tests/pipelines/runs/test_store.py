@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Record, Store, Unit
-from galaxydit.pipelines.runs.differences import differences
+from galaxydit.pipelines.runs.store import differences
 
 UNIT = Unit("a", {"seed": 1})
 
