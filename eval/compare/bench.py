@@ -67,7 +67,8 @@ class Sample:
     Attributes:
         compute_fraction: operations done in the blocks / those of a plain generation with all steps.
         denoise_seconds, end_to_end_seconds: of this generation.
-        plain_denoise_seconds, plain_end_to_end_seconds: of the plain one, timed in the same process.
+        plain_denoise_seconds, plain_end_to_end_seconds: of the plain one in the same process, as timings drift between
+            processes.
         psnr, ssim: against the plain video; PSNR in dB.
         bytes_held: None if the method does not expose it.
     """
@@ -86,8 +87,7 @@ class Sample:
 class SampleMaker(Maker):
     """Calibrates methods and measures samples on one worker; `load` returns its pipeline, `store` has the calibrations.
 
-    It keeps the plain video of the last case in memory. Its seconds are of this process, because timings drift between
-    processes.
+    It keeps the plain video of the last case in memory.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -121,7 +121,7 @@ class SampleMaker(Maker):
         _, plain, plain_counter = self._plain
         if data["part"] == "plain":
             return Output(None, {VIDEO: encode_video(plain.frames, self.settings.fps, lossless=True)})
-        calibration = None if data["calibration"] is None else self.store.read(data["calibration"])
+        calibration = data["calibration"] and self.store.read(data["calibration"])
         with warnings.catch_warnings(record=True) as caught:
             video, counter = self._workload.run(case, method, data["setting"], calibration and calibration.result)
         for warning in caught:
@@ -177,7 +177,7 @@ class Bench:
         }
         self._conditions = hash_of(self.conditions)
         self._executor = executor or InProcess()
-        by_name = {name: method for method in methods for name in (method.name, _as_calibrated(method).name)}
+        by_name = {one.name: one for method in methods for one in (method, _as_calibrated(method))}
         self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
         self._identity = cache(self._identity_of)
 
@@ -186,9 +186,7 @@ class Bench:
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 
     def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
-        """One measured generation, which keeps its video or not. `calibration` is the id of the method's unit of
-        calibration. Units of a case and method are made by one worker.
-        """
+        """One measured generation, which keeps its video or not; `calibration` is the id of the calibration's unit."""
         details = {"setting": dict(setting), "calibration": calibration, "case": asdict(case), "keeps_video": keep}
         return self._unit("sample", method, **details)
 

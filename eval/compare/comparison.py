@@ -12,7 +12,7 @@ from galaxydit.eval.compare.bench import Bench, Sample
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
-from galaxydit.eval.compare.tune import Candidate, bracket, candidate, pareto_front, screen
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, screen
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -88,12 +88,11 @@ def run_comparison(
 
 
 class _Stages:
-    """The stages of a comparison on one bench."""
+    """The stages of a comparison on one bench; `failed` maps methods to the error that one of their units raised."""
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
         self.bench, self.plan, self.progress = bench, plan, progress
         self.failed: dict[str, str] = {}
-        self.records: dict[str, Record] = {}  # by unit id
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
         """All methods with all their settings, calibrated."""
@@ -102,31 +101,25 @@ class _Stages:
             for method in methods
             if method.calibrate is not None
         }
-        self._run("calibrating", [(unit, name) for name, unit in units.items()])
+        self._run("calibrating", list(units.values()), list(units))
         ids, steps = {name: unit.id for name, unit in units.items()}, self.bench.steps
         return self.remaining([Contender(one, ids.get(one.name), tuple(one.settings(steps))) for one in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
         """The settings of each method to score: the best ones, or all if the method is not tuned."""
-        speedups, cases = self.plan.speedups, self.plan.tuning_cases
-
-        def promising(found: Sequence[Candidate]) -> list[int]:
-            return [one.index for one in screen(found, speedups)]
-
-        def best(found: Sequence[Candidate]) -> list[int]:
-            return bracket(pareto_front(found), speedups, scored=len(self.plan.cases))
-
-        screened = self._narrow("screening", contenders, cases[:SCREENING_PROMPTS], promising)
-        return self._narrow("tuning", screened, cases, best)
+        speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
+        first = cases[:SCREENING_PROMPTS]
+        screened = self._narrow("screening", contenders, first, lambda found: screen(found, speedups))
+        return self._narrow("tuning", screened, cases, lambda found: bracket(found, speedups, scored))
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
         """All rows, method by method, slowest setting first."""
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
         samples = self._measure("scoring", contenders, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [
-            summarize(one.method.name, setting, pairs)
+            summarize(one.method.name, setting, found, len(self.plan.seeds))
             for one in self.remaining(contenders)
-            for setting, pairs in zip(one.settings, samples[one.method.name], strict=True)
+            for setting, found in zip(one.settings, samples[one.method.name], strict=True)
         ]
 
     def remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
@@ -145,37 +138,33 @@ class _Stages:
         narrowed = []
         for one in self.remaining(contenders):
             if one.method.tuned:
-                pairs = enumerate(samples[one.method.name])
-                candidates = [candidate(index, [sample for _, sample in found]) for index, found in pairs]
-                one = replace(one, settings=tuple(one.settings[index] for index in choose(candidates)))
+                chosen = choose([candidate(*each) for each in enumerate(samples[one.method.name])])
+                one = replace(one, settings=tuple(one.settings[index] for index in chosen))
             narrowed.append(one)
         return narrowed
 
     def _measure(
         self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
-    ) -> dict[str, list[list[tuple[Case, Sample]]]]:
+    ) -> dict[str, list[list[Sample]]]:
         """By method, the samples of each setting; measured case by case, so that all methods share the plain video."""
-
-        def unit_of(one: Contender, setting: Setting, case: Case) -> Unit:
-            return self.bench.sample_unit(one.method, one.calibration, setting, case, keep=case == keep_video_of)
-
-        wanted = [(one, setting, case) for case in cases for one in contenders for setting in one.settings]
-        self._run(stage, [(unit_of(*each), each[0].method.name) for each in wanted])
-        found: dict[str, list[list[tuple[Case, Sample]]]] = {}
-        for one in self.remaining(contenders):
-            found[one.method.name] = [
-                [(case, Sample(**self.records[unit_of(one, setting, case).id].result)) for case in cases]
-                for setting in one.settings
-            ]
+        wanted = [(one, index, case) for case in cases for one in contenders for index in range(len(one.settings))]
+        units = [
+            self.bench.sample_unit(one.method, one.calibration, one.settings[index], case, keep=case == keep_video_of)
+            for one, index, case in wanted
+        ]
+        records = self._run(stage, units, [one.method.name for one, *_ in wanted])
+        found: dict[str, list[list[Sample]]] = {one.method.name: [[] for _ in one.settings] for one in contenders}
+        for (one, index, _), record in zip(wanted, records, strict=True):
+            if record.is_done:
+                found[one.method.name][index].append(Sample(**record.result))
         return found
 
-    def _run(self, stage: str, units: Sequence[tuple[Unit, str]]) -> None:
-        """Record those units that are new to this run. A method of which a unit failed is noted in `failed`."""
-        new = [(unit, name) for unit, name in units if unit.id not in self.records]
-        found = self.bench.measure([unit for unit, _ in new], progress_of(stage, self.progress))
-        self.records |= {record.unit: record for record in found}
-        for unit, name in new:
-            if (trace := self.records[unit.id].traceback) and name not in self.failed:
-                self.failed[name] = trace.strip().splitlines()[-1].rpartition("HopelessUnitError: ")[2]
+    def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:
+        """The records of these units of the methods of these names. A method of which a unit failed is left out."""
+        records = self.bench.measure(units, progress_of(stage, self.progress))
+        for record, name in zip(records, names, strict=True):
+            if record.traceback and name not in self.failed:
+                self.failed[name] = record.traceback.strip().splitlines()[-1].rpartition("HopelessUnitError: ")[2]
                 logger.warning("%s is left out: %s", name, self.failed[name])
-                logger.debug("%s", trace)
+                logger.debug("%s", record.traceback)
+        return records

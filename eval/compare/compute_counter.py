@@ -1,14 +1,12 @@
 """Compute counted from outside, independently of what a method reports.
 
-A block consists of parts (in Wan: self-attention, cross-attention, feed-forward). Caches skip blocks, parts of blocks
-or one branch of a batch. Most replace a module's forward method, so a call of the module proves nothing; but if the
-first layer with weights inside a part runs, the part runs. That layer is observed in each part. A part counts the
-floating-point operations that PyTorch counts in one plain call (`torch.utils.flop_counter`, matrix products and
-attention), times the share of the plain batch and tokens that came in. Norms and modulations are negligible and not
-counted; neither is what a method computes outside the blocks.
+Most caches replace a module's forward method, so a call of the module proves nothing. A part of a block (in Wan:
+self-attention, cross-attention, feed-forward) runs if its first layer with weights does. It counts the floating-point
+operations that PyTorch counts in one plain call (matrix products and attention), times the share of the plain batch and
+tokens that came in. What a method computes outside the parts is not counted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +17,7 @@ from diffusers import DiffusionPipeline
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -49,10 +47,8 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
     """The pipeline's transformer; raises GalaxyDiTError if there are two."""
     transformers = list(transformers_of(pipe).values())
     if len(transformers) > 1:
-        raise GalaxyDiTError(
-            f"pipeline={type(pipe).__name__} is not allowed: expected one transformer, found {len(transformers)}; "
-            "compare on a pipeline with one"
-        )
+        expected = f"one transformer, found {len(transformers)}"
+        raise refusal("pipeline", type(pipe).__name__, expected, "compare on a pipeline with one")
     return transformers[0]
 
 
@@ -69,7 +65,6 @@ def measure_parts(
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
     """The parts that one plain call of the transformer runs; raises ValueError if there are none."""
-    layers = _layers_in_parts(transformer)
     first: dict[str, tuple[str, int]] = {}
 
     def watch(part: str, path: str, layer: nn.Module, inputs: Any) -> None:
@@ -81,10 +76,8 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
         custom_mapping={cpu_attention: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)},
     )
     with ExitStack() as stack, torch.no_grad():
-        for part, paths in layers.items():
-            for path in paths:
-                layer = transformer.get_submodule(path)
-                stack.enter_context(layer.register_forward_pre_hook(partial(watch, part, path)))
+        for part, path, layer in _layers_in_parts(transformer):
+            stack.enter_context(layer.register_forward_pre_hook(partial(watch, part, path)))
         stack.enter_context(counter)
         transformer(*args, **kwargs)
     root = type(transformer).__name__
@@ -99,47 +92,34 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     return parts
 
 
-def _layers_in_parts(transformer: nn.Module) -> dict[str, list[str]]:
-    """For each child of each block, the paths of its layers with weights."""
-    names = {id(module): name for name, module in transformer.named_modules()}
-    layers = {}
+def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
+    """Every layer with weights below a child of a block, after the paths of the child and of itself."""
+    names = {module: name for name, module in transformer.named_modules()}
     for block in blocks_of(transformer, family_of(transformer)):
-        for child_name, child in block.named_children():
-            part = f"{names[id(block)]}.{child_name}"
-            inside = [
-                f"{part}.{name}" if name else part
-                for name, module in child.named_modules()
-                if not list(module.children()) and getattr(getattr(module, "weight", None), "ndim", 0) >= 2
-            ]
-            if inside:
-                layers[part] = inside
-    return layers
+        for part in block.children():
+            for layer in part.modules():
+                if not list(layer.children()) and getattr(getattr(layer, "weight", None), "ndim", 0) >= 2:
+                    yield names[part], names[layer], layer
 
 
 class ComputeCounter(ExitStack):
-    """Sums in `flops` the operations that a transformer's blocks really run inside its context.
+    """Sums in `flops` the operations that a transformer's blocks really run until it is closed.
 
-    `bytes_held` is the largest result of the function of that name, called after every sixteenth transformer call; None
-    if it never returned a number.
+    `bytes_held` is the largest result of `read_bytes`, which is called after every sixteenth transformer call; None if
+    it never returned a number.
     """
 
     def __init__(
-        self, transformer: nn.Module, parts: tuple[Part, ...], bytes_held: Callable[[], int | None] = lambda: None
+        self, transformer: nn.Module, parts: tuple[Part, ...], read_bytes: Callable[[], int | None] = lambda: None
     ) -> None:
         super().__init__()
         self.flops = 0.0
         self.bytes_held: int | None = None
-        self._transformer = transformer
-        self._parts = parts
-        self._read = bytes_held
-        self._calls = 0
-
-    def __enter__(self) -> "ComputeCounter":
-        for part in self._parts:
-            layer = self._transformer.get_submodule(part.marker)
+        self._read, self._calls = read_bytes, 0
+        for part in parts:
+            layer = transformer.get_submodule(part.marker)
             self.enter_context(layer.register_forward_pre_hook(partial(self._add, part)))
-        self.enter_context(self._transformer.register_forward_hook(self._read_bytes))
-        return self
+        self.enter_context(transformer.register_forward_hook(self._read_bytes))
 
     def _add(self, part: Part, layer: nn.Module, inputs: Any) -> None:
         self.flops += part.flops / part.elements * inputs[0].numel()

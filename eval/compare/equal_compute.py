@@ -8,7 +8,6 @@ from typing import Any
 
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.plan import Case
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
@@ -81,28 +80,25 @@ class AtSpeedup:
     best_other: str | None = None
 
 
-def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[tuple[Case, Sample]]) -> Row:
-    """Summarize the samples of one setting."""
-    values = [sample for _, sample in samples]
-    by_prompt: dict[str, list[float]] = {}
-    for case, sample in samples:
-        by_prompt.setdefault(case.prompt, []).append(sample.psnr)
-    held = [sample.bytes_held for sample in values if sample.bytes_held is not None]
-    denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in values) for kind in ("denoise", "end_to_end"))
+def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
+    """Summarize the samples of one setting, prompt by prompt with all seeds each."""
+    psnrs = [sample.psnr for sample in samples]
+    held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
+    denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in samples) for kind in ("denoise", "end_to_end"))
     return Row(
         method=method,
         setting=dict(setting),
-        compute_fraction=fmean(sample.compute_fraction for sample in values),
-        denoise_seconds=denoise / len(values),
-        end_to_end_seconds=end_to_end / len(values),
-        denoise_speedup=sum(sample.plain_denoise_seconds for sample in values) / denoise,
-        end_to_end_speedup=sum(sample.plain_end_to_end_seconds for sample in values) / end_to_end,
-        psnr_mean=fmean(sample.psnr for sample in values),
-        psnr_min=min(sample.psnr for sample in values),
-        ssim_mean=fmean(sample.ssim for sample in values),
+        compute_fraction=fmean(sample.compute_fraction for sample in samples),
+        denoise_seconds=denoise / len(samples),
+        end_to_end_seconds=end_to_end / len(samples),
+        denoise_speedup=sum(sample.plain_denoise_seconds for sample in samples) / denoise,
+        end_to_end_speedup=sum(sample.plain_end_to_end_seconds for sample in samples) / end_to_end,
+        psnr_mean=fmean(psnrs),
+        psnr_min=min(psnrs),
+        ssim_mean=fmean(sample.ssim for sample in samples),
         bytes_held=max(held, default=None),
-        n=len(values),
-        psnr_of_prompt=tuple(fmean(row) for row in by_prompt.values()),
+        n=len(samples),
+        psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
     )
 
 
@@ -112,17 +108,15 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     Never extrapolates. A setting that meets the speedup is used as it is.
     """
     rows = sorted(rows, key=lambda row: row.compute_speedup)
-    below = [row for row in rows if row.compute_speedup <= speedup * (1 + SAME_SPEEDUP)]
-    above = [row for row in rows if row.compute_speedup >= speedup * (1 - SAME_SPEEDUP)]
-    if not below or not above:
-        nearest = below[-1] if below else above[0]
-        return AtSpeedup(nearest.method, speedup, (nearest.setting,), (nearest.compute_speedup,))
-    left, right = below[-1], above[0]
-    if right.compute_speedup <= speedup * (1 + SAME_SPEEDUP):
-        left = right  # both meet it: settings of equal speed are taken once
-    width = math.log(right.compute_speedup / left.compute_speedup)
-    share = 0.0 if left is right else math.log(speedup / left.compute_speedup) / width
-    pair = (left,) if left is right else (left, right)
+    same = [row for row in rows if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
+    slower = [row for row in rows if row.compute_speedup < speedup]
+    faster = [row for row in rows if row.compute_speedup > speedup]
+    used = same[:1] or [*slower[-1:], *faster[:1]]
+    settings, speedups = tuple(row.setting for row in used), tuple(row.compute_speedup for row in used)
+    left, right = used[0], used[-1]
+    if not same and left is right:
+        return AtSpeedup(left.method, speedup, settings, speedups)
+    share = 0.0 if same else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
 
     def between(a: float, b: float) -> float:
         return a + share * (b - a)
@@ -131,8 +125,8 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     return AtSpeedup(
         left.method,
         speedup,
-        settings=tuple(row.setting for row in pair),
-        speedups=tuple(row.compute_speedup for row in pair),
+        settings,
+        speedups,
         psnr=fmean(prompts),
         psnr_worst=min(prompts),
         ssim=between(left.ssim_mean, right.ssim_mean),

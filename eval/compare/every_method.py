@@ -1,4 +1,4 @@
-"""Every method, and the choice among them by name. A new one is a file in `methods/` and a line in `registry.py`."""
+"""Every method, and the choice among them by name. A new one is a file in `methods/` and a name in `registry.py`."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,14 +8,9 @@ from galaxydit.eval.compare import methods as folder
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, METHOD_SOURCES, PUBLISHED, check_methods
 
-
-def _every_method() -> tuple[Method, ...]:
-    modules = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
-    found = {method.name: method for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)}
-    return tuple(sorted(found.values(), key=lambda method: list(METHOD_SOURCES).index(method.name)))
-
-
-EVERY_METHOD = _every_method()
+_MODULES = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
+_METHODS = {method.name: method for one in _MODULES for method in getattr(one, "METHODS", None) or (one.METHOD,)}
+EVERY_METHOD: Sequence[Method] = sorted(_METHODS.values(), key=lambda method: [*METHOD_SOURCES].index(method.name))
 """`METHODS`, or else `METHOD`, of each file, in the order of `registry.py`. ValueError if it lacks one."""
 
 

@@ -7,16 +7,15 @@ from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 
 DASH = "-"
-SCORES = "PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"
-AT_SPEEDUP_HEADINGS = "method", *SCORES, "settings (their speedup)"
+SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 
 
 def markdown(comparison: Comparison) -> str:
     """All tables of a comparison."""
-    parts = [_caption(comparison)]
+    parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(one) for one in comparison.at_speedups if one.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{_table(AT_SPEEDUP_HEADINGS, rows)}")
+        parts.append(f"## At {speedup:g}x by compute\n\n{_table(headings, rows)}")
     scored = [[cell(row) for cell in COLUMNS.values()] for row in comparison.rows]
     parts.append(f"## All scored settings\n\n{_table(tuple(COLUMNS), scored)}")
     if comparison.failed:
@@ -37,7 +36,7 @@ def _caption(comparison: Comparison) -> str:
 
 def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
     if row.psnr is None:
-        return (row.method, DASH, DASH, DASH, DASH, DASH, f"nearest: {settings_of(row)}")
+        return (row.method, *[DASH] * len(SCORES), f"nearest: {settings_of(row)}")
     *quality, ahead, interval, speedup = scores(row)
     return (row.method, *quality, f"{ahead} ({interval})", speedup, settings_of(row))
 

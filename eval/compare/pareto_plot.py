@@ -9,11 +9,11 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from galaxydit.eval.compare.comparison import Comparison
-from galaxydit.eval.compare.equal_compute import Row
 from galaxydit.eval.compare.methods.galaxydit_methods import SHIPPED
 
 GROUPS = {"control": "#7f7f7f", "this project": "#d62728", "GalaxyDiT": "#ff7f0e"}
 OTHERS = ("#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#bcbd22", "#e377c2", "#393b79", "#637939", "#843c39")
+OUR_LINE, OTHER_LINE = {"markersize": 6, "linewidth": 3, "zorder": 5}, {"markersize": 4, "linewidth": 1.2, "zorder": 2}
 LABEL_GAP = 0.036  # of the axis' height between two labels
 
 
@@ -25,13 +25,15 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     sources = {contender.method.name: contender.method.source for contender in comparison.contenders}
     colours = colours_of(sources)
-    speeds = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
-    for axes, (title, field) in zip(panels, speeds, strict=True):
+    fields = (("by compute", "compute_speedup"), ("by seconds of denoising", "denoise_speedup"))
+    for axes, (title, field) in zip(panels, fields, strict=True):
         ends = {}
         for name, colour in colours.items():
             rows = sorted((row for row in comparison.rows if row.method == name), key=lambda row: getattr(row, field))
             if rows:
-                ends[name] = _draw_line(axes, rows, field, colour, name == SHIPPED)
+                speeds, psnrs = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
+                axes.plot(speeds, psnrs, color=colour, marker="o", **(OUR_LINE if name == SHIPPED else OTHER_LINE))
+                ends[name] = speeds[-1], psnrs[-1]
         axes.set_xscale("log")
         ticks = [1.25, 1.5, 2, 2.5, 3, 3.5, 4]
         axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
@@ -51,13 +53,6 @@ def colours_of(sources: dict[str, str]) -> dict[str, str]:
     others = cycle(OTHERS)
     groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
     return {name: GROUPS[found[0]] if found else next(others) for name, found in groups.items()}
-
-
-def _draw_line(axes: Any, rows: Sequence[Row], field: str, colour: str, is_ours: bool) -> tuple[float, float]:
-    speeds, values = [getattr(row, field) for row in rows], [row.psnr_mean for row in rows]
-    markersize, linewidth, zorder = (6, 3, 5) if is_ours else (4, 1.2, 2)
-    axes.plot(speeds, values, color=colour, marker="o", markersize=markersize, linewidth=linewidth, zorder=zorder)
-    return speeds[-1], values[-1]
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:

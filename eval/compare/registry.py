@@ -4,7 +4,7 @@ Methods run in this order: controls, other projects', this project's, its ablati
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from galaxydit.errors import did_you_mean, refusal
@@ -13,47 +13,39 @@ ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"
 """The source of ablations."""
 
-METHOD_SOURCES: Mapping[str, str] = {
-    "fewer steps": "control",
-    "plain again": "control",
-    "chosen steps": "control",
-    "uniform skip order 0": "control",
-    "uniform skip order 1": "control",
-    "step list": "control",
-    "searched schedule": "control",
-    "FirstBlockCache": "ParaAttention; diffusers",
-    "MagCache": "MagCache, arXiv 2506.09045; diffusers",
-    "MagCache published": "MagCache, arXiv 2506.09045; diffusers",
-    "TaylorSeer": "TaylorSeer, arXiv 2503.06923; diffusers",
-    "TaylorSeer published": "TaylorSeer, arXiv 2503.06923; diffusers",
-    "HiCache published": "HiCache, arXiv 2508.16984",
-    "SeaCache order 0": "SeaCache, arXiv 2602.18993; diffusers",
-    "SeaCache order 1": "SeaCache, arXiv 2602.18993; diffusers",
-    "SeaCache published": "SeaCache, arXiv 2602.18993; diffusers",
-    "PAB": "Pyramid Attention Broadcast, arXiv 2408.12588; diffusers",
-    "FasterCache": "FasterCache, arXiv 2410.19355; diffusers",
-    "FasterCache published": "FasterCache, arXiv 2410.19355; diffusers",
-    "DBCache": "cache-dit (github.com/vipshop/cache-dit)",
-    "DBCache + TaylorSeer": "cache-dit (github.com/vipshop/cache-dit)",
-    "DBCache joint CFG": "cache-dit (github.com/vipshop/cache-dit)",
-    "TeaCache": "arXiv 2411.19108",
-    "TeaCache published": "arXiv 2411.19108",
-    "EasyCache": "arXiv 2507.02860",
-    "EasyCache published": "arXiv 2507.02860",
-    "DiCache": "arXiv 2508.17356",
-    "DiCache published": "arXiv 2508.17356",
-    "RA-CFGCache": "arXiv 2609.36433",
-    "RA-CFGCache published": "arXiv 2609.36433",
-    "galaxydit paper": "GalaxyDiT, arXiv 2512.03451",
-    "galaxydit paper branches alone": "GalaxyDiT, arXiv 2512.03451",
-    "galaxydit": "this project",
-    "galaxydit without a profile": "this project",
-    "last full step repeated": ABLATION,
-    "residual reused": ABLATION,
-    "first fifth computed": ABLATION,
-    "expected error instead of a budget": ABLATION,
+NAMES_BY_SOURCE = {
+    "control": [
+        "fewer steps",
+        "plain again",
+        "chosen steps",
+        "uniform skip order 0",
+        "uniform skip order 1",
+        "step list",
+        "searched schedule",
+    ],
+    "ParaAttention; diffusers": ["FirstBlockCache"],
+    "MagCache, arXiv 2506.09045; diffusers": ["MagCache", "MagCache published"],
+    "TaylorSeer, arXiv 2503.06923; diffusers": ["TaylorSeer", "TaylorSeer published"],
+    "HiCache, arXiv 2508.16984": ["HiCache published"],
+    "SeaCache, arXiv 2602.18993; diffusers": ["SeaCache order 0", "SeaCache order 1", "SeaCache published"],
+    "Pyramid Attention Broadcast, arXiv 2408.12588; diffusers": ["PAB"],
+    "FasterCache, arXiv 2410.19355; diffusers": ["FasterCache", "FasterCache published"],
+    "cache-dit (github.com/vipshop/cache-dit)": ["DBCache", "DBCache + TaylorSeer", "DBCache joint CFG"],
+    "arXiv 2411.19108": ["TeaCache", "TeaCache published"],
+    "arXiv 2507.02860": ["EasyCache", "EasyCache published"],
+    "arXiv 2508.17356": ["DiCache", "DiCache published"],
+    "arXiv 2609.36433": ["RA-CFGCache", "RA-CFGCache published"],
+    "GalaxyDiT, arXiv 2512.03451": ["galaxydit paper", "galaxydit paper branches alone"],
+    "this project": ["galaxydit", "galaxydit without a profile"],
+    ABLATION: [
+        "last full step repeated",
+        "residual reused",
+        "first fifth computed",
+        "expected error instead of a budget",
+    ],
 }
-NEEDS: Mapping[str, str] = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-dit" in source}
+METHOD_SOURCES = {name: source for source, names in NAMES_BY_SOURCE.items() for name in names}
+NEEDS = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-dit" in source}
 """Modules that must be importable, by the names of the methods that need them."""
 
 

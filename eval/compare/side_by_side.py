@@ -16,6 +16,7 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
     scale = display_scale(plain)
+    contenders = {one.method.name: one for one in comparison.contenders}
     paths = []
     for speedup in comparison.plan.speedups:
         shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])
@@ -23,12 +24,11 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
             continue
         frames, labels = [plain], ["plain"]
         for one in shown:
-            contender = next(c for c in comparison.contenders if c.method.name == one.method)
-            rows = [row for row in comparison.rows if row.method == one.method]
-            row = min(rows, key=lambda row: abs(row.compute_speedup - speedup))
-            unit = bench.sample_unit(contender.method, contender.calibration, row.setting, case, keep=True)
+            contender, settings = contenders[one.method], zip(one.settings, one.speedups, strict=True)
+            setting, nearest = min(settings, key=lambda pair: abs(pair[1] - speedup))
+            unit = bench.sample_unit(contender.method, contender.calibration, setting, case, keep=True)
             frames.append(bench.frames(unit))
-            labels.append(f"{one.method}, {row.compute_speedup:.2f}x")
+            labels.append(f"{one.method}, {nearest:.2f}x")
         paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
         save_video(side_by_side(frames, labels, scale=scale), paths[-1], bench.settings.fps)
     return paths

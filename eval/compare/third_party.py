@@ -1,7 +1,8 @@
 """Other projects' methods: run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
 
 diffusers' caches key their state by the name of the cache context, so the two guidance branches of Wan have separate
-states; a pipeline resets them when a generation ends.
+states; a pipeline resets them when a generation ends. The caches of attention layers (PAB, FasterCache) have one state
+for all calls and assume both branches in one batch, so an adapter hook above them separates or joins Wan's branches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,11 +11,13 @@ from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
-from diffusers.hooks.hooks import ModelHook
+from diffusers.hooks.hooks import BaseState, HookRegistry, ModelHook, StateManager
 from torch import nn
 
 from galaxydit.eval.compare.method import Attached, Calibrate, Method, Setting
+from galaxydit.families import SEPARATE, family_of
 
+ADAPTER_HOOK = "galaxydit_compare_adapter"
 REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module that it inspects
 
 
@@ -41,16 +44,16 @@ def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHoo
     return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
 
 
-def tensors_in_hooks(transformer: nn.Module) -> Callable[[], int]:
-    """Return a function that counts the bytes of all tensors in the states of the transformer's diffusers hooks."""
-    hooks = hooks_in(transformer)
+def bytes_in_states(hooks: Sequence[ModelHook]) -> int:
+    """Bytes of all tensors in the states of diffusers hooks."""
+    return bytes_in([value for hook in hooks for name, value in vars(hook).items() if "state" in name])
 
-    def held() -> int:
-        found: dict[int, int] = {}
-        collect_tensors([value for hook in hooks for name, value in vars(hook).items() if "state" in name], found)
-        return sum(found.values())
 
-    return held
+def bytes_in(value: Any) -> int:
+    """Bytes of all tensors inside containers and state objects; each counts once."""
+    found: dict[int, int] = {}
+    collect_tensors(value, found)
+    return sum(found.values())
 
 
 def collect_tensors(value: Any, found: dict[int, int]) -> None:
@@ -64,15 +67,46 @@ def collect_tensors(value: Any, found: dict[int, int]) -> None:
         collect_tensors(vars(value), found)
 
 
+class BranchState(BaseState, dict[int, Any]):
+    """The states of all hooks below the transformer in one branch, by index of the hook."""
+
+    def reset(self) -> None:
+        self.clear()
+
+
+class AdapterHook(ModelHook):
+    """A stateful hook on the transformer with one `BranchState` for each cache context."""
+
+    _is_stateful = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state_manager = StateManager(BranchState)
+
+    def reset_state(self, module: nn.Module) -> None:
+        self.state_manager.reset()
+
+
 @contextmanager
-def enabled(pipe: DiffusionPipeline, config: Any) -> Iterator[Attached]:
-    """Run the pipeline's transformer with a diffusers cache."""
+def enabled(
+    pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
+) -> Iterator[Attached]:
+    """Run the pipeline's transformer with a diffusers cache.
+
+    `adapter` returns a hook that goes above the cache if the guidance branches are separate calls.
+    """
     transformer = pipe.transformer
     with restored(pipe):
         transformer.enable_cache(config)
+        registry = HookRegistry.check_if_exists_or_initialize(transformer)
+        if adapter is not None and family_of(transformer).branches == SEPARATE:
+            registry.register_hook(adapter(), ADAPTER_HOOK)
+            registry.invalidate_child_registries_cache()
+        hooks = hooks_in(transformer)
         try:
-            yield Attached(tensors_in_hooks(transformer))
+            yield Attached(lambda: bytes_in_states(hooks))
         finally:
+            registry.remove_hook(ADAPTER_HOOK, recurse=False)
             transformer.disable_cache()
 
 
@@ -89,3 +123,22 @@ def cache_method(
         return enabled(pipe, config(pipe, setting, calibration))
 
     return Method(name, source, settings, attach, calibrate)
+
+
+def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
+    """Return a function that gives the share of steps left as a timestep: 1000 at the first step, falling evenly.
+
+    The published timestep windows assume that; Wan's flow shift bends the timesteps, so the windows get this instead.
+    """
+    last: tuple[Any, float] = (None, 1000.0)
+
+    def left() -> float:
+        nonlocal last
+        timestep = pipe.current_timestep  # the same object throughout a step, in which every layer asks
+        if timestep is not last[0]:
+            timesteps = pipe.scheduler.timesteps
+            step = int((timesteps == timestep).nonzero()[0])
+            last = (timestep, 1000.0 * (1 - step / len(timesteps)))
+        return last[1]
+
+    return left

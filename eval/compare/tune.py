@@ -39,8 +39,8 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
     return Candidate(index, log_speedup, fmean(sample.psnr for sample in samples), spread, len(samples))
 
 
-def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[Candidate]:
-    """Drop settings far from all wanted speedups, or far behind another setting in PSNR.
+def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
+    """Indices of the settings that are neither far from all wanted speedups nor far behind another one in PSNR.
 
     The nearest settings beyond the wanted range stay, so that they bracket it.
     """
@@ -49,7 +49,9 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[C
     faster = min((c.log_speedup for c in candidates if c.log_speedup > high), default=high)
     inside = [c for c in candidates if slower <= c.log_speedup <= faster]
     return [
-        c for c in inside if not any(o.log_speedup >= c.log_speedup and o.psnr > c.psnr + PSNR_MARGIN for o in inside)
+        c.index
+        for c in inside
+        if not any(o.log_speedup >= c.log_speedup and o.psnr > c.psnr + PSNR_MARGIN for o in inside)
     ]
 
 
@@ -62,23 +64,21 @@ def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return front[::-1]
 
 
-def bracket(front: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
-    """Indices of the settings to score, those of the front around each speedup, slowest first.
+def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
+    """Indices of the settings to score, those of the Pareto front around each speedup, slowest first.
 
     A method whose decisions depend on the sample has another speedup on other prompts. So the ends of a bracket lie
     beyond the wanted speedup by two standard errors of the difference between the tuning prompts and `scored` other
     ones. If the speedup is out of reach, the nearest setting stays.
     """
+    front = pareto_front(candidates)
+    margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]
     chosen: set[int] = set()  # places in the front
     for speedup in speedups:
-        wanted = math.log(speedup)
-        below = [i for i, c in enumerate(front) if c.log_speedup <= wanted - _margin(c, scored) + 1e-6]
-        above = [i for i, c in enumerate(front) if c.log_speedup >= wanted + _margin(c, scored) - 1e-6]
+        beyond = [c.log_speedup - math.log(speedup) for c in front]
+        below = [place for place, margin in enumerate(margins) if beyond[place] <= -margin]
+        above = [place for place, margin in enumerate(margins) if beyond[place] >= margin]
         first = below[-1] if below else 0
         last = above[0] if above else len(front) - 1
         chosen.update(range(min(first, last), max(first, last) + 1))
     return [front[place].index for place in sorted(chosen)]
-
-
-def _margin(one: Candidate, scored: int) -> float:
-    return STANDARD_ERRORS * one.spread * math.sqrt(1 / one.n + 1 / max(1, scored))

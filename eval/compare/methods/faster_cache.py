@@ -13,8 +13,8 @@ from diffusers import DiffusionPipeline, FasterCacheConfig
 from torch import Tensor, nn
 
 from galaxydit.errors import refusal
-from galaxydit.eval.compare.attention_cache import AdapterHook, adapted, timestep_left
 from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.third_party import AdapterHook, enabled, timestep_left
 
 
 class JoinedBranches(AdapterHook):
@@ -37,11 +37,10 @@ class JoinedBranches(AdapterHook):
         pipe.encode_prompt = listen
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        context = self.state_manager.context.name
         if self.negative is None:
             expected = "a number above 1, because FasterCache predicts the unconditional branch"
             raise refusal("guidance_scale", 1, expected, "raise the guidance scale or leave the method out")
-        if context == "uncond":
+        if self.state_manager.context.name == "uncond":
             return (self._unconditional,)
         text = kwargs["encoder_hidden_states"]
         kwargs = kwargs | {
@@ -83,7 +82,7 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.meshgrid")
-        with adapted(pipe, config, lambda: JoinedBranches(pipe)) as attached:
+        with enabled(pipe, config, lambda: JoinedBranches(pipe)) as attached:
             yield attached
 
 

@@ -7,9 +7,8 @@ from diffusers import DiffusionPipeline, PyramidAttentionBroadcastConfig
 from diffusers.hooks.hooks import ModelHook
 from torch import nn
 
-from galaxydit.eval.compare.attention_cache import AdapterHook, adapted, timestep_left
 from galaxydit.eval.compare.method import Attached, Method, Setting
-from galaxydit.eval.compare.third_party import hooks_in
+from galaxydit.eval.compare.third_party import AdapterHook, enabled, hooks_in, timestep_left
 
 
 class SeparateBranches(AdapterHook):
@@ -20,7 +19,7 @@ class SeparateBranches(AdapterHook):
         self._hooks = hooks
 
     def pre_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        states = self.state_manager.get_state().of_hook
+        states = self.state_manager.get_state()
         for index, hook in enumerate(self._hooks):
             hook.state = states.setdefault(index, type(hook.state)())
         return args, kwargs
@@ -44,7 +43,7 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abst
         cross_attention_timestep_skip_range=window,
         current_timestep_callback=timestep_left(pipe),
     )
-    return adapted(pipe, config, lambda: SeparateBranches(hooks_in(pipe.transformer, "pyramid_attention_broadcast")))
+    return enabled(pipe, config, lambda: SeparateBranches(hooks_in(pipe.transformer, "pyramid_attention_broadcast")))
 
 
 METHOD = Method("PAB", "Pyramid Attention Broadcast, arXiv 2408.12588; diffusers", _settings, _attach)

@@ -100,12 +100,3 @@ def share_of_steps(steps: int, share: float) -> int:
 def warm_ups(steps: int, share: float) -> list[int]:
     """Candidate numbers of warm-up steps: the authors' share, and one."""
     return sorted({share_of_steps(steps, share), 1}, reverse=True)
-
-
-def check_steps(observation: StepObservation, calibrated: int) -> None:
-    """Raise ValueError if a rule was calibrated for another number of steps."""
-    if observation.steps != calibrated:
-        raise ValueError(
-            f"steps={observation.steps} is not allowed: expected {calibrated}, for which this method was calibrated; "
-            "calibrate it anew"
-        )

@@ -1,6 +1,6 @@
 """Record one generation in full for the calibration of rules: latents, predictions and time embeddings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from galaxydit import GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
-from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, wan_transformer
+from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, check_branches
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.call import Call
@@ -42,8 +42,12 @@ class Trajectory:
         return len(self.latents)
 
     def guided(self, step: int) -> Tensor:
-        """The guided prediction, which the scheduler gets."""
-        return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
+        """The prediction that the scheduler gets: u + s (c - u), or c alone if there is no unconditional branch."""
+        conditional = self.outputs[CONDITIONAL][step]
+        if UNCONDITIONAL not in self.outputs:
+            return conditional
+        unconditional = self.outputs[UNCONDITIONAL][step]
+        return unconditional + self.guidance_scale * (conditional - unconditional)
 
     def residual(self, step: int, branch: str) -> Tensor:
         """Prediction - latent of one branch, which EasyCache reuses."""
@@ -55,9 +59,8 @@ class _Recorder(Observer):
 
     modules = (EMBEDDER,)
 
-    def __init__(self, pipe: DiffusionPipeline) -> None:
+    def __init__(self) -> None:
         self.trajectory = Trajectory()
-        self._pipe = pipe
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
         if call.branch == CONDITIONAL:  # the time embeddings are the same in all branches of a step
@@ -67,31 +70,25 @@ class _Recorder(Observer):
     def on_output(self, call: Call, output: Tensor) -> None:
         if call.branch == CONDITIONAL:
             self.trajectory.latents.append(_on_cpu(call.latent))
-            self.trajectory.guidance_scale = guidance_of(self._pipe)
         self.trajectory.outputs.setdefault(call.branch, []).append(_on_cpu(output))
-
-
-def record(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Trajectory:
-    """Generate one video in full; raises GalaxyDiTError for a pipeline that rules cannot work on."""
-    wan_transformer(pipe)
-    recorder = _Recorder(pipe)
-    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
-        recorder.trajectory.final = generate(pipe, prompt, settings, seed).latents
-    return recorder.trajectory
 
 
 def record_all(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> list[Trajectory]:
-    """One recorded generation for each prompt, prompt i from the noise of seed + i."""
-    return [record(pipe, prompt, settings, seed + index) for index, prompt in enumerate(prompts)]
+    """One generation in full for each prompt, prompt i from the noise of seed + i.
 
-
-def guide(predictions: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
-    """Classifier-free guidance, u + s (c - u); c alone if there is no unconditional branch."""
-    conditional = predictions[CONDITIONAL]
-    unconditional = predictions.get(UNCONDITIONAL)
-    return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
+    Raises GalaxyDiTError for a pipeline that rules cannot work on.
+    """
+    check_branches(pipe)
+    recordings = []
+    for index, prompt in enumerate(prompts):
+        recorder = _Recorder()
+        with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
+            recorder.trajectory.final = generate(pipe, prompt, settings, seed + index).latents
+        recorder.trajectory.guidance_scale = guidance_of(pipe)
+        recordings.append(recorder.trajectory)
+    return recordings
 
 
 def relative_change(tensor: Tensor, reference: Tensor) -> float:

@@ -11,22 +11,24 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
-from torch import Tensor, nn
+from torch import Tensor
 
 from galaxydit import GalaxyDiTConfig, Observer
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.generation_observer import guidance_of
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
+from galaxydit.eval.compare.third_party import bytes_in
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
-blocks, or the first block's output (a reused step then runs that block)."""
+blocks, or the first block's output. In the last case a reused step runs that block, and extrapolates through the
+residuals of the last two full steps in proportion to the change of what the block adds to its input."""
 ALL_BRANCHES = "all branches"
 EMBEDDER = "condition_embedder"
 
@@ -41,10 +43,10 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """What the blocks added to their input in a full step; `probe`: what the first block added, if read."""
+    """What the blocks added to their input in a full step; `probe`: what the first block added, empty if not read."""
 
     residual: Tensor
-    probe: Tensor | None
+    probe: Tensor
 
 
 Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
@@ -55,7 +57,7 @@ Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
 class RuleState:
     """State of one generation. Rules, decisions and signals are keyed by decision scope: a branch, or ALL_BRANCHES."""
 
-    generation: Generation
+    generation: Generation | None = None
     step: int = -1
     rules: dict[str, Rule] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
@@ -65,40 +67,32 @@ class RuleState:
     outputs: dict[str, CachedOutput] = field(default_factory=dict)
     residuals: dict[str, tuple[CachedResidual, ...]] = field(default_factory=dict)
 
-    def bytes_held(self) -> int:
-        """Bytes of all cached tensors; shared storage counts once."""
-        tensors = [*self.previous_signal.values(), *self.cached_signal.values()]
-        tensors += [tensor for one in self.outputs.values() for tensor in (one.latent, one.output)]
-        cached = [one for several in self.residuals.values() for one in several]
-        tensors += [tensor for one in cached for tensor in (one.residual, one.probe) if tensor is not None]
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-        return sum(storages.values())
 
-
+@dataclass(eq=False)
 class RuleObserver(Observer):
-    """Decides and predicts for one pipeline under a rule; the arguments are those of `under_rule`."""
+    """Decides and predicts for one pipeline under a rule; the first five fields are arguments of `under_rule`."""
 
+    pipe: DiffusionPipeline
+    new_rule: Callable[[], Rule]
+    signal: Signal | None
+    joint: bool
+    prediction: Predict | None
+    state: RuleState = field(default_factory=RuleState)
+    _signal: Tensor | None = None
+    _probe: Tensor = field(default_factory=lambda: torch.empty(0))
     decides = True
 
-    def __init__(
-        self,
-        pipe: DiffusionPipeline,
-        new_rule: Callable[[], Rule],
-        signal: Signal | None,
-        joint: bool,
-        predict: Predict | None,
-        aligned: bool,
-    ) -> None:
-        self.pipe, self.new_rule, self.signal, self.joint, self.aligned = pipe, new_rule, signal, joint, aligned
-        self.proxies = frozenset({"block_output", "block_residual"} if signal == "first_block" else ())
-        self.modules = (EMBEDDER,) if signal in ("time_embedding", "time_projection") else ()
-        self.state: RuleState | None = None
-        self._predict = predict
-        self._signal: Tensor | None = None
-        self._probe: Tensor | None = None
+    def __post_init__(self) -> None:
+        self.proxies = frozenset({"block_output", "block_residual"} if self.signal == "first_block" else ())
+        self.modules = (EMBEDDER,) if self.signal in ("time_embedding", "time_projection") else ()
 
     def on_end(self) -> None:
-        self.state = None
+        self.state = RuleState()
+
+    def bytes_held(self) -> int:
+        """Bytes of all cached tensors."""
+        state = self.state
+        return bytes_in([state.previous_signal, state.cached_signal, state.outputs, state.residuals])
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
         """Receive the time embedding before and after its projection."""
@@ -108,13 +102,18 @@ class RuleObserver(Observer):
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Receive what the first block added to its input, then its output."""
         if name == "block_residual":
-            self._probe = tensor if self.aligned else None
+            self._probe = tensor
         elif call.decision is None:
             self._signal = tensor
 
     def decide(self, call: Call) -> bool | None:
         """Ask the rule once per step and scope, as soon as its signal is there."""
-        state, scope = self._state_of(call), ALL_BRANCHES if self.joint else call.branch
+        if self.state.generation is not call.generation:
+            self.state = RuleState(call.generation)
+        state, scope = self.state, ALL_BRANCHES if self.joint else call.branch
+        if state.step != call.info.step:
+            state.step = call.info.step
+            state.decisions.clear()
         if self.signal == "latent":
             self._signal = call.latent.detach()
         if scope not in state.decisions:
@@ -122,28 +121,19 @@ class RuleObserver(Observer):
                 return None
             if scope not in state.rules:
                 state.rules[scope] = self.new_rule()
-            reuse = state.rules[scope].decide(self._observe(call, scope, self._signal))
+            reuse = state.rules[scope].decide(self._observe(call, scope))
             state.decisions[scope] = reuse
             if self._signal is not None:
                 state.previous_signal[scope] = self._signal
                 if not reuse and self.signal != "latent":
                     state.cached_signal[scope] = self._signal
         self._signal = None
-        cached = state.outputs if self._predict is not None else state.residuals
+        cached = state.residuals if self.prediction is None else state.outputs
         return state.decisions[scope] and call.branch in cached
 
-    def _state_of(self, call: Call) -> RuleState:
-        """The state of the call's generation; each step is decided anew."""
-        if self.state is None or self.state.generation is not call.generation:
-            self.state = RuleState(call.generation)
-        if self.state.step != call.info.step:
-            self.state.step = call.info.step
-            self.state.decisions.clear()
-        return self.state
-
-    def _observe(self, call: Call, scope: str, signal: Tensor | None) -> StepObservation:
+    def _observe(self, call: Call, scope: str) -> StepObservation:
         numbers: dict[str, float] = {}
-        state = self._state_of(call)
+        state, signal = self.state, self._signal
         previous, cached = state.previous_signal.get(scope), state.cached_signal.get(scope)
         if signal is not None and previous is not None:
             numbers["change_size"], numbers["size"] = mean_size(signal - previous), mean_size(previous)
@@ -157,9 +147,9 @@ class RuleObserver(Observer):
 
     def on_output(self, call: Call, output: Tensor) -> None:
         """Cache a full step's output, and measure the slope of the output over the latent."""
-        if self._predict is None:
+        if self.prediction is None:
             return
-        state, cached = self._state_of(call), CachedOutput(call.latent.detach(), output.detach())
+        state, cached = self.state, CachedOutput(call.latent.detach(), output.detach())
         previous = state.outputs.get(call.branch)
         decides = not self.joint or len(call.generation.seen) == 1
         if self.signal == "latent" and previous is not None and decides:
@@ -168,19 +158,17 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
-        """Cache what the blocks added to their input in a full step, with `aligned` those of the last two."""
-        residuals = self._state_of(call).residuals
-        previous = residuals.get(call.branch, ()) if self.aligned else ()
-        residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))[-2:]
+        """Cache what the blocks added to their input in a full step, with the first block as signal in the last two."""
+        previous = self.state.residuals.get(call.branch, ())[-1:] if self.signal == "first_block" else ()
+        self.state.residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))
 
     def predict(self, call: Call) -> Tensor:
         """The output of a reused step, or the residual of its blocks."""
-        state = self._state_of(call)
-        if self._predict is not None:
-            return self._predict(call.latent.detach(), state.outputs[call.branch], call.branch, call.info.step)
-        cached = state.residuals[call.branch]
+        if self.prediction is not None:
+            return self.prediction(call.latent.detach(), self.state.outputs[call.branch], call.branch, call.info.step)
+        cached = self.state.residuals[call.branch]
         older, newest = cached[0], cached[-1]
-        if self._probe is None or older.probe is None or newest.probe is None or len(cached) < 2:
+        if older is newest:
             return newest.residual
         share = alignment(mean_size(self._probe - older.probe), mean_size(newest.probe - older.probe))
         return older.residual + share * (newest.residual - older.residual)
@@ -194,7 +182,6 @@ def under_rule(
     signal: Signal | None = None,
     joint: bool = True,
     predict: Predict | None = None,
-    aligned: bool = False,
 ) -> Iterator[Attached]:
     """Run a pipeline under a rule for any number of generations.
 
@@ -206,30 +193,22 @@ def under_rule(
             decide for itself.
         predict: returns the output of a reused step. None reuses what the blocks added to their input at the last full
             step.
-        aligned: extrapolate through the residuals of the last two full steps in proportion to the first block's change;
-            needs the signal "first_block".
 
     Raises GalaxyDiTError for other pipelines, and for a transformer that has a cache already.
     """
-    wan_transformer(pipe)
-    observer = RuleObserver(pipe, new_rule, signal, joint, predict, aligned)
+    check_branches(pipe)
+    observer = RuleObserver(pipe, new_rule, signal, joint, predict)
     config = GalaxyDiTConfig(reuse="residual" if predict is None else "output")
     with Acceleration(pipe, config, observer=observer):
-        yield Attached(lambda: 0 if observer.state is None else observer.state.bytes_held())
+        yield Attached(observer.bytes_held)
 
 
-def wan_transformer(pipe: DiffusionPipeline) -> nn.Module:
-    """The transformer of a pipeline that the rules can work on.
-
-    Raises GalaxyDiTError if the pipeline has two transformers, or if the guidance branches are not separate calls.
-    """
+def check_branches(pipe: DiffusionPipeline) -> None:
+    """Raise GalaxyDiTError for two transformers, and for one that is not called once per guidance branch."""
     transformer = only_transformer(pipe)
     if family_of(transformer).branches != SEPARATE:
-        raise GalaxyDiTError(
-            f"transformer={type(transformer).__name__} is not allowed: expected one that is called once per guidance "
-            "branch, such as Wan's; leave this method out"
-        )
-    return transformer
+        expected = "one that is called once per guidance branch, such as Wan's"
+        raise refusal("transformer", type(transformer).__name__, expected, "leave this method out")
 
 
 def mean_size(tensor: Tensor) -> float:

@@ -7,7 +7,6 @@ import pytest
 
 from galaxydit.eval.compare.bench import Sample
 from galaxydit.eval.compare.equal_compute import Row, at_speedup, compare_at, summarize
-from galaxydit.eval.compare.plan import Case
 
 SAMPLE = Sample(
     compute_fraction=0.5,
@@ -22,23 +21,23 @@ SAMPLE = Sample(
 
 
 def row(method: str, speedup: float, *psnr: float) -> Row:
-    cases = [Case(f"prompt {index}", index) for index in range(len(psnr))]
     samples = [replace(SAMPLE, compute_fraction=1 / speedup, psnr=value) for value in psnr]
-    return summarize(method, {"speedup": speedup}, list(zip(cases, samples, strict=True)))
+    return summarize(method, {"speedup": speedup}, samples, seeds=1)
 
 
 def test_a_row_holds_means_sums_and_the_worst():
     samples = [
-        (Case("a", 0), replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7)),
-        (Case("a", 1), replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0)),
-        (Case("b", 1), replace(SAMPLE, psnr=60.0, bytes_held=9)),
+        replace(SAMPLE, psnr=20.0, compute_fraction=0.4, denoise_seconds=3.0, bytes_held=7),
+        replace(SAMPLE, psnr=40.0, compute_fraction=0.6, plain_denoise_seconds=6.0),
+        replace(SAMPLE, psnr=60.0, bytes_held=9),
+        replace(SAMPLE, psnr=40.0),
     ]
-    found = summarize("m", {"x": 1}, samples)
-    assert (found.n, found.psnr_mean, found.psnr_min, found.bytes_held) == (3, 40.0, 20.0, 9)
+    found = summarize("m", {"x": 1}, samples, seeds=2)
+    assert (found.n, found.psnr_mean, found.psnr_min, found.bytes_held) == (4, 40.0, 20.0, 9)
     assert found.compute_fraction == pytest.approx(0.5)
-    assert found.denoise_seconds == pytest.approx(5 / 3)
-    assert found.denoise_speedup == pytest.approx((2 + 6 + 2) / (3 + 1 + 1))
-    assert found.psnr_of_prompt == (30.0, 60.0)
+    assert found.denoise_seconds == pytest.approx(6 / 4)
+    assert found.denoise_speedup == pytest.approx((2 + 6 + 2 + 2) / (3 + 1 + 1 + 1))
+    assert found.psnr_of_prompt == (30.0, 50.0)
 
 
 def test_between_two_settings_psnr_is_linear_in_the_log_of_the_speedup():

@@ -22,11 +22,11 @@ def test_a_candidate_has_the_speed_of_its_mean_compute():
 
 def test_screening_keeps_what_may_be_chosen_and_the_nearest_outside():
     slow, slower, inside, fast, faster = (at(i, s, 50 - i) for i, s in enumerate((1.1, 1.01, 2.0, 5.0, 9.0)))
-    assert screen([slow, slower, inside, fast, faster], [1.5, 3.0]) == [slow, inside, fast]
+    assert screen([slow, slower, inside, fast, faster], [1.5, 3.0]) == [slow.index, inside.index, fast.index]
 
 
 def test_screening_drops_what_lies_far_behind_one_that_is_as_fast():
-    assert [c.index for c in screen([at(0, 2.0, 30), at(1, 2.0, 33), at(2, 1.9, 31.5)], [2.0])] == [1, 2]
+    assert screen([at(0, 2.0, 30), at(1, 2.0, 33), at(2, 1.9, 31.5)], [2.0]) == [1, 2]
 
 
 def test_the_front_is_what_nothing_beats():

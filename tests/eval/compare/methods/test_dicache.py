@@ -7,7 +7,7 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.eval.compare.methods.dicache import probed_change, settings
+from galaxydit.eval.compare.methods.dicache import PROBED_CHANGE, settings
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 
@@ -20,7 +20,7 @@ class ReuseFourth:
 
 
 def test_changes_of_the_probe_add_up_until_the_threshold() -> None:
-    rule = AccumulationRule(0.35, 2, 0, probed_change)
+    rule = AccumulationRule(0.35, 2, 0, PROBED_CHANGE)
     changes = [None, 0.1, 0.1, 0.2, 0.2, 0.1]
     found = [rule.decide(StepObservation(step, 6, change_size=change)) for step, change in enumerate(changes)]
     assert found == [False, False, True, True, False, True]
@@ -42,7 +42,7 @@ def test_a_reused_step_runs_the_first_block_and_aligns_the_last_two_residuals(
         return probes[-1]
 
     blocks[0].forward = probe_block  # a hook around the block would see a skipped one pass its input through
-    with under_rule(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False, aligned=True):
+    with under_rule(tiny_wan_pipeline, ReuseFourth, signal="first_block", joint=False):
         latents(num_inference_steps=4)
     for hook in hooks:
         hook.remove()

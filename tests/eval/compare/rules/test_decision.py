@@ -6,7 +6,6 @@ from galaxydit.eval.compare.rules.decision import (
     AccumulationRule,
     StepObservation,
     alignment,
-    check_steps,
     is_kept_full,
     share_of_steps,
     warm_ups,
@@ -40,8 +39,3 @@ def test_a_share_of_steps_is_what_authors_give_for_fifty() -> None:
 
 def test_a_warm_up_of_one_step_is_offered_once() -> None:
     assert [warm_ups(steps, 0.2) for steps in (50, 4)] == [[10, 1], [1]]
-
-
-def test_another_number_of_steps_is_refused_with_the_cure() -> None:
-    with pytest.raises(ValueError, match=r"steps=40 is not allowed: expected 50.*calibrate it anew"):
-        check_steps(StepObservation(0, 40), 50)

@@ -3,7 +3,7 @@
 import torch
 from diffusers import WanPipeline
 
-from galaxydit.eval.compare.rules.full_trajectory import guide, record, relative_change
+from galaxydit.eval.compare.rules.full_trajectory import Trajectory, record_all, relative_change
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -11,7 +11,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 def test_every_step_is_recorded_once_and_the_pipeline_left_as_it_was(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
 ) -> None:
-    recorded = record(tiny_wan_pipeline, "a red ball", settings, 3)
+    (recorded,) = record_all(tiny_wan_pipeline, ["a red ball"], settings, 3)
     assert recorded.steps == settings.steps
     for kept in (*recorded.outputs.values(), recorded.time_embeddings, recorded.time_projections):
         assert len(kept) == settings.steps
@@ -33,7 +33,7 @@ def test_what_is_recorded_is_what_the_transformer_got_and_gave(
         transformer.register_forward_hook(lambda _, args, output: out.append(output[0])),
         transformer.condition_embedder.register_forward_hook(lambda _, args, output: embedded.append(output[:2])),
     ]
-    recorded = record(tiny_wan_pipeline, "a red ball", settings, 3)
+    (recorded,) = record_all(tiny_wan_pipeline, ["a red ball"], settings, 3)
     for hook in hooks:
         hook.remove()
     assert len(out) == 2 * recorded.steps
@@ -47,6 +47,6 @@ def test_what_is_recorded_is_what_the_transformer_got_and_gave(
 
 
 def test_guidance_composes_the_branches() -> None:
-    branches = {"cond": torch.tensor([2.0]), "uncond": torch.tensor([1.0])}
-    assert guide(branches, 6.0).item() == 7.0
-    assert guide({"cond": torch.tensor([2.0])}, 6.0).item() == 2.0
+    branches = {"cond": [torch.tensor([2.0])], "uncond": [torch.tensor([1.0])]}
+    assert Trajectory(outputs=branches, guidance_scale=6.0).guided(0).item() == 7.0
+    assert Trajectory(outputs={"cond": branches["cond"]}, guidance_scale=6.0).guided(0).item() == 2.0

@@ -43,7 +43,7 @@ WAYS = {
     "stack": {},
     "stack, by the time embedding": {"signal": "time_embedding"},
     "stack, each branch for itself": {"joint": False},
-    "stack, by the first block, aligned": {"signal": "first_block", "aligned": True},
+    "stack, by the first block, aligned": {"signal": "first_block"},
     "output": {"predict": repeat_difference},
     "output, by the latent": {"predict": repeat_difference, "signal": "latent"},
 }
