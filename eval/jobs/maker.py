@@ -89,7 +89,7 @@ class VideoMaker(Maker):
             compute_fraction = made.flops / baseline.flops
         metrics = [METRICS[name] for name in self.job.metrics or METRICS]
         reference = None if baseline is None else baseline.video.frames
-        measurement = measure(video.frames, reference, unit.data["prompt"], metrics)
+        values, skipped = measure(video.frames, reference, unit.data["prompt"], metrics)
         result = VideoResult(
             frames_sha256=hash_frames(video.frames),
             shape=tuple(video.frames.shape),
@@ -98,8 +98,8 @@ class VideoMaker(Maker):
             end_to_end_seconds=video.end_to_end_seconds,
             compute_fraction=compute_fraction,
             report=made.report,
-            metrics=dict(measurement.scores),
-            skipped=dict(measurement.skipped),
+            metrics=values,
+            skipped=skipped,
             versions=package_versions(),
             device=device_name(self.workload.pipe),
         )

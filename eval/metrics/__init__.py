@@ -1,8 +1,7 @@
 """Quality of a video, by itself or against the baseline of the same prompt and seed."""
 
-from galaxydit.eval.metrics.metric import Metric
-from galaxydit.eval.metrics.registry import METRICS, Measurement, measure, select
+from galaxydit.eval.metrics.registry import METRICS, measure, select
 from galaxydit.eval.metrics.signal_to_noise import PSNR
 from galaxydit.eval.metrics.structural import SSIM
 
-__all__ = ["METRICS", "PSNR", "SSIM", "Measurement", "Metric", "measure", "select"]
+__all__ = ["METRICS", "PSNR", "SSIM", "measure", "select"]

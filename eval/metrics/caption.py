@@ -1,39 +1,25 @@
-"""Agreement of a video of wan-tiny's world with its caption."""
+"""Agreement of a video of wan-tiny's world with its caption, as `pipelines/wan_tiny/detect.py` finds it."""
 
-from galaxydit.eval.metrics.metric import Metric, Shape, Video
+from galaxydit.eval.metrics.metric import Metric
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
 from galaxydit.pipelines.wan_tiny.world import parse_caption
 
-
-def _measure_colours(video: Video, reference: Video | None, prompt: str) -> float:
-    return caption_agreement(video, prompt).colour_share
-
-
-def _measure_motions(video: Video, reference: Video | None, prompt: str) -> float:
-    return caption_agreement(video, prompt).motion_share
-
-
-def _refusal(shape: Shape, prompt: str) -> str | None:
-    if shape[0] < MIN_FRAMES:
-        return f"the video has {shape[0]} frames, allowed are {MIN_FRAMES} or more"
-    try:
-        parse_caption(prompt)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 CAPTION_COLOURS = Metric(
-    "caption_colours", "caption: colours", _measure_colours, needs_reference=False, refusal=_refusal
+    name="caption_colours",
+    title="caption: colours",
+    function=lambda video, reference, prompt: caption_agreement(video, prompt).colour_share,
+    needs_reference=False,
+    min_frames=MIN_FRAMES,
+    check_prompt=parse_caption,
 )
-"""Share of the caption's objects, from 0 to 1, whose colour `pipelines/wan_tiny/detect.py` finds.
+"""Share of the caption's objects, from 0 to 1, whose colour is found."""
 
-Raises ValueError for a bad shape, for under 5 frames and for a caption that the world's grammar does not produce.
-"""
 CAPTION_MOTIONS = Metric(
-    "caption_motions", "caption: motions", _measure_motions, needs_reference=False, refusal=_refusal
+    name="caption_motions",
+    title="caption: motions",
+    function=lambda video, reference, prompt: caption_agreement(video, prompt).motion_share,
+    needs_reference=False,
+    min_frames=MIN_FRAMES,
+    check_prompt=parse_caption,
 )
-"""Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says.
-
-Source and errors as in `CAPTION_COLOURS`.
-"""
+"""Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says."""

@@ -21,11 +21,10 @@ TEMPORAL_FLICKERING = Metric(
     title="temporal flickering",
     needs_reference=False,
     function=_measure,
-    refusal=lambda shape, prompt: None if shape[0] > 1 else f"the video has {shape[0]} frame, allowed are 2 or more",
+    min_frames=2,
 )
 """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 
 Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
-2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only. Frame i is compared with
-frame i - 1. Raises ValueError for a bad shape and for a single frame.
+2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only.
 """

@@ -1,7 +1,4 @@
-"""The interface of a metric, and helpers for the files beside this one.
-
-A video is `(frames, height, width, 3)`, uint8 or floats in [0, 1]; its reference is a video of the same shape.
-"""
+"""The interface of a metric, and helpers for the files beside this one."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +10,7 @@ from numpy.typing import NDArray
 
 from galaxydit.pipelines.video import check_frames, to_float
 
-Video = NDArray[Any]
-Shape = tuple[int, ...]
+Video = NDArray[Any]  # `(frames, height, width, 3)`, uint8 or floats in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,9 @@ class Metric:
         higher_is_better: direction of improvement.
         needs_reference: whether it compares with another video.
         function: from video, reference and prompt to the value, which may be infinite, and nan where it is undefined.
+        min_frames, min_side: smallest video, in frames and in pixels of height and width.
+        check_prompt: raises ValueError for a prompt that the metric cannot use.
         missing: returns what to install, and how; None if nothing is missing.
-        refusal: returns why a video of this shape and prompt has no value; None if it has one.
     """
 
     name: str
@@ -40,16 +37,30 @@ class Metric:
     high: float = 1.0
     higher_is_better: bool = True
     needs_reference: bool = True
+    min_frames: int = 1
+    min_side: int = 1
+    check_prompt: Callable[[str], Any] = lambda prompt: None
     missing: Callable[[], str | None] = lambda: None
-    refusal: Callable[[Shape, str], str | None] = lambda shape, prompt: None
 
     def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> float:
         """Raises ValueError for an unsuitable video, reference or prompt, and if something is not installed."""
         check_frames(video, "video")
-        reason = self.missing() or self.refusal(video.shape, prompt)
-        if reason:
+        if reason := self.missing() or self.refusal(video.shape, prompt):
             raise ValueError(f"{self.title} cannot be measured: {reason}")
         return self.function(video, reference, prompt)
+
+    def refusal(self, shape: tuple[int, ...], prompt: str) -> str | None:
+        """Why a video of this shape and prompt has no value; None if it has one."""
+        frames, height, width = shape[:3]
+        if frames < self.min_frames:
+            return f"the number of frames is {frames}, allowed are {self.min_frames} or more"
+        if min(height, width) < self.min_side:
+            return f"videos are {height}x{width}, allowed are sides from {self.min_side} pixels"
+        try:
+            self.check_prompt(prompt)
+        except ValueError as error:
+            return str(error)
+        return None
 
 
 def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -62,9 +73,7 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
 
 
 def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], float]:
-    """The function of a metric that compares frames `(height, width, 3)`, float32 in [0, 1], with their reference: the
-    mean over the frames that have a value, nan without any.
-    """
+    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are."""
 
     def mean(video: Video, reference: Video | None, prompt: str) -> float:
         values = np.array([compare(*pair) for pair in zip(*float_pair(video, reference), strict=True)])
@@ -72,15 +81,3 @@ def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video,
         return float(defined.mean()) if defined.size else math.nan
 
     return mean
-
-
-def sides_from(pixels: int) -> Callable[[Shape, str], str | None]:
-    """The refusal of videos with a smaller side."""
-
-    def refusal(shape: Shape, prompt: str) -> str | None:
-        height, width = shape[1:3]
-        if min(height, width) >= pixels:
-            return None
-        return f"videos are {height}x{width}, allowed are sides from {pixels} pixels"
-
-    return refusal

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame, sides_from
+from galaxydit.eval.metrics.metric import Metric, Video, frame_by_frame
 
 WEIGHTS_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
 
@@ -46,12 +46,11 @@ LPIPS = Metric(
     higher_is_better=False,
     function=frame_by_frame(_distance),
     missing=_missing,
-    refusal=sides_from(31),  # AlexNet's second pooling needs them
+    min_side=31,  # AlexNet's second pooling needs them
 )
 """Learned perceptual distance, the mean over frames; from 0, which means equal, seldom above 1.
 
 sum over five layers of AlexNet of the mean over positions of w . (f_x - f_y)^2, with features f of unit length in
 each position and weights w fitted to human judgements (version 0.1), computed by torchmetrics at the video's own
-size (Zhang et al. 2018, arXiv 1801.03924). Raises ValueError for bad or unequal shapes, for sides under 31 pixels
-and if torchvision or the weights are not there.
+size (Zhang et al. 2018, arXiv 1801.03924).
 """

@@ -1,7 +1,6 @@
 """All metrics by name. A new metric is a file beside this one and a line in the list below."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
@@ -29,14 +28,6 @@ METRICS: dict[str, Metric] = {
 }
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Scores of one video by metric, and the reasons of the metrics without a score."""
-
-    scores: Mapping[str, float]
-    skipped: Mapping[str, str]
-
-
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
     """The metrics of these names in this order; raises ValueError if one is unknown or not installed."""
     for name in names:
@@ -49,13 +40,14 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
-) -> Measurement:
-    """Measure all metrics that suit this video; `reference` is None for the baseline itself.
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The values of all metrics that suit this video, and the reasons of the others, by name.
 
+    `reference` is None for the baseline itself.
     Raises ValueError if the two videos differ in shape or a value range is wrong.
     """
     check_frames(video, "video")
-    scores, skipped = {}, {}
+    values, skipped = {}, {}
     for metric in metrics:
         reason = metric.missing() or metric.refusal(video.shape, prompt)
         if metric.needs_reference and reference is None:
@@ -63,5 +55,5 @@ def measure(
         if reason:
             skipped[metric.name] = reason
         else:
-            scores[metric.name] = metric.function(video, reference, prompt)
-    return Measurement(scores, skipped)
+            values[metric.name] = metric.function(video, reference, prompt)
+    return values, skipped

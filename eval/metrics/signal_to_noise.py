@@ -10,8 +10,4 @@ PSNR = Metric(
     high=signal_to_noise.HIGHEST_PSNR,
     function=lambda video, reference, prompt: signal_to_noise.psnr(*float_pair(video, reference)),
 )
-"""Peak signal-to-noise ratio in dB, 10 log10(1 / MSE) with the MSE over all frames; higher is closer.
-
-From 0 for black against white to 120, which stands for equal videos. The mean over the whole video comes before the
-logarithm, so that a few equal frames cannot hide bad ones. Raises ValueError for bad or unequal shapes.
-"""
+"""PSNR in dB with the MSE over all frames, from 0 for black against white to 120, which stands for equal videos."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from galaxydit.eval.metrics.metric import Metric, frame_by_frame, sides_from
+from galaxydit.eval.metrics.metric import Metric, frame_by_frame
 from galaxydit.eval.metrics.windows import Image, gaussian_window, local_moments
 
 WINDOW = gaussian_window(11, 1.5)
@@ -12,9 +12,10 @@ SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to t
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
     """SSIM and its contrast-structure factor, means over the windows and colours of one frame."""
-    local = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
-    contrast = (2 * local.covariance + C2) / (local.variance_x + local.variance_y + C2)
-    luminance = (2 * local.mean_x * local.mean_y + C1) / (local.mean_x**2 + local.mean_y**2 + C1)
+    moments = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
+    mean_x, mean_y, variance_x, variance_y, covariance = moments
+    contrast = (2 * covariance + C2) / (variance_x + variance_y + C2)
+    luminance = (2 * mean_x * mean_y + C1) / (mean_x**2 + mean_y**2 + C1)
     return float((luminance * contrast).mean()), float(contrast.mean())
 
 
@@ -37,26 +38,25 @@ SSIM = Metric(
     title="SSIM",
     low=-1.0,
     function=frame_by_frame(lambda x, y: _compare(x, y)[0]),
-    refusal=sides_from(len(WINDOW)),
+    min_side=len(WINDOW),
 )
 """Structural similarity, the mean over frames; from -1 to 1, which means equal.
 
 (2 m_x m_y + c1)(2 s_xy + c2) / ((m_x^2 + m_y^2 + c1)(s_x^2 + s_y^2 + c2)) with local means m and covariances s of
 each colour under a Gaussian window of 11 pixels and sigma 1.5 that lies inside the frame, c1 = 0.01^2, c2 = 0.03^2
-(Wang et al. 2004, doi 10.1109/TIP.2003.819861). Raises ValueError for bad or unequal shapes and for sides under 11
-pixels.
+(Wang et al. 2004, doi 10.1109/TIP.2003.819861).
 """
 
 MS_SSIM = Metric(
     name="ms_ssim",
     title="MS-SSIM",
     function=frame_by_frame(_compare_at_scales),
-    refusal=sides_from(len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1)),  # one window must fit into the coarsest scale
+    min_side=len(WINDOW) * 2 ** (len(SCALE_WEIGHTS) - 1),  # one window must fit into the coarsest scale
 )
 """Multi-scale structural similarity, the mean over frames; from 0 to 1, which means equal.
 
 cs_1^w1 cs_2^w2 cs_3^w3 cs_4^w4 ssim_5^w5, where scale i + 1 is scale i averaged over 2x2 pixels, cs is the mean of
 SSIM's contrast and structure factor (2 s_xy + c2) / (s_x^2 + s_y^2 + c2) and ssim_5 the SSIM at the coarsest scale,
 both cut off below 0, with window and constants as in `SSIM` (Wang, Simoncelli and Bovik 2003, doi
-10.1109/ACSSC.2003.1292216). Raises ValueError for bad or unequal shapes and for sides under 176 pixels.
+10.1109/ACSSC.2003.1292216).
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from galaxydit.eval.metrics.metric import Metric, Video, float_pair, sides_from
+from galaxydit.eval.metrics.metric import Metric, Video, float_pair
 from galaxydit.pipelines.video import to_uint8
 
 RATE = 25  # frames per second; any constant one would do
@@ -27,9 +27,8 @@ def _measure(video: Video, reference: Video | None, prompt: str) -> float:
             command += ["-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}"]
             command += ["-framerate", str(RATE), "-i", name]
         filters = f"[0:v]{align}[video];[1:v]{align}[reference];[video][reference]libvmaf=log_fmt=json:log_path={LOG}"
-        done = subprocess.run(
-            [*command, "-lavfi", filters, "-f", "null", "-"], cwd=folder, capture_output=True, text=True
-        )
+        command += ["-lavfi", filters, "-f", "null", "-"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         log = Path(folder, LOG)
         if done.returncode or not log.is_file():
             raise RuntimeError(f"ffmpeg's libvmaf failed with exit status {done.returncode}: {done.stderr.strip()}")
@@ -65,12 +64,11 @@ VMAF = Metric(
     high=100.0,
     function=_measure,
     missing=_missing,
-    refusal=sides_from(32),  # libvmaf crashes on frames that its four scales do not fit in
+    min_side=32,  # libvmaf crashes on frames that its four scales do not fit in
 )
 """Netflix's fused quality metric, the mean over frames; from 0 to 100.
 
 A regression, trained on ratings of 1080p television, from the luma's VIF at four scales, loss of detail and motion,
 by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos score somewhat
-below 100, because frames without motion do. Raises ValueError for bad or unequal shapes, for sides under 32 pixels
-and if imageio-ffmpeg is not there, RuntimeError if ffmpeg fails.
+below 100, because frames without motion do. Raises RuntimeError if ffmpeg fails.
 """

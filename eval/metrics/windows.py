@@ -4,8 +4,6 @@ The window is applied along one side and then along the other, in float64. This 
 two-dimensional convolution in float64 on a CPU; float32 loses the variance of smooth areas to cancellation.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import correlate1d
@@ -28,24 +26,9 @@ def local_mean(image: Image, window: Image) -> Image:
     return np.asarray(correlate1d(rows, window, axis=1)[:, first : first + width])
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Means, variances and covariance of x and y in each window."""
-
-    mean_x: Image
-    mean_y: Image
-    variance_x: Image
-    variance_y: Image
-    covariance: Image
-
-
-def local_moments(x: Image, y: Image, window: Image) -> Moments:
-    """Of two images of equal shape; variances are at least 0."""
+def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:
+    """Mean of x and of y, variance of x and of y, at least 0, and covariance in each window inside equal shapes."""
     mean_x, mean_y = local_mean(x, window), local_mean(y, window)
-    return Moments(
-        mean_x,
-        mean_y,
-        np.maximum(local_mean(x * x, window) - mean_x**2, 0),
-        np.maximum(local_mean(y * y, window) - mean_y**2, 0),
-        local_mean(x * y, window) - mean_x * mean_y,
-    )
+    variance_x = np.maximum(local_mean(x * x, window) - mean_x**2, 0)
+    variance_y = np.maximum(local_mean(y * y, window) - mean_y**2, 0)
+    return mean_x, mean_y, variance_x, variance_y, local_mean(x * y, window) - mean_x * mean_y
