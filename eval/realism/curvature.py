@@ -7,13 +7,14 @@ from galaxydit.eval.realism.trajectory import Array, Trajectory
 WINDOW = 5  # steps of the local fit
 
 
-def curvature(trajectory: Trajectory) -> Array:
-    """rho2 `(steps,)`: norm of the second derivative of the path by sigma, in units of its chord; mean over the batch.
+def change_per_step(trajectory: Trajectory) -> Array:
+    """Relative change of the velocity from one step to the next, `(steps,)`: norm of the second derivative of the path
+    by sigma, in units of its chord, times the length of the step in sigma; mean over the batch.
 
     The path is drawn in a plane, as arXiv 2609.39343 does: one coordinate is the distance from the chord, which leads
-    from the noise to the result, and the other is what the speed leaves. Derivatives come from parabolas fitted to five
-    steps around each step. The curvature of the full vector is larger, because there each value may bend in a direction
-    of its own (for FLUX.1 it is 2.7 times as large, with a correlation of 0.97).
+    from the noise to the result, and the other is what the speed leaves. The curvature of the full vector is larger,
+    because there each value may bend in a direction of its own (for FLUX.1 it is 2.7 times as large, with a correlation
+    of 0.97).
     """
     start = trajectory.latents[0]
     chord = trajectory.latents[-1] - start
@@ -25,12 +26,8 @@ def curvature(trajectory: Trajectory) -> Array:
     speed = (trajectory.velocity.norm(dim=-1) / length).double().numpy()
     away, bend = _derivatives(trajectory.sigmas, distance)
     forward = np.sqrt(np.maximum(speed**2 - away**2, 0))
-    return np.hypot(bend, _derivatives(trajectory.sigmas, forward)[0]).mean(axis=1)
-
-
-def change_per_step(trajectory: Trajectory) -> Array:
-    """rho2 times the length of each step in sigma: relative change of the velocity from one step to the next."""
-    return curvature(trajectory) * -np.diff(trajectory.sigmas, append=0.0)
+    curvature = np.hypot(bend, _derivatives(trajectory.sigmas, forward)[0]).mean(axis=1)
+    return curvature * -np.diff(trajectory.sigmas, append=0.0)
 
 
 def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:

@@ -1,27 +1,23 @@
 """Other projects' methods as published: the published setting, or the published number of computed steps."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
+
 from galaxydit.eval.compare.bench import Workload
-from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
-from galaxydit.eval.compare.method import Method
-from galaxydit.eval.compare.methods import dicache, faster_cache, ra_cfgcache, sea_cache, teacache
+from galaxydit.eval.compare.compute_counter import measure_parts
+from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.realism.step_lists import Cases, References, Row
+from galaxydit.eval.realism.step_lists import Cases, References, Row, published_method
 from galaxydit.pipelines.psnr import psnr
 
 THRESHOLD_RANGE = (1e-3, 20.0)
 TRIALS = 7
 CALIBRATION_PROMPTS = 2
-METHODS = {
-    "TeaCache": teacache.METHODS[1],
-    "DiCache": dicache.METHODS[1],
-    "SeaCache": sea_cache.METHODS[-1],
-    "RA-CFGCache": ra_cfgcache.METHODS[-1],
-    "FasterCache": faster_cache.METHODS[1],
-}
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,8 @@ class MethodBench:
 
     def __init__(self, references: References, tuning: Cases, flow_shift: float, guidance: float) -> None:
         self.references, self.tuning = references, tuning
-        self.shift = (flow_shift, guidance)
-        self.settings = references.use(*self.shift)
+        trajectories, self.settings = references.at(flow_shift, guidance)
+        self.plain = [frames for trajectory in trajectories for frames in trajectory.frames]
         parts = measure_parts(references.pipe, tuning.prompts[0], self.settings)
         self.workload = Workload(references.pipe, self.settings, parts)
 
@@ -48,39 +44,40 @@ class MethodBench:
         A threshold that belongs to another model's numbers does not carry over. It is replaced by one that computes
         the published number of steps, found by bisection on a tuning prompt.
         """
-        method = METHODS[row["method"]]
-        calibration, steps = None, self.references.steps
+        method, steps = published_method(row["method"]), self.references.steps
+        calibration = None
         if method.calibrate is not None:
             prompts = self.tuning.prompts[:CALIBRATION_PROMPTS]
             calibration = method.calibrate(self.references.pipe, prompts, self.settings, self.tuning.seeds[0])
+        run = partial(self._run, method, calibration)
         setting = dict(method.settings(steps)[row.get("setting", 0)])
-        if row.get("computed_steps"):
-            setting["threshold"] = self._threshold(method, setting, calibration, row["computed_steps"] / steps)
+        if "computed_steps" in row:
+            case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
+            wanted = row["computed_steps"] / steps
+            setting["threshold"] = nearest(lambda value: run(setting | {"threshold": value}, case)[1], wanted)
         found: list[float] = []
         fractions: list[float] = []
-        trajectories, _ = self.references.at(*self.shift)
-        plain = (frames for trajectory in trajectories for frames in trajectory.frames)
         cases = self.references.cases  # one prompt a call, because methods decide by it
-        for frames, prompt, seed in zip(plain, cases.prompts, cases.seeds, strict=True):
-            video, counter = self.workload.run(Case(prompt, seed), method, setting, calibration)
-            found.append(psnr(video.frames, frames))
-            fractions.append(self._fraction(counter))
+        for plain, prompt, seed in zip(self.plain, cases.prompts, cases.seeds, strict=True):
+            frames, fraction = run(setting, Case(prompt, seed))
+            found.append(psnr(frames, plain))
+            fractions.append(fraction)
         return MethodRow(row["name"], row["psnr"], tuple(found), sum(fractions) / len(fractions), setting)
 
-    def _threshold(self, method: Method, setting: dict[str, Any], calibration: Any, wanted: float) -> float:
-        """The threshold whose compute fraction on a tuning prompt is nearest to the wanted one."""
-        low, high = (math.log(value) for value in THRESHOLD_RANGE)
-        case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
-        fractions: dict[float, float] = {}
-        for _ in range(TRIALS):
-            middle = (low + high) / 2
-            threshold = math.exp(middle)
-            _, counter = self.workload.run(case, method, setting | {"threshold": threshold}, calibration)
-            fractions[threshold] = self._fraction(counter)
-            low, high = (middle, high) if fractions[threshold] > wanted else (low, middle)
-        return min(fractions, key=lambda threshold: abs(fractions[threshold] - wanted))
-
-    def _fraction(self, counter: ComputeCounter) -> float:
-        """Operations done / those of the plain generation."""
+    def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
+        """A video, and the operations done / those of the plain generation."""
+        video, counter = self.workload.run(case, method, setting, calibration)
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
-        return counter.flops / (sum(part.flops for part in self.workload.parts) * branches * self.references.steps)
+        operations = sum(part.flops for part in self.workload.parts) * branches * self.references.steps
+        return video.frames, counter.flops / operations
+
+
+def nearest(fraction: Callable[[float], float], wanted: float) -> float:
+    """The threshold whose compute fraction is nearest to the wanted one, by bisection."""
+    low, high = (math.log(value) for value in THRESHOLD_RANGE)
+    found: dict[float, float] = {}
+    for _ in range(TRIALS):
+        middle = (low + high) / 2
+        found[math.exp(middle)] = tried = fraction(math.exp(middle))
+        low, high = (middle, high) if tried > wanted else (low, middle)
+    return min(found, key=lambda threshold: abs(found[threshold] - wanted))

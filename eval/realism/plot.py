@@ -18,7 +18,13 @@ def draw(found: dict[str, Any], published: Published, path: Path) -> None:
     figure = Figure(figsize=(19, 9), layout="constrained")
     *bars, change, gain, magnitude, cosine, empty = figure.subplots(2, 4).ravel()
     for panel, part in zip(bars, PSNR_PARTS, strict=True):
-        _bars(panel, found.get(part), f"{part[0].upper()}{part[1:]}: PSNR, dB")
+        panel.set_title(f"{part[0].upper()}{part[1:]}: PSNR, dB")
+        rows = found[part]["rows"] if part in found else []
+        places = np.arange(len(rows))
+        panel.barh(places + 0.2, [row["published"] for row in rows], 0.4, color=THEIRS)
+        panel.barh(places - 0.2, [row["mean"] for row in rows], 0.4, color=OURS)
+        panel.set_yticks(places, [row["name"] for row in rows], fontsize=8)
+        panel.invert_yaxis()
     data = published.data
     if "curvature" in found:
         change.semilogy(found["curvature"]["change_per_step"], color=OURS)
@@ -31,13 +37,13 @@ def draw(found: dict[str, Any], published: Published, path: Path) -> None:
         gain.plot(range(STEPS), [published.gain(step) for step in range(STEPS)], color=THEIRS)
         gain.set_title("Final deviation / error of one step, equal at step 40")
     if "residual" in found:
-        conditional = [ratios[0] for ratios in found["residual"]["magnitude_ratio"]]
-        magnitude.plot(range(1, len(conditional) + 1), conditional, color=OURS)
+        # The first number of each step is of the conditional branch, from step 1.
+        ratios, distances = (np.array(found["residual"][key])[:, 0] for key in ("magnitude_ratio", "cosine_distance"))
+        magnitude.plot(range(1, len(ratios) + 1), ratios, color=OURS)
         magnitude.plot(data["residual"]["conditional"], color=THEIRS)
         magnitude.set_ylim(0.75, 1.25)
         magnitude.set_title("Magnitude ratio of the residual")
-        conditional = [distances[0] for distances in found["residual"]["cosine_distance"]]
-        cosine.semilogy(range(1, len(conditional) + 1), conditional, color=OURS)
+        cosine.semilogy(range(1, len(distances) + 1), distances, color=OURS)
         shown = data["residual"]["cosine_distance"]
         cosine.semilogy([int(step) for step in shown], list(shown.values()), "o", color=THEIRS)
         cosine.set_title("Cosine distance of the residual")
@@ -46,17 +52,4 @@ def draw(found: dict[str, Any], published: Published, path: Path) -> None:
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)
     figure.suptitle(f"This model (red) and published numbers of {data['model']} (blue)")
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
-
-
-def _bars(panel: Any, part: dict[str, Any] | None, title: str) -> None:
-    panel.set_title(title)
-    if part is None:
-        return
-    rows = part["rows"]
-    places = np.arange(len(rows))
-    panel.barh(places + 0.2, [row["published"] for row in rows], 0.4, color=THEIRS)
-    panel.barh(places - 0.2, [row["mean"] for row in rows], 0.4, color=OURS)
-    panel.set_yticks(places, [row["name"] for row in rows], fontsize=8)
-    panel.invert_yaxis()

@@ -4,7 +4,7 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,18 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.published import NAME, Published
-from galaxydit.calibration.rank import rank_proxies
-from galaxydit.eval.compare.method import Setting
-from galaxydit.eval.compare.methods import chosen_steps, step_list
+from galaxydit.eval.compare.methods import step_list
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compare, measure_row, rank_correlation
+from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
 from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
-from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import project_weights
 
 PROBED_STEPS = (1, 10, 20, 30, 40)
-RANKED_SAMPLES = 4
-TUNING_PROMPTS = 2
 # Part, key of its result, name, minimum and maximum.
 GOALS = (
     ("step lists", "mean_absolute_difference", "step lists: mean absolute difference, dB", None, 3),
@@ -43,40 +37,21 @@ GOALS = (
 )
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A figure with its allowed range; None for no limit."""
-
-    name: str
-    value: float
-    minimum: float | None = None
-    maximum: float | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether the value lies in the range."""
-        return (self.minimum is None or self.value >= self.minimum) and (
-            self.maximum is None or self.value <= self.maximum
-        )
-
-
+@dataclass(eq=False)
 class Realism:
-    """The measurements on one pipeline, one method for each of `PARTS`."""
+    """The measurements on one pipeline, one method for each of `PARTS`; `progress` is told what is measured."""
 
-    def __init__(
-        self,
-        pipe: DiffusionPipeline,
-        published: Published,
-        cases: Cases,
-        tuning: Cases,
-        settings: GenerationSettings,
-        shift_factor: float,
-        progress: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.pipe, self.published, self.cases, self.tuning = pipe, published, cases, tuning
-        self.references = References(pipe, cases, settings, shift_factor)
-        self.progress = progress
-        self._measured = cache(lambda row: measure_row(self.references, row))
+    pipe: DiffusionPipeline
+    published: Published
+    cases: Cases
+    tuning: Cases
+    settings: GenerationSettings
+    shift_factor: float
+    progress: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
+        self.references = References(self.pipe, self.cases, self.settings, self.shift_factor)
+        self._measured = cache(partial(measure_row, self.references))
 
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
@@ -91,9 +66,9 @@ class Realism:
             if part not in found:
                 self.progress(part)
                 found[part] = getattr(self, part.replace(" ", "_"))()
-                found["goals"] = [asdict(goal) | {"holds": goal.holds} for goal in goals(found)]
-                with replacing(out) as partial:
-                    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                found["goals"] = goals(found)
+                with replacing(out) as unfinished:
+                    unfinished.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return found
 
     def conditions(self) -> dict[str, Any]:
@@ -102,8 +77,8 @@ class Realism:
             "published": NAME,
             "prompts": list(self.cases.prompts),
             "seeds": list(self.cases.seeds),
-            "settings": asdict(self.references.settings),
-            "shift_factor": self.references.factor,
+            "settings": asdict(self.settings),
+            "shift_factor": self.shift_factor,
             "dtype": str(self.pipe.transformer.dtype),
             "weights": list(project_weights(self.pipe.transformer)),
             "versions": {"torch": torch.__version__, "diffusers": diffusers.__version__},
@@ -117,17 +92,11 @@ class Realism:
             self.progress(row.name)
             rows.append(self._measured(row))
         difference = float(np.mean([abs(row.mean - row.published) for row in rows]))
-        return {"rows": _as_data(rows), "mean_absolute_difference": difference, "spearman": rank_correlation(rows)}
+        return {"mean_absolute_difference": difference, **compared(rows)}
 
-    def methods_shift_3(self) -> dict[str, Any]:
+    def _methods(self, name: str) -> dict[str, Any]:
         """Other projects' methods in one published comparison: PSNR in dB and compute fraction."""
-        return self._methods(self.published.data["methods_shift_3"])
-
-    def methods_shift_5(self) -> dict[str, Any]:
-        """The same for another comparison, with other settings, prompts and flow shift."""
-        return self._methods(self.published.data["methods_shift_5"])
-
-    def _methods(self, table: dict[str, Any]) -> dict[str, Any]:
+        table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
         step_lists = {row.name: row for row in self.published.step_lists}
         rows: list[Row] = []
@@ -138,7 +107,10 @@ class Realism:
                 rows.append(replace(one, name=row["name"], published=row["psnr"]))
             else:
                 rows.append(bench.measure(row))
-        return {"rows": _as_data(rows), "spearman": rank_correlation(rows)}
+        return compared(rows)
+
+    methods_shift_3 = partialmethod(_methods, "methods_shift_3")
+    methods_shift_5 = partialmethod(_methods, "methods_shift_5")
 
     def curvature(self) -> dict[str, Any]:
         """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
@@ -177,33 +149,6 @@ class Realism:
             "mean_absolute_difference": float(difference.mean()),
         }
 
-    def proxies(self) -> dict[str, Any]:
-        """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
-        settings = self.references.use(5, 5)
-        cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
-        recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
-        return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
-
-    def noise_levels(self) -> dict[str, Any]:
-        """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
-        plain, settings = self.references.at(3, 5)
-        steps = self.references.steps
-        prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]
-        levels = chosen_steps.search(self.pipe, prompts, settings, seeds[0])
-        few = replace(settings, steps=steps // 2)
-
-        def score(setting: Setting, prompts: Sequence[str], seeds: Sequence[int], frames: Any) -> list[float]:
-            with chosen_steps.METHOD.attach(self.pipe, setting, levels):
-                return compare(generate_batch(self.pipe, prompts, seeds, few), frames)
-
-        reference = generate_batch(self.pipe, prompts, seeds, settings)
-        candidates = [one for one in chosen_steps.METHOD.settings(steps) if one["steps"] == steps // 2]
-        best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
-        found: list[float] = []
-        for trajectory, batch in zip(plain, self.cases.batches, strict=True):
-            found += score(best, *batch, trajectory.frames)
-        return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
-
 
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one if there is none, or if the file is damaged."""
@@ -214,10 +159,12 @@ def _read(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def goals(found: dict[str, Any]) -> list[Goal]:
-    """The figures that say whether the model behaves like the published one."""
-    return [Goal(name, found[part][key], low, high) for part, key, name, low, high in GOALS if part in found]
-
-
-def _as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [asdict(row) | {"mean": row.mean} for row in rows]
+def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures that say whether the model behaves like the published one, each with its allowed range."""
+    figures = []
+    for part, key, name, minimum, maximum in GOALS:
+        if part in found:
+            value = found[part][key]
+            holds = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
+            figures.append({"name": name, "value": value, "minimum": minimum, "maximum": maximum, "holds": holds})
+    return figures

@@ -1,17 +1,18 @@
 """The published step lists, computed on a model: the same steps, the same reuse, PSNR beside the published one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.published import StepList
-from galaxydit.eval.compare.methods import hicache, step_list, taylorseer
+from galaxydit.eval.compare.every_method import choose_methods
+from galaxydit.eval.compare.method import Method
+from galaxydit.eval.compare.methods import step_list
 from galaxydit.eval.realism import STEPS
 from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate_batch
@@ -56,48 +57,45 @@ class References:
         self.steps = settings.steps or STEPS
         self._known: dict[tuple[float, float], list[Trajectory]] = {}
 
-    def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
-        """Give the pipeline this published flow shift times the model's factor; the settings with this guidance."""
+    def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
+        """The trajectories of all batches and their settings. The pipeline keeps this flow shift times the factor."""
         config = self.pipe.scheduler.config
         self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
-        return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
-
-    def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
-        """The trajectories of all batches and their settings; the pipeline keeps the flow shift."""
-        settings = self.use(flow_shift, guidance)
+        settings = replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
         key = (flow_shift, guidance)
         if key not in self._known:
             self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]
         return self._known[key], settings
 
 
+def published_method(name: str) -> Method:
+    """Another project's method with its published settings."""
+    (method,) = choose_methods([f"{name} published"])
+    return method
+
+
 def measure_row(references: References, row: StepList) -> Row:
     """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
     plain, settings = references.at(row.flow_shift, row.guidance)
-    attach = _METHODS[row.method]
-    if row.plain_steps is not None:
-        settings = replace(settings, steps=row.plain_steps)
-        attach = _METHODS["plain"]
+    settings = replace(settings, steps=row.plain_steps or settings.steps)
     found: list[float] = []
     for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-        with attach(references.pipe, row):
-            found += compare(generate_batch(references.pipe, prompts, seeds, settings), trajectory.frames)
+        with _attach(references.pipe, row):
+            videos = generate_batch(references.pipe, prompts, seeds, settings)
+        found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
     return Row(row.name, row.psnr, tuple(found))
 
 
-def compare(videos: NDArray[np.float32], references: NDArray[np.float32]) -> list[float]:
-    """PSNR in dB of each video of a batch."""
-    return [psnr(video, reference) for video, reference in zip(videos, references, strict=True)]
+def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[Any]:
+    if row.plain_steps is not None:
+        return nullcontext()
+    if row.method is None:
+        return step_list.attach(pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None)
+    method = published_method(row.method)
+    return method.attach(pipe, method.settings(STEPS)[0], None)
 
 
-def rank_correlation(rows: Sequence[Row]) -> float:
-    """Spearman's rho of our PSNRs with the published ones, -1 to 1."""
-    return float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
-
-
-_METHODS: dict[str | None, Callable[[DiffusionPipeline, StepList], AbstractContextManager[Any]]] = {
-    None: lambda pipe, row: step_list.attach(pipe, {"full": row.steps, "conditional_only": row.conditional_only}, None),
-    "plain": lambda pipe, row: nullcontext(),
-    "TaylorSeer": lambda pipe, row: taylorseer.on_published_steps(pipe, taylorseer.published_settings(50)[0]),
-    "HiCache": lambda pipe, row: hicache.METHOD.attach(pipe, hicache.METHOD.settings(50)[0], None),
-}
+def compared(rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows as data, and Spearman's rho of our PSNRs with the published ones, -1 to 1."""
+    rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
+    return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

@@ -1,8 +1,7 @@
 """Record one batch of generations: the guided velocity of each step, the residual of the block stack, the video."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE, blocks_of, family_of
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
@@ -49,12 +48,15 @@ def record(
     """
     family = family_of(pipe.transformer)
     if family.branches != SEPARATE:
-        raise GalaxyDiTError(
-            f"model={type(pipe).__name__} is not allowed: expected separate transformer calls of the guidance "
-            "branches, as in Wan; do measure a Wan model"
-        )
-    recorder = _Recorder(settings.guidance_scale or 1.0)
-    with recorder.watching(pipe.transformer, blocks_of(pipe.transformer, family)):
+        expected = "a pipeline that calls its transformer once per guidance branch"
+        raise refusal("model", type(pipe).__name__, expected, "measure a Wan model")
+    recorder, blocks = _Recorder(settings.guidance_scale or 1.0), blocks_of(pipe.transformer, family)
+    with (
+        pipe.transformer.register_forward_pre_hook(recorder.enter, with_kwargs=True),
+        blocks[0].register_forward_pre_hook(recorder.enter_stack),
+        blocks[-1].register_forward_hook(recorder.leave_stack),
+        pipe.transformer.register_forward_hook(recorder.leave),
+    ):
         frames = generate_batch(pipe, prompts, seeds, settings, callback_on_step_end=recorder.end_step)
     changes = np.array(recorder.changes)
     return Trajectory(
@@ -80,28 +82,18 @@ class _Recorder:
     changes: list[list[tuple[float, float]]] = field(default_factory=list)  # ratio and distance, by step and branch
     stack_input: Tensor | None = None
 
-    @contextmanager
-    def watching(self, transformer: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:
-        with (
-            transformer.register_forward_pre_hook(self._enter, with_kwargs=True),
-            blocks[0].register_forward_pre_hook(self._enter_stack),
-            blocks[-1].register_forward_hook(self._leave_stack),
-            transformer.register_forward_hook(self._leave),
-        ):
-            yield
-
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.outputs:
             self.latents.append(_flat(args[0] if args else kwargs["hidden_states"]))
 
-    def _enter_stack(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def enter_stack(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self.stack_input = args[0]
 
-    def _leave_stack(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+    def leave_stack(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         assert self.stack_input is not None  # the first block has run before the last
         self.residuals.append((output - self.stack_input).float())
 
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.outputs.append(_flat(output[0] if isinstance(output, tuple) else output.sample))
 
     def end_step(self, pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 
-from galaxydit.errors import GalaxyDiTError, check_choice, check_count, check_number
-from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.eval.compare.method import Attached, Setting
 from galaxydit.eval.compare.methods import schedule_search
 from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
@@ -51,10 +51,8 @@ def chosen_noise_levels(
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):
-        raise GalaxyDiTError(
-            f"scheduler={type(original).__name__} is not allowed: expected UniPCMultistepScheduler, whose noise levels "
-            "can be replaced; leave the method 'chosen steps' out"
-        )
+        expected = "UniPCMultistepScheduler, whose noise levels can be replaced"
+        raise refusal("scheduler", type(original).__name__, expected, "leave the method 'chosen steps' out")
     pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
     pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
@@ -74,16 +72,14 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abst
     return chosen_noise_levels(pipe, setting["of"], kept)
 
 
-METHOD = Method(
+METHOD = replace(
+    schedule_search.METHOD,
     name="chosen steps",
-    source="control",
     settings=lambda steps: [
         {"steps": count, "levels": levels, "of": steps}
         for count in full_step_counts(steps)
         for levels in (PLANNED, *SHIFT_RATIOS)
     ],
     attach=_attach,
-    calibrate=schedule_search.search,
     generation=lambda settings, setting: replace(settings, steps=setting["steps"]),
-    identity=schedule_search.METHOD.identity,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from diffusers import DiffusionPipeline
 
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.eval.compare.third_party import collect_tensors, restored
+from galaxydit.eval.compare.third_party import bytes_in, restored
 
 SOURCE = "cache-dit (github.com/vipshop/cache-dit)"
 
@@ -23,11 +23,8 @@ def _settings(steps: int, calibrator: Setting) -> list[Setting]:
 
 
 def _held(manager: Any) -> int:
-    found: dict[int, int] = {}
-    for context in manager._cached_context_manager.values():
-        calibrators = (*context.get_calibrators(), *context.get_cfg_calibrators())
-        collect_tensors([context.buffers, *calibrators], found)
-    return sum(found.values())
+    contexts = manager._cached_context_manager.values()
+    return bytes_in([[one.buffers, *one.get_calibrators(), *one.get_cfg_calibrators()] for one in contexts])
 
 
 def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
@@ -45,9 +42,8 @@ def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
             max_warmup_steps=setting["warmup_steps"],
             cfg_diff_compute_separate=not joint,
         )
-        calibrator = None
-        if "order" in setting:
-            calibrator = cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=setting["order"])
+        order = setting.get("order")
+        calibrator = None if order is None else cache_dit.TaylorSeerCalibratorConfig(taylorseer_order=order)
         with restored(pipe):
             cache_dit.enable_cache(pipe, cache_config=config, calibrator_config=calibrator)
             manager = pipe._context_manager

@@ -7,14 +7,10 @@ branch decides for both. A reused step adds the difference of prediction and lat
 latent.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any
-
-from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit.eval.compare.identity import with_rules
-from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.method import Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import AccumulationRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 
@@ -40,16 +36,18 @@ def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: i
     return latent + (cached.output - cached.latent)
 
 
-def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    return under_rule(
+METHOD = Method(
+    name="EasyCache",
+    source="arXiv 2507.02860",
+    settings=settings,
+    attach=lambda pipe, setting, calibration: under_rule(
         pipe,
         lambda: AccumulationRule(setting["threshold"], setting["first"], setting["last"], predicted_change),
         signal="latent",
         predict=repeat_difference,
-    )
-
-
-METHOD = Method("EasyCache", "arXiv 2507.02860", settings, attach, identity=with_rules(__file__))
+    ),
+    identity=with_rules(__file__),
+)
 # The authors' setting for Wan2.1: threshold 0.05, the first 10 of 50 steps and the last one full.
 PUBLISHED = METHOD.published(lambda steps: [{"threshold": 0.05, "first": share_of_steps(steps, 0.2), "last": 1}])
 METHODS = (METHOD, PUBLISHED)

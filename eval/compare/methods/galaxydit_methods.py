@@ -1,6 +1,6 @@
 """This project: its paper's method, the same without guidance alignment, and the default with and without a profile."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -11,12 +11,12 @@ from galaxydit import GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.identity import core_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
-from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import settings_without_profile
 
 AT_SPEEDUPS = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)]
 SHIPPED = "galaxydit"
+PAPER: dict[str, Any] = {"warmup": 0.2, "keep_last": 0, "max_consecutive": None, "reuse": "residual", "order": 0}
 
 
 @contextmanager
@@ -26,9 +26,7 @@ def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]
         yield Attached(lambda: acceleration.report.bytes_held)
 
 
-def _best_proxy(
-    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
-) -> dict[str, str]:
+def _best_proxy(pipe: DiffusionPipeline, *unused: Any) -> dict[str, str]:
     """The proxy that the model's profile ranks first; without a profile the default one."""
     profile, _ = find_profile(only_transformer(pipe))
     return {"proxy": profile.recipe.proxy if profile is not None else GalaxyDiTConfig().proxy}
@@ -42,17 +40,8 @@ def profile_identity(pipe: DiffusionPipeline) -> str:
 
 def _paper(name: str, *, guidance_alignment: bool) -> Method:
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        config = GalaxyDiTConfig(
-            Threshold(setting["threshold"]),
-            proxy=calibration["proxy"],
-            warmup=0.2,
-            keep_last=0,
-            max_consecutive=None,
-            reuse="residual",
-            order=0,
-            guidance_alignment=guidance_alignment,
-        )
-        return accelerated(pipe, config=config)
+        fields = {**PAPER, "proxy": calibration["proxy"], "guidance_alignment": guidance_alignment}
+        return accelerated(pipe, config=GalaxyDiTConfig(Threshold(setting["threshold"]), **fields))
 
     return Method(
         name=name,

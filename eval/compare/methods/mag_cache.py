@@ -1,7 +1,4 @@
-"""MagCache (arXiv 2506.09045): reuse while the predicted magnitude ratio of the residuals stays near 1.
-
-The ratios of a model are measured beforehand in the calibration mode of diffusers' cache.
-"""
+"""MagCache (arXiv 2506.09045): reuse while the predicted magnitude ratio of the residuals stays near 1."""
 
 import ast
 import io

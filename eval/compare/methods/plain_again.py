@@ -1,7 +1,4 @@
-"""Control: every step computed, but the first output rounded otherwise, which shows how much of a PSNR is rounding.
-
-Guidance and the later steps enlarge a difference of rounding, so near this PSNR methods differ partly by rounding.
-"""
+"""Control: every step computed, but the first output rounded otherwise, which shows how much of a PSNR is rounding."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

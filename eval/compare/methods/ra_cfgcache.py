@@ -31,15 +31,7 @@ from galaxydit.errors import refusal
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
-from galaxydit.eval.compare.rules.decision import (
-    CONDITIONAL,
-    UNCONDITIONAL,
-    ScheduleRule,
-    StepObservation,
-    is_kept_full,
-    share_of_steps,
-    warm_ups,
-)
+from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.full_trajectory import Trajectory, record_all, relative_change
 from galaxydit.eval.compare.rules.rule_observer import under_rule
 from galaxydit.pipelines.generate import generate
@@ -89,7 +81,7 @@ class RiskRule:
             raise refusal("steps", observation.steps, expected, "calibrate it anew")
         step, change = observation.step, observation.change_since_full
         rho, gap = self.rho[step], step - self.last_full
-        if change is not None and 0 < gap <= len(rho) and not is_kept_full(observation, self.first, 0):
+        if change is not None and step >= self.first and 0 < gap <= len(rho):
             error = max(0.0, float(np.polyval(self.coefficients, change)))
             risk = guided_error(error, error, observation.guidance_scale, rho[gap - 1]) * self.weights[step]
             if 0 < self.threshold >= self.accumulated + risk:
@@ -140,36 +132,28 @@ def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
-    """Cosine of the errors that reusing an earlier residual causes in the two branches, mean over recordings; 1 without
-    guidance.
-    """
-    if UNCONDITIONAL not in recordings[0].outputs:
-        return 1.0
+    """Cosine of the two branches' errors where an earlier residual is reused, mean over recordings; 1 if unguided."""
     found = []
     for one in recordings:
-        errors = [one.residual(earlier, b) - one.residual(step, b) for b in (CONDITIONAL, UNCONDITIONAL)]
-        found.append(round_digits(torch.cosine_similarity(errors[0].flatten(), errors[1].flatten(), dim=0), 6))
+        errors = [(one.residual(earlier, branch) - one.residual(step, branch)).flatten() for branch in one.outputs]
+        found.append(round_digits(torch.cosine_similarity(errors[0], errors[1], dim=0), 6) if len(errors) > 1 else 1.0)
     return float(np.mean(found))
 
 
 def _propagation(
-    pipe: DiffusionPipeline,
-    prompts: Sequence[str],
-    generation: GenerationSettings,
-    seed: int,
-    recorded: list[Trajectory],
+    pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int, plain: list[Trajectory]
 ) -> dict[int, float]:
     """By step: relative change of the final latent / relative error of the guided prediction that caused it.
 
     The first tenth of the steps is left out, because the ratio is extreme there (the authors omit the first 5 points).
     """
-    steps = recorded[0].steps
+    steps = plain[0].steps
     begin = share_of_steps(steps, 0.1)
     ratios = {}
     for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
         found = []
         only_this = partial(ScheduleRule, set(range(steps)) - {step})
-        for index, one in enumerate(recorded[:PERTURBED_PROMPTS]):
+        for index, one in enumerate(plain[:PERTURBED_PROMPTS]):
             with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
             caused = float(relative_l2(one.guided(step), one.guided(step - 1)))

@@ -1,7 +1,6 @@
 """Control: fixed schedules that dynamic programming finds on calibration prompts.
 
-The search is exact for the errors of the recorded trajectories at order 1 (`calibration/search.py`). All prompts get
-the same schedule; no proxy is read.
+The search is exact for the errors of the recorded trajectories at order 1 (`calibration/search.py`).
 """
 
 from collections.abc import Sequence

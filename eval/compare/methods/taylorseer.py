@@ -42,9 +42,7 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: An
     parts = [part for name, part in family.parts.items() if name != "modulated_input"]
     stacks = "|".join(family.stacks)
     return TaylorSeerCacheConfig(
-        cache_interval=setting["cache_interval"],
-        disable_cache_before_step=setting["disable_cache_before_step"],
-        max_order=setting["max_order"],
+        **{name: value for name, value in setting.items() if name != "lite"},
         taylor_factors_dtype=pipe.transformer.dtype,
         use_lite_mode=setting["lite"],
         cache_identifiers=None if setting["lite"] else [rf"({stacks})\.\d+\.({'|'.join(parts)})"],

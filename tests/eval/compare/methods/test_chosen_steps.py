@@ -38,7 +38,7 @@ def test_a_plan_of_all_steps_is_the_plain_video_and_half_a_plan_is_not(tiny_wan_
 def test_a_scheduler_other_than_unipc_is_refused(tiny_wan_pipeline):
     tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler()
     with (
-        pytest.raises(GalaxyDiTError, match="scheduler=FlowMatchEulerDiscreteScheduler is not allowed"),
+        pytest.raises(GalaxyDiTError, match="scheduler='FlowMatchEulerDiscreteScheduler' is not allowed"),
         METHOD.attach(tiny_wan_pipeline, {"steps": 4, "levels": 2.0, "of": 8}, None),
     ):
         pass
