@@ -116,11 +116,6 @@ DIMENSIONS = {
 }
 
 
-def group_of(name: str) -> tuple[Dimension, ...]:
-    """The dimensions of a group."""
-    return tuple(dimension for dimension in DIMENSIONS.values() if dimension.group == name)
-
-
 def select(names: list[str]) -> tuple[Dimension, ...]:
     """The dimensions of these names, each once; raises GalaxyDiTError without names and for unknown ones."""
     if not names:

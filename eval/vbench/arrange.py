@@ -48,7 +48,7 @@ def arrange(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str,
     """Choose mode, videos and names. `full_info` is VBench's list of prompts with dimensions.
 
     Raises GalaxyDiTError if the dimension takes only VBench's prompts and a clip has another one, or none has one of
-    the dimension's, or two are the same sample of one prompt.
+    the dimension's.
     """
     known = {entry["prompt_en"] for entry in full_info}
     others = [clip.prompt for clip in clips if clip.prompt not in known]
@@ -72,13 +72,10 @@ def _arrange_standard(dimension: Dimension, clips: Clips, full_info: Sequence[Ma
             f'with suite = "vbench" and dimensions = ["{dimension.name}"]'
         )
     present = {clip.prompt for clip in chosen}
-    files = {f"{clip.prompt}-{clip.sample}.mp4": clip.unit for clip in chosen}
-    if len(files) != len(chosen):
-        raise GalaxyDiTError(f"the run has a prompt of {dimension.name} twice, allowed is once: take it out of the job")
     return Arrangement(
         mode=STANDARD,
         units=tuple(clip.unit for clip in clips),
-        files=files,
+        files={f"{clip.prompt}-{clip.sample}.mp4": clip.unit for clip in chosen},
         entries=[entry for entry in entries if entry["prompt_en"] in present],
         complete=len(chosen) == len(wanted) * dimension.samples,
     )

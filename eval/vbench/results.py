@@ -7,11 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.score import Drop, Totals
 from galaxydit.validation import parse
 
 VERSION = 2
 CURE = "run `galaxydit eval vbench` again"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How many points a variant lies below the baseline; negative where it lies above.
+
+    Attributes:
+        low, high: 95 % interval of `mean`; None for fewer than two prompts.
+        pairs: number of videos, each compared with the baseline of its prompt and seed.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -23,9 +37,9 @@ class DimensionScore:
         points: normalised score, at best 100.
         mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
         complete: whether all prompts and videos of the protocol were present; only then it counts in totals.
-        videos: raw score of single videos by unit id; empty if the benchmark gives none. VBench's imaging_quality
-            scores them on a scale a hundred times larger than the dimension.
-        drop: against the baseline; None for the baseline itself and without scores of single videos.
+        videos: raw score of single videos by unit id. VBench's imaging_quality scores them on a scale a hundred times
+            larger than the dimension.
+        drop: against the baseline; None for the baseline itself and where it has no score.
     """
 
     score: float
@@ -37,9 +51,16 @@ class DimensionScore:
 
 
 @dataclass(frozen=True)
-class VariantScores(Totals):
-    """One variant: what its complete dimensions come to, and all measured dimensions by name."""
+class VariantScores:
+    """One variant, in points.
 
+    `groups` are those whose dimensions are all complete; `total` is None unless every dimension is, and `missing` names
+    those that it lacks. `dimensions` are all that were measured.
+    """
+
+    groups: Mapping[str, float]
+    total: float | None
+    missing: tuple[str, ...]
     dimensions: Mapping[str, DimensionScore]
 
 

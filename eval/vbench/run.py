@@ -11,18 +11,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.vbench import CACHE_VARIABLE, DIMENSIONS, DINO, FULL_INFO, PACKAGE, Dimension, select
 from galaxydit.eval.vbench.arrange import Arrangement, arrange, lay_out
-from galaxydit.eval.vbench.environment import Environment
 from galaxydit.eval.vbench.results import (
     CURE,
     VERSION,
@@ -32,7 +31,7 @@ from galaxydit.eval.vbench.results import (
     read_scores,
     results_path,
 )
-from galaxydit.eval.vbench.score import measure_drop, normalise, totals
+from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 from galaxydit.files import write_json
 from galaxydit.validation import parse
 
@@ -47,10 +46,35 @@ OFFLINE = {
     "no_proxy": "",
     "NO_PROXY": "",
 }
-
+QUESTION = f"""
+from importlib import metadata, util
+print(util.find_spec({PACKAGE!r}).submodule_search_locations[0], metadata.version({PACKAGE!r}), sep="\\n")
+"""
 
 Selection = Mapping[str, Sequence[VideoRecord]]
 """By variant, the baseline first: the videos that count, those of prompts and seeds that every variant has."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The Python environment of VBench, separate because VBench pins old versions of packages that this project uses:
+    its interpreter, and the folder and version of the package vbench in it.
+    """
+
+    python: Path
+    package: Path
+    version: str
+
+
+def open_environment(folder: Path) -> Environment:
+    """The environment in a folder; raises GalaxyDiTError if there is none, or none with VBench."""
+    python = folder.absolute() / "bin" / "python"
+    done = subprocess.run([python, "-c", QUESTION], capture_output=True, text=True) if python.exists() else None
+    if done is None or done.returncode:
+        expected = f"the folder of a virtual environment with the package {PACKAGE}"
+        raise refusal("environment", str(folder), expected, "make one as eval/README.md shows, or name another")
+    package, version = done.stdout.splitlines()
+    return Environment(python, Path(package), version)
 
 
 def evaluate(
@@ -65,7 +89,7 @@ def evaluate(
     dimensions = select(dimension_names)
     store, job = load_run(run)
     if not store.is_local:
-        raise GalaxyDiTError(f"run={store.root!r} is not allowed: expected a folder on this machine; copy the run here")
+        raise refusal("run", store.root, "a folder on this machine", "copy the run here")
     root = Path(store.root)
     found = store.survey([unit.id for unit in job.units()])
     records = [video_record(record, damage) for _, record, damage in found if record is not None]
@@ -164,9 +188,7 @@ def collect(
                 ours, theirs = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (score, baseline))
                 score = replace(score, drop=measure_drop(dimension, theirs, ours))
             scores[name] = score
-        complete = {name for name, score in scores.items() if score.complete}
-        found = totals({name: score.score for name, score in scores.items()}, complete)
-        variants[variant] = VariantScores(**vars(found), dimensions=scores)
+        variants[variant] = total_up(scores)
     return variants, failed
 
 
@@ -212,7 +234,7 @@ def _reason(folder: Path, log: Path, error: Exception) -> str:
     raised = folder / f"{NAME}_error.txt"
     if raised.is_file():
         return _last_lines(raised)
-    if (folder / f"{NAME}_eval_results.json").is_file() or not log.is_file():
+    if (folder / f"{NAME}_eval_results.json").is_file():
         return str(error)
     return f"the benchmark wrote no results file; its last words: {_last_lines(log)} (all of them in {log})"
 

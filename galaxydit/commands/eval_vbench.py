@@ -27,9 +27,8 @@ def vbench(
 
     names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
     select(names)
-    from galaxydit.eval.vbench.environment import open_environment
     from galaxydit.eval.vbench.results import results_path
-    from galaxydit.eval.vbench.run import evaluate
+    from galaxydit.eval.vbench.run import evaluate, open_environment
 
     with working("opening the environment") as tell:
         opened = open_environment(environment)

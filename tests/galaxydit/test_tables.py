@@ -15,8 +15,7 @@ from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, l
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.eval.realism.run import goals
-from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores
-from galaxydit.eval.vbench.score import Drop
+from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile

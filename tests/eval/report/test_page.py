@@ -18,8 +18,7 @@ from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
 from galaxydit.eval.report.run import read_run
-from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, results_path
-from galaxydit.eval.vbench.score import Drop
+from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, results_path
 from galaxydit.files import write_json
 from galaxydit.pipelines.video import load_video
 

@@ -12,7 +12,7 @@ import pytest
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.record import VIDEO, VideoResult, to_plain
 from galaxydit.eval.jobs.run_job import open_run
-from galaxydit.eval.vbench.environment import Environment, open_environment
+from galaxydit.eval.vbench.run import Environment, open_environment
 from galaxydit.pipelines.runs import Record, Unit
 from galaxydit.pipelines.video import save_video
 

@@ -45,11 +45,6 @@ def test_complete_are_all_prompts_with_all_samples_and_more_samples_are_not_show
     assert len(found.files) == 5
 
 
-def test_a_prompt_that_is_there_twice_is_refused_where_names_are_fixed():
-    with pytest.raises(GalaxyDiTError, match="a prompt of temporal_flickering twice"):
-        arrange(FLICKER, clips("a sign", "a sign"), FULL_INFO)
-
-
 def test_other_prompts_are_handed_over_beside_legal_names():
     prompts = ("a/b", "a\\b", "A_b", "../..", "x" * 300, "", "日本 🐈 " * 40, 'say "hi"?', "line\nbreak")
     found = arrange(FLICKER, clips(*prompts), FULL_INFO)

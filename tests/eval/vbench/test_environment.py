@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.environment import open_environment
+from galaxydit.eval.vbench.run import open_environment
 
 
 def test_the_package_is_found_with_its_version(fake_environment, fake_folder):

@@ -5,8 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, read_scores
-from galaxydit.eval.vbench.score import Drop
+from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, read_results, read_scores
 
 FILES = {"a-0.mp4": "unit a", "b-0.mp4": "unit b"}
 
