@@ -1,7 +1,7 @@
 """The configuration: what is reused, which proxy is read, the limits, and one policy."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
@@ -77,20 +77,16 @@ class Controller:
         self._state: Any = None
         self._consecutive = 0
 
-    def decide(
-        self,
-        step: int,
-        steps: int,
-        distance: float | None,
-        has_history: bool,
-        sigmas: tuple[float, ...] | None = None,
-        error: float | None = None,
-        first: int = 0,
-    ) -> Decision:
-        """Decide one step; the arguments are those of `Observation`."""
+    def decide(self, observation: Observation) -> Decision:
+        """Decide one step from an observation without limits."""
         config = self._config
-        limits = warmup_steps(steps - first, config.warmup), config.keep_last, config.max_consecutive
-        observation = Observation(step, steps, distance, has_history, sigmas, error, *limits, self._consecutive, first)
-        decision, self._state = config.policy.decide(observation, self._state)
+        limited = replace(
+            observation,
+            warmup_steps=warmup_steps(observation.steps - observation.first, config.warmup),
+            keep_last=config.keep_last,
+            max_consecutive=config.max_consecutive,
+            consecutive=self._consecutive,
+        )
+        decision, self._state = config.policy.decide(limited, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0
         return decision

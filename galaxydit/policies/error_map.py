@@ -39,12 +39,8 @@ class Curve:
 
     def __call__(self, distance: float) -> float:
         """The expected relative error. Outside the measured distances it is proportional to the distance."""
-        xs, ys = self.distances, self.errors
-        if distance <= xs[0]:
-            return ys[0] * max(0.0, distance) / xs[0]
-        if distance >= xs[-1]:
-            return ys[-1] * distance / xs[-1]
-        return float(np.interp(distance, xs, ys))
+        within = np.interp(distance, (0.0, *self.distances), (0.0, *self.errors))
+        return float(within) * max(1.0, distance / self.distances[-1])
 
 
 @dataclass(frozen=True)
@@ -64,15 +60,8 @@ class ErrorMap:
 
     def __call__(self, distance: float, sigma: float) -> float:
         """Expected relative error for a distance at a noise level, at least 0."""
-        curves = self.curves
-        if sigma <= curves[0].sigma:
-            return curves[0](distance)
-        if sigma >= curves[-1].sigma:
-            return curves[-1](distance)
-        right = next(index for index, curve in enumerate(curves) if curve.sigma > sigma)
-        low, high = curves[right - 1], curves[right]
-        share = (sigma - low.sigma) / (high.sigma - low.sigma)
-        return (1 - share) * low(distance) + share * high(distance)
+        sigmas = [curve.sigma for curve in self.curves]
+        return float(np.interp(sigma, sigmas, [curve(distance) for curve in self.curves]))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ CAP = "cap on consecutive reuse"
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known when a step is decided.
+    """What is known when a step is decided; the controller adds the limits, the last four.
 
     Attributes:
         step: index of the step, from 0.
@@ -23,9 +23,9 @@ class Observation:
         has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
         error: relative error that the prediction would have had at the last full step; None where none was made.
+        first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
         warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
         consecutive: steps reused in a row up to now.
-        first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
     """
 
     step: int
@@ -34,11 +34,11 @@ class Observation:
     has_history: bool
     sigmas: tuple[float, ...] | None = None
     error: float | None = None
+    first: int = 0
     warmup_steps: int = 1
     keep_last: int = 1
     max_consecutive: int | None = None
     consecutive: int = 0
-    first: int = 0
 
     @property
     def forced(self) -> str | None:

@@ -79,10 +79,6 @@ class Schedule:
             raise refusal("sigmas", self.sigmas, "a tuple of noise levels", "calibrate, or use general_schedule")
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
-    def full_steps(self, steps: int) -> int:
-        """Number of steps to compute to meet the speedup."""
-        return full_step_count(steps, self.speedup)
-
     def decide(self, observation: Observation, state: int | None = None) -> tuple[Decision, int]:
         """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones.
 
@@ -94,7 +90,8 @@ class Schedule:
         expected = self._expected_error(sigmas[step if state is None else state], sigmas[step])
         forced = UNSERVED if observation.steps < self.fewest_steps else observation.forced
         switch = next((i for i, sigma in enumerate(sigmas) if self.boundary is not None and sigma < self.boundary), 0)
-        planned = place_full_steps(self.sigmas, self.full_steps(steps), sigmas, switch, self.planned_sigmas)
+        count = full_step_count(steps, self.speedup)
+        planned = place_full_steps(self.sigmas, count, sigmas, switch, self.planned_sigmas)
         schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps, switch)
         if step in schedule and forced != UNSERVED:
             return Decision(False, PLANNED, expected_error=expected), step

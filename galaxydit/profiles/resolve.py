@@ -21,6 +21,7 @@ from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
 from galaxydit.runtime.generation import Source
+from galaxydit.runtime.step import adapters_of
 
 DEFAULT_SPEEDUP = 2.0
 WARMUP_SHARE = 0.4
@@ -66,9 +67,10 @@ def differences(
     scheduler = type(source.scheduler).__name__
     if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
         found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
-    if source.adapters != profile.model.adapters:
+    adapters = adapters_of(source.transformer)
+    if adapters != profile.model.adapters:
         found.append(
-            f"adapters {list(source.adapters)} are active, and the profile was measured with "
+            f"adapters {list(adapters)} are active, and the profile was measured with "
             f"{list(profile.model.adapters)}: calibrate again with them"
         )
     return found
@@ -112,15 +114,22 @@ def find_settings(
         source = f"the steps to compute come from {' and '.join(used)}"
         settings = settings_without_profile(pipe, len(transformers), config, speedup, max_error, warmup)
         return settings, None, (f"{missing}: {source}; `galaxydit calibrate` measures a profile",)
-    target = found.target_for(found.recipe.targets[0].speedup if speedup is None else speedup)
-    settings = config_for(found, target, config)
-    settings = settings if warmup is None else replace(settings, warmup=warmup)
+    recipe = found.recipe
+    target = found.target_for(recipe.targets[0].speedup if speedup is None else speedup)
+    settings = replace(
+        config,
+        proxy=recipe.proxy,
+        order=recipe.order,
+        reuse=recipe.reuse,
+        warmup=target.warmup if warmup is None else warmup,
+        max_consecutive=target.max_consecutive,
+    )
     _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
     schedule = None
     if speedup is not None:
         fewest = fewest_steps(found) if by_default else 0
         schedule = replace(schedule_for(found, target, speedup), fewest_steps=fewest, boundary=boundary_of(pipe))
-    policy = Threshold(threshold) if threshold is not None else policy_of(schedule, max_error, found.recipe.error_map)
+    policy = Threshold(threshold) if threshold is not None else policy_of(schedule, max_error, recipe.error_map)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
 
@@ -155,28 +164,10 @@ def policy_of(schedule: Schedule | None, max_error: float | None, error_map: Err
     return schedule
 
 
-def config_for(profile: Profile, target: Target, config: GalaxyDiTConfig | None = None) -> GalaxyDiTConfig:
-    """`config` with the recipe's settings for one target, except for the policy."""
-    recipe = profile.recipe
-    return replace(
-        config or GalaxyDiTConfig(),
-        proxy=recipe.proxy,
-        order=recipe.order,
-        reuse=recipe.reuse,
-        warmup=target.warmup,
-        max_consecutive=target.max_consecutive,
-    )
-
-
 def schedule_for(profile: Profile, target: Target, speedup: float) -> Schedule:
     """The schedule of a recipe for one target. Raises GalaxyDiTError for a speedup out of range."""
-    return Schedule(
-        speedup=speedup,
-        sigmas=target.sigmas,
-        error_map=profile.recipe.error_map,
-        cumulative_distance=profile.recipe.cumulative_distance,
-        planned_sigmas=profile.conditions.sigmas,
-    )
+    recipe, planned = profile.recipe, profile.conditions.sigmas
+    return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, planned_sigmas=planned)
 
 
 def boundary_of(pipe: Any) -> float | None:

@@ -236,9 +236,6 @@ class Profile:
     evidence: Evidence
     second_model: Model | None = None
 
-    def __post_init__(self) -> None:
-        _check_version(self.schema_version)
-
     @property
     def fastest(self) -> float:
         """The largest speedup that was asked for."""
@@ -248,12 +245,14 @@ class Profile:
     def target_for(self, speedup: float) -> Target:
         """The target whose number of full steps is nearest to a speedup's, one that was verified if there is."""
         steps, verified = self.conditions.steps, {found.speedup for found in self.evidence.verifications}
-
-        def distance(target: Target) -> tuple[float, float, bool]:
-            count = abs(round(steps / target.speedup) - round(steps / speedup))
-            return count, abs(target.speedup - speedup), target.speedup not in verified
-
-        return min(self.recipe.targets, key=distance)
+        return min(
+            self.recipe.targets,
+            key=lambda target: (
+                abs(round(steps / target.speedup) - round(steps / speedup)),
+                abs(target.speedup - speedup),
+                target.speedup not in verified,
+            ),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with `digest`, ready for JSON."""
@@ -295,7 +294,10 @@ def parse_profile(data: Any) -> Profile:
     """A profile from the plain data of `Profile.to_dict`, checked as by `read_profile`."""
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
-    _check_version(data.get("schema_version"))
+    version = data.get("schema_version")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
+        raise refusal("schema_version", version, str(SCHEMA_VERSION), cure)
     content = {name: value for name, value in data.items() if name != "digest"}
     profile: Profile = parse(Profile, content)
     if data.get("digest") != _digest(content):
@@ -304,12 +306,6 @@ def parse_profile(data: Any) -> Profile:
             "restore it, calibrate again, or load it, change it in Python and save it"
         )
     return profile
-
-
-def _check_version(version: Any) -> None:
-    if type(version) is not int or version != SCHEMA_VERSION:
-        cure = "calibrate again with this version of galaxydit, or install the one that wrote the profile"
-        raise refusal("schema_version", version, str(SCHEMA_VERSION), cure)
 
 
 def _digest(data: Mapping[str, Any]) -> str:

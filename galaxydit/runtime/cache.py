@@ -1,38 +1,42 @@
-"""What computed steps leave behind for each sample, and what reused steps are predicted from."""
+"""The predictions of a call: what computed steps leave behind for each sample, and what reused steps make of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from galaxydit.extrapolation import predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
-from galaxydit.runtime.outputs import pack
 from galaxydit.runtime.samples import join_samples
-
-
-def forget(call: Call) -> None:
-    """Free what is remembered of the samples of a call."""
-    for sample in call.samples:
-        call.state.history.pop((call.branch, sample), None)
 
 
 def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group: Any | None) -> str | None:
     """Remember what a computed call gave, and the error that its prediction would have had; returns why where it cannot
     be remembered.
+
+    The last step is never reused, so it frees the memory instead.
     """
+    history, count = call.state.history, len(call.samples)
+    is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
+    if is_last or config.history_length == 0:
+        for sample in call.samples:
+            history.pop((call.branch, sample), None)
+        return None
+    call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
     if config.reuse == "output":
-        tensor = pack([output.detach() for output in outputs])
+        tensor = _pack([output.detach() for output in outputs])
     elif call.before is None or call.after is None:
         return "the block stack did not run as expected, so nothing of it is reused"
     else:
         tensor = (call.after - call.before).detach()
-    count = len(call.samples)
     if count > 1 and len(tensor) != len(call.latent):
         return "the samples of a batch cannot be told apart in the output, so it is computed in full"
     for place, sample in enumerate(call.samples):
-        key, history = (call.branch, sample), call.state.history
+        key = (call.branch, sample)
         kept = tensor if count == 1 else tensor[place::count].clone()
         if config.policy.learns_errors and history.get(key):
             call.state.errors[key] = float(relative_l2(kept, _predict_sample(call, place, config.order), group))
@@ -47,3 +51,38 @@ def predict_samples(call: Call, order: int) -> Tensor:
 
 def _predict_sample(call: Call, place: int, order: int) -> Tensor:
     return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, order)
+
+
+def tensors_of(output: Any) -> tuple[Tensor, ...]:
+    """The predictions in an output: one, or two where a model denoises video and audio.
+
+    A model returns a tensor, a tuple, or an output class of diffusers. The result is empty where it holds anything but
+    tensors (None apart), because then it is not known how to predict it.
+    """
+    values = (output,) if isinstance(output, Tensor) else output
+    if not isinstance(values, tuple):
+        values = getattr(output, "to_tuple", tuple)()
+    values = tuple(value for value in values if value is not None)
+    return values if all(isinstance(value, Tensor) for value in values) else ()
+
+
+def _pack(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy of one tensor, or of several as `(batch, elements)`."""
+    if len(tensors) == 1:
+        return tensors[0].clone()
+    return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
+
+
+def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]:
+    """The tensors that were packed, of these shapes apart from the batch."""
+    if len(shapes) < 2:
+        return (packed,)
+    parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)
+    return tuple(part.view(-1, *shape[1:]) for part, shape in zip(parts, shapes, strict=True))
+
+
+def build_output(tensors: tuple[Tensor, ...], kind: type) -> Any:
+    """The predictions as a transformer returns them: a tensor, a tuple, or an output class of diffusers."""
+    if issubclass(kind, Tensor):
+        return tensors[0]
+    return tensors if kind is tuple else kind(*tensors)

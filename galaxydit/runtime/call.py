@@ -1,15 +1,19 @@
-"""The transformer call under way, and the part of it that holds some samples of the batch."""
+"""The transformer call under way: its samples, their decisions, and the part of it that holds some of them."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from galaxydit.policies.policy import Decision
+from galaxydit.families import CONCATENATED, Family
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.policies.policy import Decision, Observation
+from galaxydit.proxies import relative_l1
 from galaxydit.report import CallRecord
 from galaxydit.runtime.generation import Generation, TransformerState
-from galaxydit.runtime.samples import rows_of, take_rows
+from galaxydit.runtime.samples import are_divisible, rows_of, sample_count, take_rows
 from galaxydit.runtime.step import StepInfo
 from galaxydit.torch_compile import beside_the_model
 
@@ -99,17 +103,14 @@ class Call:
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
         """One record for each sample in order; `component` is the transformer, `blocks` the number of its blocks."""
-        records = [record for part in self.parts or [self] for record in part._records(component, blocks)]
-        return sorted(records, key=lambda record: record.sample)
-
-    def _records(self, component: str, blocks: int) -> Iterator[CallRecord]:
-        for place, sample in enumerate(self.samples):
-            decision = self.decisions[place] if self.decisions else None
+        records = [record for part in self.parts for record in part.records(component, blocks)]
+        for place, sample in enumerate(() if self.parts else self.samples):
+            decision = self.decisions[place] if self.decisions else Decision(False, "the proxy was not read")
             distance = self.distances[place] if self.distances else None
-            reason = decision.reason if decision else "the proxy was not read"
-            if decision and decision.reuse and not self.skips_stack:
+            reason = decision.reason
+            if decision.reuse and not self.skips_stack:
                 reason = "this branch had nothing to reuse" if self.is_divisible else "another sample is computed"
-            yield CallRecord(
+            record = CallRecord(
                 step=self.info.step,
                 sigma=self.info.sigma,
                 transformer=component,
@@ -117,9 +118,67 @@ class Call:
                 reused=self.skips_stack,
                 reason=reason,
                 distance=distance,
-                accumulated=decision.accumulated if decision and distance is not None else None,
+                accumulated=None if distance is None else decision.accumulated,
                 blocks_run=self.blocks_run,
                 blocks=blocks,
-                expected_error=decision.expected_error if decision else None,
+                expected_error=decision.expected_error,
                 sample=sample,
             )
+            records.append(record)
+        return sorted(records, key=lambda record: record.sample)
+
+
+def divide(call: Call, family: Family, inputs: Mapping[str, Any], *, by_sample: bool) -> bool:
+    """Find the samples and the conditional half of a call whose proxy is read.
+
+    Returns whether some samples can be computed without the others. Their number is that of the first call of the
+    generation.
+    """
+    latent, state = call.latent, call.state
+    if family.branches == CONCATENATED and len(latent) % 2 == 0:
+        # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
+        call.conditional_half = torch.equal(*latent.chunk(2))
+    if by_sample:
+        state.samples = state.samples or sample_count(latent, family)
+        if len(latent) % state.samples == 0:
+            call.samples = tuple(range(state.samples))
+    if call.decisions and len(call.decisions) != len(call.samples):
+        call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
+    call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
+    return call.is_divisible
+
+
+def distances_of(call: Call, current: Tensor, previous: Tensor | None, group: Any | None) -> tuple[float, ...]:
+    """The largest distance in the rows of each sample; where one decision serves all, that of the hardest sample.
+
+    Empty without a previous tensor of the same shape.
+    """
+    if previous is None or previous.shape != current.shape:
+        return ()
+    distances, samples = relative_l1(current, previous, group), len(call.samples)
+    if len(distances) % len(call.latent):
+        return (float(distances.max()),) * samples
+    rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
+    if call.conditional_half and len(rows) > 1:
+        rows = rows[len(rows) // 2 :]
+    return tuple(rows.amax(dim=0).tolist())
+
+
+@beside_the_model
+def decide(call: Call, config: GalaxyDiTConfig, distances: tuple[float, ...]) -> None:
+    """Decide the step for each sample of a call; without `distances` none was measured."""
+    state, generation, is_joint = call.state, call.generation, call.scope != call.branch
+    branches = {branch for branch, _ in state.history if is_joint} or {call.branch}
+    errors = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
+    decisions = []
+    for sample, distance in zip(call.samples, distances or (None,) * len(call.samples), strict=True):
+        controller = state.controllers.setdefault((call.scope, sample), Controller(config))
+        has_history = all(state.history.get((branch, sample)) for branch in branches)
+        error = max((error for (_, other), error in errors.items() if other == sample), default=None)
+        step, steps = call.info.step, call.info.steps
+        known = Observation(step, steps, distance, has_history, generation.sigmas, error, generation.first)
+        decisions.append(controller.decide(known))
+    call.distances = distances
+    call.decisions = state.decisions[call.scope] = tuple(decisions)
+    for key in errors:
+        del state.errors[key]

@@ -15,14 +15,12 @@ from galaxydit.families import FAMILIES, Family, blocks_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.runtime.cache import forget, keep, predict_samples
-from galaxydit.runtime.call import Call
-from galaxydit.runtime.decide import decide, distances_of, divide
+from galaxydit.runtime.cache import build_output, keep, predict_samples, tensors_of, unpack
+from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.outputs import build_output, tensors_of, unpack
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
-from galaxydit.runtime.step import locate, records_gradients, signature_of
+from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -56,12 +54,8 @@ class Engine:
         self._output_kinds: dict[bool, type] = {}  # by the argument `return_dict` of the call
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
         self._thread = threading.local()
-
-    @property
-    def hooked_blocks(self) -> list[int]:
-        """Indices of the blocks that need a hook."""
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
-        return list(range(self._blocks if self._watches_stack else int(reads_inside)))
+        self.hooked_blocks = range(self._blocks if self._watches_stack else int(reads_inside))
 
     @property
     @beside_the_model
@@ -124,9 +118,9 @@ class Engine:
                 "step_index=..., num_inference_steps=..., sigma=...)"
             )
             return None
-        signature, text = signature_of(self.transformer, latent), text if isinstance(text, Tensor) else None
-        name, shared = context.name if context else None, latent if self.family.shares_latent else None
-        generation, branch = self.session.enter(self.component, name, info, signature, text, shared)
+        name, signature = context.name if context else None, signature_of(self.transformer, latent)
+        text, shared = text if isinstance(text, Tensor) else None, latent if self.family.shares_latent else None
+        generation, branch = self.session.enter(Arrival(self.component, name, info, signature, text, shared))
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
@@ -186,35 +180,25 @@ class Engine:
 
     @beside_the_model
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Remember a full step. The last step is never reused, so it frees the memory instead."""
-        if not outputs:
-            self.session.note("the transformer returned more than tensors, so it is computed in full")
-            return
-        self.observer.on_output(call, outputs[0])
-        if self.observer.decides:
-            return
-        is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-        if is_last or self.config.history_length == 0:
-            forget(call)
-            return
-        call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
-        problem = keep(call, outputs, self.config, token_group(self.transformer))
+        """Remember a full step."""
+        problem: str | None = "the transformer returned more than tensors, so it is computed in full"
+        if outputs:
+            self.observer.on_output(call, outputs[0])
+            problem = keep(call, outputs, self.config, token_group(self.transformer)) if call.is_cached else None
         if problem is not None:
             self.session.note(problem)
 
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
-        """Read the proxies of a place from the tensors at hand there.
-
-        The engine reads its proxy once in each step, in the branch that decides. Raises LeaveForward inside the first
-        block where that decides the step for reuse.
+        """Read the proxies of a place from the tensors at hand there. Raises LeaveForward inside the first block where
+        that decides the step for reuse.
         """
-        if self.call is not None:
-            for proxy in self.watched_proxies:
-                if proxy.place is place and proxy.part == part:
-                    self._read(self.call, proxy, tensors)
+        for proxy in self.watched_proxies:
+            if self.call is not None and proxy.place is place and proxy.part == part:
+                self._read(self.call, proxy, tensors)
 
     @beside_the_model
     def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
+        # The engine reads its proxy once in each step, in the branch that decides.
         drives = not call.decisions and self._reads_proxy and proxy.name == self.config.proxy
         watched = proxy.name in self.observer.proxies
         if not drives and not watched:

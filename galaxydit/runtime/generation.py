@@ -4,7 +4,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.policy import Decision
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.step import KnownInput, Signature, StepInfo, adapters_of, sigmas_of
+from galaxydit.runtime.step import Arrival, KnownInput, Signature, sigmas_of
 
 DEFAULT_REPORTS = 16
 
@@ -34,14 +34,6 @@ class Source:
     @property
     def scheduler(self) -> Any | None:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        return adapters_of(self.transformer)
-
-
-Differences = Callable[[int, tuple[float, ...] | None, Source], list[str]]
-"""From the steps and sigmas of a generation to how it differs from what a profile was measured under."""
 
 
 CHANGED = "shape, dtype, device or adapters have changed"
@@ -72,21 +64,6 @@ class TransformerState:
         self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
         self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
-
-    def switches_guidance(self, branch: str, signature: Signature) -> bool:
-        """Whether a call differs from the last of this branch by half or twice the batch alone: guidance as one batch
-        was switched off or on.
-        """
-        known = self.signatures.get(branch)
-        if known is None or known.shape[1:] != signature.shape[1:]:
-            return False
-        sizes = sorted((known.shape[0], signature.shape[0]))
-        return 2 * sizes[0] == sizes[1] and replace(known, shape=signature.shape) == signature
-
-    def forget_steps(self) -> None:
-        """Forget what earlier steps left, and go on with the controllers."""
-        for kept in (self.history, self.proxies, self.errors, self.texts, self.signatures):
-            kept.clear()
 
     def bytes_held(self) -> int:
         kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())
@@ -130,18 +107,52 @@ class Generation:
             ),
         )
 
-    def next_call(self, component: str, step: int) -> str:
-        """A name for a branch without one: its place among the calls of the step."""
-        earlier = [name for name, _ in self.seen if name == component and step == self.step]
-        return f"call {len(earlier)}"
+    def name_of(self, call: Arrival) -> str:
+        """The branch of a call; without a name its place among the calls of the step."""
+        earlier = [name for name, _ in self.seen if name == call.component and call.info.step == self.step]
+        return call.branch or f"call {len(earlier)}"
 
-    def begin_step(self, info: StepInfo, latent: Tensor | None) -> None:
-        """Go on to another step, for which a new decision is made."""
-        for component, state in self.states.items():
-            state.keep_only({branch for name, branch in self.seen if name == component})
-        self.step, self.sigma = info.step, info.sigma
-        self.latent = None if latent is None else KnownInput(latent)
-        self.seen.clear()
+    def difference(self, call: Arrival, scheduler: Any | None) -> str | None:
+        """Why a call begins a new generation; None if it continues this one."""
+        info, name, state = call.info, self.name_of(call), self.states.get(call.component, TransformerState())
+        follows = info.step == self.step + 1
+        if self.finished:
+            return "the one before has ended"
+        if info.steps != self.steps or getattr(scheduler, "timesteps", None) is not self.schedule:
+            return "the steps were set anew"
+        if self.names_branches != (call.branch is not None):
+            return "its branches are named otherwise"
+        known = state.signatures.get(name, call.signature)
+        if follows and known.switches_guidance(call.signature):
+            state = TransformerState(state.samples, controllers=state.controllers)
+            self.states[call.component] = state
+        elif known != call.signature:
+            return CHANGED
+        if name in state.texts and not state.texts[name].goes_on_as(call.text):
+            return "its text is another tensor"
+        if info.step == self.step:
+            if (call.component, name) in self.seen:
+                return "it repeats a step"
+            # Unnamed branches of interleaved generations are told apart by the latent, which all calls of a step share.
+            same = self.names_branches or self.latent is None or self.latent.equals(call.latent)
+            return None if same else "its latent is another tensor"
+        return None if follows and info.sigma <= self.sigma else "the steps do not follow on each other"
+
+    def admit(self, call: Arrival) -> str:
+        """Take in a call, for another step with a new decision; returns the name of its branch."""
+        component, info, name = call.component, call.info, self.name_of(call)
+        if info.step != self.step:
+            for other, state in self.states.items():
+                state.keep_only({branch for seen, branch in self.seen if seen == other})
+            self.step, self.sigma = info.step, info.sigma
+            self.latent = None if call.latent is None else KnownInput(call.latent)
+            self.seen.clear()
+        self.seen.add((component, name))
+        state = self.states.setdefault(component, TransformerState())
+        state.signatures[name] = call.signature
+        if call.text is not None:
+            state.texts[name] = KnownInput(call.text)
+        return name
 
     def release(self) -> None:
         """Drop every tensor."""
@@ -158,111 +169,55 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: remarks that belong in every report.
-        differences: from the profile that the settings come from, if any; asked at the start of each generation.
+        differences: from the steps and sigmas of a generation to how it differs from the conditions of its profile.
         keep_reports: how many finished reports are kept; None keeps all.
         current: the generation that runs, or that ran last.
+        text_seconds: in text encoders, for the next generation.
     """
 
     config: GalaxyDiTConfig
     source: Source
     notes: tuple[str, ...] = ()
-    differences: Differences | None = None
+    differences: Callable[[int, tuple[float, ...] | None, Source], list[str]] | None = None
     keep_reports: int | None = DEFAULT_REPORTS
     current: Generation | None = field(default=None, init=False)
-    _text_seconds: float = field(default=0.0, init=False)
+    text_seconds: float = field(default=0.0, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=self.keep_reports)
 
-    def enter(
-        self,
-        component: str,
-        branch: str | None,
-        info: StepInfo,
-        signature: Signature,
-        text: Tensor | None = None,
-        latent: Tensor | None = None,
-    ) -> tuple[Generation, str]:
+    def enter(self, call: Arrival) -> tuple[Generation, str]:
         """The generation that a call belongs to and the name of its branch; opens a new generation where one begins."""
-        generation = self.current
+        generation, info = self.current, call.info
         if generation is None:
-            generation = self._open(info, branch)
-        else:
-            state = generation.states.get(component)
-            follows = info.step == generation.step + 1 and not generation.finished
-            if state is not None and follows and state.switches_guidance(branch or "call 0", signature):
-                state.forget_steps()
-            difference = self._difference(generation, component, branch, info, signature, text, latent)
-            if difference is not None:
-                surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
-                begun = generation.first
-                generation = self._open(info, branch)
-                if surprising:
-                    if difference == CHANGED:  # the same video goes on, so its warm-up is over
-                        generation.first = begun
-                    self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
-        name = branch or generation.next_call(component, info.step)
-        if info.step != generation.step:
-            generation.begin_step(info, latent)
-        generation.seen.add((component, name))
-        state = generation.states.setdefault(component, TransformerState())
-        state.signatures[name] = signature
-        if text is not None:
-            state.texts[name] = KnownInput(text)
-        return generation, name
+            generation = self._open(call)
+        elif (difference := generation.difference(call, self.source.scheduler)) is not None:
+            surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
+            begun = generation.first
+            generation = self._open(call)
+            if surprising:
+                if difference == CHANGED:  # the same video goes on, so its warm-up is over
+                    generation.first = begun
+                self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
+        return generation, generation.admit(call)
 
-    def _difference(
-        self,
-        generation: Generation,
-        component: str,
-        branch: str | None,
-        info: StepInfo,
-        signature: Signature,
-        text: Tensor | None,
-        latent: Tensor | None,
-    ) -> str | None:
-        """Why a call begins a new generation; None if it continues this one."""
-        if generation.finished:
-            return "the one before has ended"
-        timesteps = getattr(self.source.scheduler, "timesteps", None)
-        if info.steps != generation.steps or timesteps is not generation.schedule:
-            return "the steps were set anew"
-        if generation.names_branches != (branch is not None):
-            return "its branches are named otherwise"
-        name = branch or generation.next_call(component, info.step)
-        state = generation.states.get(component)
-        if state is not None and state.signatures.get(name, signature) != signature:
-            return CHANGED
-        if state is not None and name in state.texts and not state.texts[name].goes_on_as(text):
-            return "its text is another tensor"
-        if info.step == generation.step:
-            if (component, name) in generation.seen:
-                return "it repeats a step"
-            # Unnamed branches of interleaved generations are told apart by the latent, which all calls of a step share.
-            same = branch is not None or generation.latent is None or generation.latent.equals(latent)
-            return None if same else "its latent is another tensor"
-        follows = info.step == generation.step + 1 and info.sigma <= generation.sigma
-        return None if follows else "the steps do not follow on each other"
-
-    def _open(self, info: StepInfo, branch: str | None) -> Generation:
+    def _open(self, call: Arrival) -> Generation:
         self.close()
-        scheduler = self.source.scheduler
+        scheduler, steps = self.source.scheduler, call.info.steps
         generation = Generation(
             config=self.config,
-            first=info.step,
-            steps=info.steps,
+            first=call.info.step,
+            steps=steps,
             schedule=getattr(scheduler, "timesteps", None),
-            text_seconds=self._text_seconds,
-            names_branches=branch is not None,
-            sigmas=sigmas_of(scheduler, info.steps),
+            text_seconds=self.text_seconds,
+            names_branches=call.branch is not None,
+            sigmas=sigmas_of(scheduler, steps),
         )
-        self._text_seconds = 0.0
+        self.text_seconds = 0.0
         self.current = generation
-        notes = list(self.notes)
-        if self.differences is not None:
-            notes += self.differences(generation.steps, generation.sigmas, self.source)
-        for text in notes:
+        found = [] if self.differences is None else self.differences(steps, generation.sigmas, self.source)
+        for text in (*self.notes, *found):
             self.note(text, ProfileWarning)
         return generation
 
@@ -288,10 +243,6 @@ class Session:
         if records[-1].step == generation.steps - 1:
             synchronize(device)
         generation.denoise_ended = time.perf_counter()
-
-    def text_encoded(self, seconds: float) -> None:
-        """A text encoder ran for this long, for the next generation."""
-        self._text_seconds += seconds
 
     def decoded(self) -> None:
         """The VAE has decoded a part of the current generation; the last such call is its end."""

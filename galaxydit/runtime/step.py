@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +32,26 @@ class Signature:
     dtype: torch.dtype
     device: torch.device
     adapters: tuple[Any, ...]
+
+    def switches_guidance(self, other: "Signature") -> bool:
+        """Whether only the batch differs, by half or twice: guidance as one batch was switched off or on."""
+        small, large = sorted((self.shape[0], other.shape[0]))
+        return 2 * small == large and replace(other, shape=(self.shape[0], *other.shape[1:])) == self
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A call that arrives at the transformer `component`: all that tells which generation it belongs to.
+
+    `branch` is None where the pipeline names none, `latent` where the branches of a step do not share it.
+    """
+
+    component: str
+    branch: str | None
+    info: StepInfo
+    signature: Signature
+    text: Tensor | None
+    latent: Tensor | None
 
 
 def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:

@@ -1,7 +1,6 @@
 """The planner against published measurements of the real weights, and the profiles that it plans from them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,10 @@ from galaxydit.calibration.published_profiles import (
 )
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules, cheapest_schedules
-from galaxydit.policies.config import Controller
+from galaxydit.policies.config import Controller, GalaxyDiTConfig
+from galaxydit.policies.policy import Observation
 from galaxydit.profiles.registry import FOLDER, load_profile
-from galaxydit.profiles.resolve import config_for, schedule_for
+from galaxydit.profiles.resolve import schedule_for
 
 PUBLISHED = load_published()
 PROPAGATION = published_propagation(PUBLISHED)
@@ -37,9 +37,13 @@ def starter_steps(count: int, flow_shift: float, steps: int = 50) -> tuple[int, 
     """The `count` steps that the shipped profile of the 1.3B model computes, as its policy decides them."""
     profile = load_profile("wan2.1-t2v-1.3b")
     target = profile.target_for(steps / count)
-    controller = Controller(replace(config_for(profile, target), policy=schedule_for(profile, target, steps / count)))
+    schedule = schedule_for(profile, target, steps / count)
+    config = GalaxyDiTConfig(schedule, warmup=target.warmup, max_consecutive=target.max_consecutive)
+    controller = Controller(config)
     sigmas = wan_sigmas(flow_shift, steps)
-    return tuple(step for step in range(steps) if not controller.decide(step, steps, None, step > 0, sigmas).reuse)
+    return tuple(
+        step for step in range(steps) if not controller.decide(Observation(step, steps, None, step > 0, sigmas)).reuse
+    )
 
 
 @pytest.mark.parametrize("name", ["t2v-1.3b", "t2v-14b", "i2v-14b-480p", "i2v-14b-720p"])

@@ -13,6 +13,7 @@ import galaxydit
 from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Online, Threshold
 from galaxydit.families import FAMILIES
 from galaxydit.policies.config import Controller
+from galaxydit.policies.policy import Observation
 from galaxydit.runtime.samples import join_rows, join_samples, rows_of, sample_count, take_rows
 
 PROMPTS = (
@@ -76,7 +77,7 @@ def test_controllers_share_no_state() -> None:
     """Numbers alone: a sample that is fed its own distances decides as it does without the other."""
 
     def decide(controller: Controller, step: int, distance: float) -> bool:
-        return controller.decide(step, 20, distance, has_history=True).reuse
+        return controller.decide(Observation(step, 20, distance, has_history=True)).reuse
 
     config = GalaxyDiTConfig(Threshold(0.1))
     easy, hard = [0.01] * 20, [0.06] * 20

@@ -7,7 +7,7 @@ from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.error_map import Curve, ErrorMap
 from galaxydit.policies.general_schedule import general_schedule
 from galaxydit.policies.online import Online
-from galaxydit.policies.policy import Decision, Policy
+from galaxydit.policies.policy import Decision, Observation, Policy
 
 LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
@@ -27,7 +27,14 @@ def play(config: GalaxyDiTConfig, distances: list[float], errors: list[float | N
     steps, controller = len(distances), Controller(config)
     return [
         controller.decide(
-            step, steps, distance if step else None, step > 0, shifted_sigmas(steps), errors[step] if errors else None
+            Observation(
+                step,
+                steps,
+                distance if step else None,
+                step > 0,
+                shifted_sigmas(steps),
+                errors[step] if errors else None,
+            )
         )
         for step, distance in enumerate(distances)
     ]
@@ -70,7 +77,7 @@ def test_without_a_profile_errors_are_learned_from_full_steps() -> None:
 @pytest.mark.parametrize("distance", [None, math.nan, math.inf])
 def test_a_distance_that_is_not_understood_computes_the_step(distance: float | None) -> None:
     controller = Controller(config(Online(0.5, LINE)))
-    assert not controller.decide(30, 50, distance, True, shifted_sigmas(50)).reuse
+    assert not controller.decide(Observation(30, 50, distance, True, shifted_sigmas(50))).reuse
 
 
 @pytest.mark.parametrize(

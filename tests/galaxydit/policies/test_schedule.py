@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
-from galaxydit.policies.policy import Decision
+from galaxydit.policies.policy import Decision, Observation
 from galaxydit.policies.schedule import FixedSteps, Schedule, place_full_steps, with_forced
 
 LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
@@ -32,7 +33,7 @@ def play(policy: Schedule, distances: list[float] | None = None, warmup: float =
     """The decision at each of 50 steps."""
     controller = Controller(GalaxyDiTConfig(policy, warmup=warmup, **limits))
     return [
-        controller.decide(step, 50, distances[step] if distances and step else None, step > 0, SIGMAS)
+        controller.decide(Observation(step, 50, distances[step] if distances and step else None, step > 0, SIGMAS))
         for step in range(50)
     ]
 
@@ -43,7 +44,7 @@ def computed(decisions: list[Decision]) -> list[int]:
 
 def test_fixed_steps_alone_decide() -> None:
     controller = Controller(GalaxyDiTConfig(FixedSteps((0, 4, 7))))
-    decisions = [controller.decide(step, 10, None, step > 0) for step in range(10)]
+    decisions = [controller.decide(Observation(step, 10, None, step > 0)) for step in range(10)]
     assert computed(decisions) == [0, 4, 7]
 
 
@@ -61,7 +62,7 @@ def test_the_cumulative_distance_is_interpolated_in_sigma() -> None:
 def test_placed_steps_are_as_many_as_the_budget_and_rise(steps: int) -> None:
     sigmas = SIGMAS[:10] + SIGMAS[10::3] + (SIGMAS[-1],)
     for speedup in (1.25, 2.0, 3.0):
-        placed = place_full_steps(sigmas, Schedule(speedup, sigmas).full_steps(steps), shifted_sigmas(steps))
+        placed = place_full_steps(sigmas, full_step_count(steps, speedup), shifted_sigmas(steps))
         assert len(placed) == round(steps / speedup)
         assert list(placed) == sorted(set(placed))
         assert (placed[0], placed[-1]) == (0, steps - 1)
@@ -70,7 +71,7 @@ def test_placed_steps_are_as_many_as_the_budget_and_rise(steps: int) -> None:
 def test_a_calibrated_schedule_is_placed_exactly_and_stays_in_sigma_under_another_shift() -> None:
     steps = (*range(5), *range(6, 48, 2), 49)
     measured = schedule_of(steps)
-    assert place_full_steps(measured.sigmas, measured.full_steps(50), SIGMAS) == steps
+    assert place_full_steps(measured.sigmas, full_step_count(50, measured.speedup), SIGMAS) == steps
     other = shifted_sigmas(50, 3.0)
     for step, place in zip(steps, place_full_steps(measured.sigmas, len(steps), other), strict=True):
         nearest = min(abs(SIGMAS[step] - sigma) for sigma in other)
@@ -92,7 +93,7 @@ def test_a_reused_step_tells_the_error_that_the_calibration_expects() -> None:
 
 def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
     config = GalaxyDiTConfig(schedule_of((0, 20, 49), speedup=20), warmup=0.0)
-    decision = Controller(config).decide(3, 50, None, False, SIGMAS)
+    decision = Controller(config).decide(Observation(3, 50, None, False, SIGMAS))
     assert not decision.reuse
     assert decision.reason == "nothing to reuse yet"
 

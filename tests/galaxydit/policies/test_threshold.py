@@ -3,6 +3,7 @@ import math
 import pytest
 
 from galaxydit.policies.config import Controller, GalaxyDiTConfig, warmup_steps
+from galaxydit.policies.policy import Observation
 from galaxydit.policies.threshold import Threshold
 
 
@@ -11,7 +12,7 @@ def play(config: GalaxyDiTConfig, distances: list[float | None], steps: int | No
     controller = Controller(config)
     reused = []
     for step, distance in enumerate(distances):
-        decision = controller.decide(step, steps or len(distances), distance, has_history=step > 0)
+        decision = controller.decide(Observation(step, steps or len(distances), distance, has_history=step > 0))
         reused.append(decision.reuse)
     return reused
 
@@ -62,7 +63,7 @@ def test_a_distance_that_is_not_understood_computes_the_step(distance: float | N
 
 
 def test_nothing_is_reused_without_history() -> None:
-    decision = Controller(GalaxyDiTConfig(Threshold(9.0))).decide(15, 50, 0.0, has_history=False)
+    decision = Controller(GalaxyDiTConfig(Threshold(9.0))).decide(Observation(15, 50, 0.0, has_history=False))
     assert not decision.reuse
     assert decision.reason == "nothing to reuse yet"
 
