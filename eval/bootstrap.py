@@ -4,10 +4,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import bootstrap
 
-RESAMPLES = 9999
-CONFIDENCE = 0.95
-SEED = 0
-
 
 def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tuple[float, float] | tuple[None, None]:
     """The 95 % interval of sum(numerators) / sum(denominators), by the percentile bootstrap.
@@ -32,10 +28,10 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
         lambda drawn_top, drawn_bottom, axis: drawn_top.sum(axis) / drawn_bottom.sum(axis),
         paired=True,
         vectorized=True,
-        n_resamples=RESAMPLES,
+        n_resamples=9999,
         batch=1000,  # bounds the memory for thousands of prompts
-        confidence_level=CONFIDENCE,
+        confidence_level=0.95,
         method="percentile",
-        random_state=SEED,
+        random_state=0,
     )
     return float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)

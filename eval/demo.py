@@ -1,6 +1,5 @@
 """The same prompt and noise three times: plain, accelerated, and with half the steps for comparison."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -17,8 +16,6 @@ from galaxydit.files import write_json
 from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
-
-logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
 DISTURBED = 1.5  # times the seconds of another run for the same compute
@@ -57,19 +54,17 @@ class DemoVariant:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """`plain` is the reference of the other variants; `reports` are those of the accelerated generations."""
+    """Plain, accelerated and half the steps, in this order; `reports` are those of the accelerated generations."""
 
     settings: GenerationSettings
-    plain: DemoVariant
-    accelerated: DemoVariant
-    fewer_steps: DemoVariant
+    variants: tuple[DemoVariant, ...]
     reports: tuple[galaxydit.Report, ...]
     files: tuple[Path, ...]
 
     @property
-    def variants(self) -> tuple[DemoVariant, DemoVariant, DemoVariant]:
-        """All three, in display order."""
-        return self.plain, self.accelerated, self.fewer_steps
+    def plain(self) -> DemoVariant:
+        """The reference of the other variants."""
+        return self.variants[0]
 
     @property
     def is_disturbed(self) -> bool:
@@ -86,8 +81,8 @@ def run_demo(
     seed: int,
     out: Path,
     *,
-    acceleration: Mapping[str, Any] | None = None,
-    on_progress: Callable[[str], None] = logger.info,
+    acceleration: Mapping[str, Any],
+    on_progress: Callable[[str], None],
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
@@ -113,7 +108,7 @@ def run_demo(
         on_progress(f"{place}: {names[0]}")
         plain = generate(pipe, prompt, settings, seed + index)
         on_progress(f"{place}: {names[1]}")
-        with galaxydit.accelerate(pipe, **(acceleration or {})) as handle:
+        with galaxydit.accelerate(pipe, **acceleration) as handle:
             accelerated = generate(pipe, prompt, settings, seed + index)
             reports.append(handle.report)
         on_progress(f"{place}: {names[2]}")
@@ -123,9 +118,8 @@ def run_demo(
         samples.append([_measure(*each, plain) for each in zip(made, fractions, strict=True)])
         videos = videos or made
 
-    of_plain, of_accelerated, of_fewer = map(DemoVariant, names, zip(*samples, strict=True))
-    files = tuple(out / name for name in FILES)
-    result = DemoResult(settings, of_plain, of_accelerated, of_fewer, tuple(reports), files)
+    variants = tuple(map(DemoVariant, names, zip(*samples, strict=True)))
+    result = DemoResult(settings, variants, tuple(reports), tuple(out / name for name in FILES))
     on_progress("writing files")
     _write_files(result, videos, pipe)
     return result

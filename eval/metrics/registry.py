@@ -1,4 +1,4 @@
-"""All metrics by name. A new metric is a file beside this one and a line in the list below."""
+"""All metrics by name. A new metric is a file beside this one and a name in the list below."""
 
 from collections.abc import Sequence
 
@@ -14,17 +14,7 @@ from galaxydit.pipelines.video import check_frames
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
-    for metric in (
-        PSNR,
-        SSIM,
-        MS_SSIM,
-        VIF,
-        VMAF,
-        LPIPS,
-        TEMPORAL_FLICKERING,
-        CAPTION_COLOURS,
-        CAPTION_MOTIONS,
-    )
+    for metric in (PSNR, SSIM, MS_SSIM, VIF, VMAF, LPIPS, TEMPORAL_FLICKERING, CAPTION_COLOURS, CAPTION_MOTIONS)
 }
 
 

@@ -12,7 +12,7 @@ Image = NDArray[np.float64]
 
 
 def gaussian_window(side: int, sigma: float) -> Image:
-    """Window `(side,)` with a sum of 1; `sigma` in pixels. The square window is its outer product with itself."""
+    """Window `(side,)`, odd, with a sum of 1; `sigma` in pixels. The square window is its outer product with itself."""
     offsets = np.arange(side) - (side - 1) / 2
     weights = np.exp(-(offsets**2) / (2 * sigma**2))
     return np.asarray(weights / weights.sum())
@@ -20,10 +20,9 @@ def gaussian_window(side: int, sigma: float) -> Image:
 
 def local_mean(image: Image, window: Image) -> Image:
     """Weighted mean in each window inside the image `(height, width, ...)`; sides shrink by len(window) - 1 pixels."""
-    height, width = (side - len(window) + 1 for side in image.shape[:2])
-    first = (len(window) - 1) // 2
-    rows = correlate1d(image, window, axis=0)[first : first + height]
-    return np.asarray(correlate1d(rows, window, axis=1)[:, first : first + width])
+    inside = slice(len(window) // 2, -(len(window) // 2))
+    rows = correlate1d(image, window, axis=0)[inside]
+    return np.asarray(correlate1d(rows, window, axis=1)[:, inside])
 
 
 def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, refusal
 
 PACKAGE = "vbench"
 FULL_INFO = "VBench_full_info.json"  # the package's list of prompts with dimensions
@@ -41,7 +41,6 @@ class Dimension:
         low, high: normalised score = (score - low) / (high - low).
         weight: weight in the mean of its group.
         custom: whether it takes other prompts than the benchmark's.
-        samples: videos per prompt in the protocol.
         video_scale: scale of a single video's score, relative to the dimension's.
         weights: model files that must be in the cache folder.
         hub: models that must be in the cache of huggingface_hub.
@@ -53,7 +52,6 @@ class Dimension:
     high: float = 1.0
     weight: float = 1.0
     custom: bool = True
-    samples: int = 5
     video_scale: float = 1.0
     weights: tuple[Weights, ...] = ()
     hub: tuple[str, ...] = ()
@@ -92,6 +90,7 @@ VICLIP = (
 )
 QUALITY, SEMANTIC = "Quality", "Semantic"
 
+SAMPLES = 5  # videos per prompt in the protocol
 GROUP_WEIGHTS = {QUALITY: 4.0, SEMANTIC: 1.0}  # in the total
 DIMENSIONS = {
     dimension.name: dimension
@@ -119,10 +118,9 @@ DIMENSIONS = {
 def select(names: list[str]) -> tuple[Dimension, ...]:
     """The dimensions of these names, each once; raises GalaxyDiTError without names and for unknown ones."""
     if not names:
-        raise GalaxyDiTError(f"dimensions is empty, allowed are {', '.join(DIMENSIONS)}: name at least one")
+        raise refusal("dimensions", names, f"some of {', '.join(DIMENSIONS)}", "name at least one")
     for name in names:
-        if name not in DIMENSIONS:
-            raise GalaxyDiTError(f"dimensions has {name!r}, allowed are {', '.join(DIMENSIONS)}: check the spelling")
+        check_choice("dimensions", name, list(DIMENSIONS))
     return tuple(DIMENSIONS[name] for name in dict.fromkeys(names))
 
 

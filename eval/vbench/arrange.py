@@ -15,7 +15,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.published.vbench import Dimension
+from galaxydit.eval.published.vbench import SAMPLES, Dimension
 
 Clips = Sequence[VideoRecord]
 STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes
@@ -65,7 +65,7 @@ def arrange(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str,
 def _arrange_standard(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
     entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
     wanted = {entry["prompt_en"] for entry in entries}
-    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < dimension.samples]
+    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < SAMPLES]
     if not chosen:
         raise GalaxyDiTError(
             f"dimensions has {dimension.name!r}, and none of the run's prompts is one of its {len(wanted)}: run a job "
@@ -77,7 +77,7 @@ def _arrange_standard(dimension: Dimension, clips: Clips, full_info: Sequence[Ma
         units=tuple(clip.unit for clip in clips),
         files={f"{clip.prompt}-{clip.sample}.mp4": clip.unit for clip in chosen},
         entries=[entry for entry in entries if entry["prompt_en"] in present],
-        complete=len(chosen) == len(wanted) * dimension.samples,
+        complete=len(chosen) == len(wanted) * SAMPLES,
     )
 
 

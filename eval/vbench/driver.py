@@ -1,7 +1,7 @@
-"""Run VBench inside its own environment: `python driver.py TASKS.json`. It imports nothing of this project.
+"""Run VBench inside its own environment: `python driver.py FOLDER...`. It imports nothing of this project.
 
-The file contains tasks {"dimension", "videos", "name", "output", "full_info", "mode", "prompts"}. A task that raises
-writes `<output>/<name>_error.txt`; success shows in the file that VBench writes.
+Each folder is named after a dimension and holds its videos/, prompts.json and task.json. If VBench raises, the driver
+writes `scores_error.txt` there; success shows in the file that VBench writes, `scores_eval_results.json`.
 """
 
 import json
@@ -11,24 +11,23 @@ from pathlib import Path
 
 
 def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as file:
-        tasks = json.load(file)
     import torch
     from vbench import VBench
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for task in tasks:
+    for folder in map(Path, sys.argv[1:]):
+        task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
         try:
-            VBench(device, task["full_info"], task["output"]).evaluate(
-                videos_path=task["videos"],
-                name=task["name"],
-                prompt_list=task["prompts"],
-                dimension_list=[task["dimension"]],
+            VBench(device, str(folder / "prompts.json"), str(folder)).evaluate(
+                videos_path=str(folder / "videos"),
+                name="scores",
+                prompt_list=task["prompts"] or [],
+                dimension_list=[folder.name],
                 local=True,
                 mode=task["mode"],
             )
-        except Exception:  # the other tasks still run
-            Path(task["output"], f"{task['name']}_error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        except Exception:  # the other dimensions still run
+            (folder / "scores_error.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
 
 if __name__ == "__main__":

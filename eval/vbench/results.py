@@ -114,9 +114,7 @@ def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[f
             raise ValueError(f"the score is {score}")
         values = {Path(entry["video_path"]).name: entry["video_results"] for entry in entries if "video_path" in entry}
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise GalaxyDiTError(
-            f"{path} does not hold a score of {dimension} ({type(error).__name__}: {error})"
-        ) from error
+        raise GalaxyDiTError(f"{path} does not hold a score of {dimension} ({error!r})") from error
     videos = {
         files[name]: float(value)
         for name, value in values.items()

@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 
@@ -36,7 +35,7 @@ from galaxydit.files import write_json
 from galaxydit.validation import parse
 
 DRIVER = Path(__file__).with_name("driver.py")
-NAME = "scores"  # VBench writes <name>_eval_results.json
+WRITTEN = "scores_eval_results.json"  # by VBench
 SHOWN_LINES = 3
 # The proxy refuses every connection: VBench calls wget and torch.hub, which know no offline mode.
 OFFLINE = {
@@ -100,24 +99,21 @@ def evaluate(
         for variant, clips in selection.items()
         for dimension in dimensions
     }
-    cache = cache or cache_folder()
+    cache = cache or Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / PACKAGE)
     check_weights(dimensions, cache)
     out = results_path(root).parent.absolute()
-    tasks = []
+    command = [environment.python, DRIVER]
     for (variant, dimension_name), arrangement in arranged.items():
         folder = out / "work" / variant / dimension_name
         shutil.rmtree(folder, ignore_errors=True)
         lay_out(arrangement, selection[variant], root, folder / "videos")
-        tasks.append(_task(folder, dimension_name, arrangement))
-    write_json(out / "tasks.json", tasks)
+        write_json(folder / "prompts.json", arrangement.entries)
+        write_json(folder / "task.json", asdict(arrangement))
+        command.append(folder)
+    variables = os.environ | _variables(dimensions, cache, out)
     with (out / "log.txt").open("w") as log:
         # The exit status is not looked at, because what counts are the files that VBench writes.
-        subprocess.run(
-            [environment.python, DRIVER, out / "tasks.json"],
-            env=os.environ | _variables(dimensions, cache, out),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        subprocess.run(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
     scores, failed = collect(out, selection, list(arranged))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed)
     write_json(results_path(root), asdict(results))
@@ -140,11 +136,6 @@ def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence
         )
     chosen = {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}
     return chosen, len({record.pair for record in records} - pairs)
-
-
-def cache_folder() -> Path:
-    """Where VBench looks for its weights."""
-    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / PACKAGE)
 
 
 def check_weights(dimensions: Sequence[Dimension], cache: Path) -> None:
@@ -197,24 +188,8 @@ def _read_score(folder: Path, dimension: Dimension, units: set[str]) -> Dimensio
     task: Arrangement = parse(Arrangement, json.loads(path.read_text(encoding="utf-8")), str(path), CURE)
     if set(task.units) != units:
         raise GalaxyDiTError(f"{folder} is of other videos")
-    written = folder / f"{NAME}_eval_results.json"
-    score, videos = read_scores(written, dimension.name, task.files)
+    score, videos = read_scores(folder / WRITTEN, dimension.name, task.files)
     return DimensionScore(score, normalise(dimension, score), task.mode, task.complete, videos, None)
-
-
-def _task(folder: Path, dimension: str, arrangement: Arrangement) -> dict[str, Any]:
-    """Write what lies beside the result, and return the task as the driver takes it."""
-    write_json(folder / "prompts.json", arrangement.entries)
-    write_json(folder / "task.json", asdict(arrangement))
-    return {
-        "dimension": dimension,
-        "mode": arrangement.mode,
-        "videos": str(folder / "videos"),
-        "full_info": str(folder / "prompts.json"),
-        "prompts": arrangement.prompts or [],
-        "output": str(folder),
-        "name": NAME,
-    }
 
 
 def _variables(dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict[str, str]:
@@ -231,10 +206,10 @@ def _variables(dimensions: Sequence[Dimension], cache: Path, root: Path) -> dict
 
 def _reason(folder: Path, log: Path, error: Exception) -> str:
     """Why a dimension has no score: its own exception, or the last words of the benchmark, or what the file lacks."""
-    raised = folder / f"{NAME}_error.txt"
+    raised = folder / "scores_error.txt"
     if raised.is_file():
         return _last_lines(raised)
-    if (folder / f"{NAME}_eval_results.json").is_file():
+    if (folder / WRITTEN).is_file():
         return str(error)
     return f"the benchmark wrote no results file; its last words: {_last_lines(log)} (all of them in {log})"
 

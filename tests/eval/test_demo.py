@@ -24,15 +24,16 @@ def settings(tiny_settings: GenerationSettings) -> GenerationSettings:
 def test_demo_measures_three_ways_against_the_plain_video(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
 ):
-    result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path, acceleration=BY_HAND)
+    result = run_demo(tiny_wan_pipeline, PROMPTS, settings, 3, tmp_path, acceleration=BY_HAND, on_progress=print)
     plain = generate(tiny_wan_pipeline, PROMPTS[1], settings, seed=4).frames
     fewer = generate(tiny_wan_pipeline, PROMPTS[1], replace(settings, steps=5), seed=4).frames
-    sample = result.fewer_steps.samples[1]
+    _, accelerated_variant, fewer_variant = result.variants
+    sample = fewer_variant.samples[1]
     assert (sample.psnr, sample.ssim) == (PSNR(fewer, plain), SSIM(fewer, plain))
     assert sample.compute_fraction == 0.5
     assert result.plain.mean("psnr") is None
     assert [len(variant.samples) for variant in result.variants] == [2, 2, 2]
-    for sample, report in zip(result.accelerated.samples, result.reports, strict=True):
+    for sample, report in zip(accelerated_variant.samples, result.reports, strict=True):
         assert 0 < sample.compute_fraction <= 1
         assert sample.compute_fraction == report.compute_fraction
         assert 0 < sample.denoise_seconds < sample.end_to_end_seconds
@@ -42,12 +43,14 @@ def test_demo_leaves_the_pipeline_as_it_was(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
 ):
     before = generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames
-    run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration=BY_HAND)
+    run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration=BY_HAND, on_progress=print)
     np.testing.assert_array_equal(generate(tiny_wan_pipeline, PROMPTS[0], settings, seed=0).frames, before)
 
 
 def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path):
-    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path / "out", acceleration=BY_HAND)
+    result = run_demo(
+        tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path / "out", acceleration=BY_HAND, on_progress=print
+    )
     assert {path.name for path in result.files} == {path.name for path in (tmp_path / "out").iterdir()}
     assert load_video(tmp_path / "out" / "baseline.mp4").shape == (5, 256, 256, 3)
     frames, height, width, _ = load_video(tmp_path / "out" / "side-by-side.mp4").shape
@@ -62,9 +65,11 @@ def test_demo_writes_what_it_lists(tiny_wan_pipeline: WanPipeline, settings: Gen
 @pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")
 def test_demo_passes_its_options_on(tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path):
     """Nothing may be reused at a threshold of zero, and then the video is the plain one, bit for bit."""
-    result = run_demo(tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration={"threshold": 0.0})
-    assert result.accelerated.samples[0].compute_fraction == 1.0
-    assert result.accelerated.samples[0].psnr == 120.0
+    result = run_demo(
+        tiny_wan_pipeline, PROMPTS[:1], settings, 0, tmp_path, acceleration={"threshold": 0.0}, on_progress=print
+    )
+    (sample,) = result.variants[1].samples
+    assert (sample.compute_fraction, sample.psnr) == (1.0, 120.0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["variants"][1]["samples"][0]["psnr"] == 120.0
 
@@ -82,15 +87,17 @@ def test_demo_refuses_no_prompts_and_a_single_step(
     tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, tmp_path: Path
 ):
     with pytest.raises(ValueError, match=r"prompts=\[\] is not allowed: expected at least one prompt"):
-        run_demo(tiny_wan_pipeline, [], tiny_settings, 0, tmp_path)
+        run_demo(tiny_wan_pipeline, [], tiny_settings, 0, tmp_path, acceleration={}, on_progress=print)
     with pytest.raises(ValueError, match="steps=1 is not allowed: expected an integer from 2"):
-        run_demo(tiny_wan_pipeline, PROMPTS, replace(tiny_settings, steps=1), 0, tmp_path)
+        run_demo(
+            tiny_wan_pipeline, PROMPTS, replace(tiny_settings, steps=1), 0, tmp_path, acceleration={}, on_progress=print
+        )
 
 
 @pytest.mark.parametrize(("seconds", "is_disturbed"), [((10.0, 5.2, 4.9), False), ((10.0, 5.2, 1.0), True)])
 def test_seconds_that_do_not_follow_the_compute_are_said_to_be_disturbed(seconds, is_disturbed):
     fractions = (1.0, 0.5, 0.5)
-    variants = [
+    variants = tuple(
         DemoVariant("one", (DemoSample("a", 0, *each),)) for each in zip(seconds, seconds, fractions, strict=True)
-    ]
-    assert DemoResult(GenerationSettings(), *variants, reports=(), files=()).is_disturbed == is_disturbed
+    )
+    assert DemoResult(GenerationSettings(), variants, reports=(), files=()).is_disturbed == is_disturbed

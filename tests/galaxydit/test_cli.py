@@ -206,9 +206,11 @@ def test_table_holds_means_and_speedups():
     table = build_table(
         DemoResult(
             GenerationSettings(),
-            variant("plain", 4.0, 1.0, None),
-            variant("accelerated", 2.0, 0.4, 30.0),
-            variant("fewer", 2.0, 0.5, 20.0),
+            (
+                variant("plain", 4.0, 1.0, None),
+                variant("accelerated", 2.0, 0.4, 30.0),
+                variant("fewer", 2.0, 0.5, 20.0),
+            ),
             reports=(),
             files=(),
         )

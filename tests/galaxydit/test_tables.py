@@ -50,8 +50,8 @@ def of_compare() -> tuple[list[Any], Expected]:
 
 def of_demo() -> tuple[list[Any], Expected]:
     samples = tuple(DemoSample("a red ball", 0, 1234.56, 1234.56, 1.0, 123.45, 1.0) for _ in range(2))
-    variants = [DemoVariant(name, samples) for name in ("plain", "accelerated", "25 plain steps")]
-    return [demo.build_table(DemoResult(GenerationSettings(), *variants, reports=(), files=()))], ["1234.56", "123.45"]
+    variants = tuple(DemoVariant(name, samples) for name in ("plain", "accelerated", "25 plain steps"))
+    return [demo.build_table(DemoResult(GenerationSettings(), variants, reports=(), files=()))], ["1234.56", "123.45"]
 
 
 def of_inspect() -> tuple[list[Any], Expected]:

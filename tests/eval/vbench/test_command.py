@@ -30,7 +30,7 @@ def test_what_failed_is_said_and_the_command_fails(make_run, fake_folder, fault,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--dimensions", "flicker"), "dimensions has 'flicker', allowed are"),
+        (("--dimensions", "flicker"), "dimensions='flicker' is not allowed: expected one of 'subject_consistency', "),
         (("--dimensions", " , "), "name at least one"),
         (("--dimensions", "temporal_flickering,color"), "'color', which takes only the prompts of VBench"),
         (("--dimensions", "temporal_flickering", "--environment", "nowhere"), "make one as eval/README.md shows"),

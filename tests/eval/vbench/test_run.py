@@ -10,7 +10,7 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published.vbench import DIMENSIONS
 from galaxydit.eval.report.run import read_run
 from galaxydit.eval.vbench.results import read_results, results_path
-from galaxydit.eval.vbench.run import cache_folder, check_weights, evaluate
+from galaxydit.eval.vbench.run import check_weights, evaluate
 
 CAPTIONS = ("a cat", "a/cat", "a?cat", "<script>" + "x" * 300, "日本 🐈")
 FLICKER = ["temporal_flickering"]
@@ -186,8 +186,11 @@ def test_a_run_that_is_not_on_this_machine_is_refused(make_run, fake_environment
         evaluate("memory://elsewhere", FLICKER, fake_environment)
 
 
-def test_the_benchmark_says_where_its_weights_are(monkeypatch, tmp_path):
+def test_the_benchmark_says_where_its_weights_are(make_run, fake_environment, monkeypatch, tmp_path):
+    run = make_run(("a dog",))
     monkeypatch.setenv("VBENCH_CACHE_DIR", str(tmp_path))
-    assert cache_folder() == tmp_path
+    evaluate(run, FLICKER, fake_environment)
+    assert seen(run)["environment"]["VBENCH_CACHE_DIR"] == str(tmp_path)
     monkeypatch.delenv("VBENCH_CACHE_DIR")
-    assert cache_folder().parts[-2:] == (".cache", "vbench")
+    evaluate(run, FLICKER, fake_environment)
+    assert Path(seen(run)["environment"]["VBENCH_CACHE_DIR"]).parts[-2:] == (".cache", "vbench")

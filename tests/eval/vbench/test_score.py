@@ -120,7 +120,7 @@ def test_one_prompt_has_no_interval():
 
 
 def test_unknown_dimensions_are_refused_with_what_is_allowed():
-    with pytest.raises(GalaxyDiTError, match="dimensions has 'flicker', allowed are subject_consistency"):
+    with pytest.raises(GalaxyDiTError, match="dimensions='flicker' is not allowed: expected one of 'subject_"):
         select(["flicker"])
     with pytest.raises(GalaxyDiTError, match="name at least one"):
         select([])
