@@ -44,27 +44,19 @@ def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHoo
     return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
 
 
-def bytes_in_states(hooks: Sequence[ModelHook]) -> int:
-    """Bytes of all tensors in the states of diffusers hooks."""
-    return bytes_in([value for hook in hooks for name, value in vars(hook).items() if "state" in name])
-
-
 def bytes_in(value: Any) -> int:
     """Bytes of all tensors inside containers and state objects; each counts once."""
-    found: dict[int, int] = {}
-    collect_tensors(value, found)
-    return sum(found.values())
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}.values())
 
 
-def collect_tensors(value: Any, found: dict[int, int]) -> None:
-    """Add every tensor inside containers and state objects to `found`, bytes by address, so that none counts twice."""
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        found[value.data_ptr()] = value.numel() * value.element_size()
+        yield value
     elif isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            collect_tensors(item, found)
+            yield from _tensors_in(item)
     elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and not callable(value):
-        collect_tensors(vars(value), found)
+        yield from _tensors_in(vars(value))
 
 
 class BranchState(BaseState, dict[int, Any]):
@@ -103,8 +95,12 @@ def enabled(
             registry.register_hook(adapter(), ADAPTER_HOOK)
             registry.invalidate_child_registries_cache()
         hooks = hooks_in(transformer)
+
+        def bytes_held() -> int:
+            return bytes_in([value for hook in hooks for name, value in vars(hook).items() if "state" in name])
+
         try:
-            yield Attached(lambda: bytes_in_states(hooks))
+            yield Attached(bytes_held)
         finally:
             registry.remove_hook(ADAPTER_HOOK, recurse=False)
             transformer.disable_cache()

@@ -18,9 +18,9 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.runtime.call import Call
 
 
-@dataclass
-class Trajectory:
-    """A generation computed in full; each list holds one float32 CPU tensor per step.
+@dataclass(eq=False)
+class Trajectory(Observer):
+    """Observes a generation that is computed in full; each list holds one float32 CPU tensor per step.
 
     Attributes:
         latents: inputs of the transformer, `(batch, channels, frames, height, width)`.
@@ -36,6 +36,7 @@ class Trajectory:
     time_projections: list[Tensor] = field(default_factory=list)
     final: Tensor = field(default_factory=lambda: torch.empty(0))
     guidance_scale: float = 1.0
+    modules = (EMBEDDER,)
 
     @property
     def steps(self) -> int:
@@ -53,24 +54,15 @@ class Trajectory:
         """Prediction - latent of one branch, which EasyCache reuses."""
         return self.outputs[branch][step] - self.latents[step]
 
-
-class _Recorder(Observer):
-    """Collects the tensors of a generation that is computed in full."""
-
-    modules = (EMBEDDER,)
-
-    def __init__(self) -> None:
-        self.trajectory = Trajectory()
-
     def on_module(self, call: Call, path: str, output: Any) -> None:
         if call.branch == CONDITIONAL:  # the time embeddings are the same in all branches of a step
-            self.trajectory.time_embeddings.append(_on_cpu(output[0]))
-            self.trajectory.time_projections.append(_on_cpu(output[1]))
+            self.time_embeddings.append(_on_cpu(output[0]))
+            self.time_projections.append(_on_cpu(output[1]))
 
     def on_output(self, call: Call, output: Tensor) -> None:
         if call.branch == CONDITIONAL:
-            self.trajectory.latents.append(_on_cpu(call.latent))
-        self.trajectory.outputs.setdefault(call.branch, []).append(_on_cpu(output))
+            self.latents.append(_on_cpu(call.latent))
+        self.outputs.setdefault(call.branch, []).append(_on_cpu(output))
 
 
 def record_all(
@@ -81,13 +73,11 @@ def record_all(
     Raises GalaxyDiTError for a pipeline that rules cannot work on.
     """
     check_branches(pipe)
-    recordings = []
-    for index, prompt in enumerate(prompts):
-        recorder = _Recorder()
-        with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorder):
-            recorder.trajectory.final = generate(pipe, prompt, settings, seed + index).latents
-        recorder.trajectory.guidance_scale = guidance_of(pipe)
-        recordings.append(recorder.trajectory)
+    recordings = [Trajectory() for _ in prompts]
+    for index, recorded in enumerate(recordings):
+        with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=recorded):
+            recorded.final = generate(pipe, prompts[index], settings, seed + index).latents
+        recorded.guidance_scale = guidance_of(pipe)
     return recordings
 
 

@@ -4,7 +4,7 @@ import torch
 
 from galaxydit.eval.compare.identity import code_identity
 from galaxydit.eval.compare.method import geometric_grid
-from galaxydit.eval.compare.third_party import collect_tensors, restored
+from galaxydit.eval.compare.third_party import bytes_in, restored
 
 
 def test_attributes_that_were_added_changed_or_deleted_are_as_before(tiny_wan_pipeline):
@@ -28,9 +28,7 @@ def test_tensors_are_found_in_containers_and_objects_and_counted_once():
             self.function = lambda: cache
 
     tensor, other = torch.zeros(4), torch.zeros(2, dtype=torch.float64)
-    kept = {}
-    collect_tensors({"a": [State((tensor, other))], "b": tensor, "c": "text"}, kept)
-    assert sum(kept.values()) == 4 * 4 + 2 * 8
+    assert bytes_in({"a": [State((tensor, other))], "b": tensor, "c": "text"}) == 4 * 4 + 2 * 8
 
 
 def test_code_is_the_same_with_other_words_and_another_with_other_numbers(tmp_path):
