@@ -13,18 +13,25 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 
+from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.published import NAME, Published
-from galaxydit.eval.compare.methods import step_list
+from galaxydit.calibration.rank import rank_proxies
+from galaxydit.eval.compare.method import Setting
+from galaxydit.eval.compare.methods import chosen_steps, schedule_search, step_list
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
 from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
+from galaxydit.pipelines.generate import generate_batch
+from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import project_weights
 
 PROBED_STEPS = (1, 10, 20, 30, 40)
+RANKED_SAMPLES = 4
+TUNING_PROMPTS = 2
 # Part, key of its result, name, minimum and maximum.
 GOALS = (
     ("step lists", "mean_absolute_difference", "step lists: mean absolute difference, dB", None, 3),
@@ -148,6 +155,34 @@ class Realism:
             "cosine_distance": cosines[1:].tolist(),
             "mean_absolute_difference": float(difference.mean()),
         }
+
+    def proxies(self) -> dict[str, Any]:
+        """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
+        _, settings = self.references.at(5, 5)
+        cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
+        recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
+        return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
+
+    def noise_levels(self) -> dict[str, Any]:
+        """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
+        plain, settings = self.references.at(3, 5)
+        steps = self.references.steps
+        prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]
+        levels = schedule_search.search(self.pipe, prompts, settings, seeds[0])
+        few = replace(settings, steps=steps // 2)
+
+        def score(setting: Setting, prompts: Sequence[str], seeds: Sequence[int], frames: Any) -> list[float]:
+            with chosen_steps.METHOD.attach(self.pipe, setting, levels):
+                videos = generate_batch(self.pipe, prompts, seeds, few)
+            return [psnr(video, frame) for video, frame in zip(videos, frames, strict=True)]
+
+        reference = generate_batch(self.pipe, prompts, seeds, settings)
+        candidates = [one for one in chosen_steps.METHOD.settings(steps) if one["steps"] == steps // 2]
+        best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
+        found: list[float] = []
+        for trajectory, batch in zip(plain, self.cases.batches, strict=True):
+            found += score(best, *batch, trajectory.frames)
+        return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -87,10 +87,11 @@ def of_realism() -> tuple[list[Any], Expected]:
         "step lists": {"rows": rows, "mean_absolute_difference": 104.25, "spearman": -0.125},
         "methods shift 3": {"rows": rows, "spearman": -0.125},
         "propagation": {"first_by_40": 1234.5},
+        "noise levels": {"mean": 45.678},
     }
     measured["goals"] = goals(measured)
     names = [word for row in rows for word in row["name"].split()]
-    return list(realism.build_tables(measured, 16)), [*names, "120.00", "-0.125", "1234.500"]
+    return list(realism.build_tables(measured, 16)), [*names, "120.00", "-0.125", "1234.500", "45.678"]
 
 
 def of_vbench() -> tuple[list[Any], Expected]:

@@ -160,6 +160,15 @@ def test_a_damaged_file_is_measured_anew(content, tiny_wan_pipeline, settings, t
     assert measured.run(tmp_path / "realism.json", ["residual"])["residual"]["mean_absolute_difference"] == 0.5
 
 
+def test_parts_without_published_numbers_are_measured_too(tiny_wan_pipeline, settings, tmp_path):
+    cases = Cases(("a red ball", "a blue square"), (0, 1), 2)
+    measured = Realism(tiny_wan_pipeline, load_published(), cases, cases, settings, 1.0)
+    found = measured.run(tmp_path / "realism.json", ["proxies", "noise levels"])
+    assert {row["proxy"] for row in found["proxies"]["ranking"]} >= {"filtered_latent", "block_residual"}
+    assert found["noise levels"]["setting"]["steps"] == STEPS // 2
+    assert len(found["noise levels"]["psnr"]) == 2
+
+
 def test_a_goal_outside_its_range_does_not_hold():
     (goal,) = goals({"propagation": {"first_by_40": 9.0}})
     assert goal["holds"] is False
