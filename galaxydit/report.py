@@ -4,8 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
@@ -121,7 +122,7 @@ class Report:
         lines += [f"  - {reason} ({count})" for reason, count in reasons.most_common()]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
 
-    def plot(self, path: str | Path) -> None:
+    def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw the decisions over the steps to an image file: one row of cells for each branch and sample, dark where
         the stack ran and light where it was reused; below, the proxy's distance.
         """
@@ -165,6 +166,14 @@ class Report:
         for axis in axes:
             axis.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, dpi=130)
+
+    def _repr_png_(self) -> bytes | None:
+        """The plot, which notebooks show; None without calls."""
+        if not self.calls:
+            return None
+        picture = BytesIO()
+        self.plot(picture)
+        return picture.getvalue()
 
 
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:

@@ -87,10 +87,12 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
 def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]) -> list[str]:
     failed = sum(summary.failed for summary in summaries)
     missing = sum(summary.missing for summary in summaries)
+    unpaired = sum(record.is_done and record.pair not in run.baselines for record in run.records)
     notes = {
         f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
         f"{missing} not made yet: the figures will still move.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
+        f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
     }
     return [note for note, holds in notes.items() if holds]

@@ -77,6 +77,11 @@ def test_the_text_reads_like_a_result(half_reused: Report) -> None:
     ]
 
 
+def test_a_notebook_shows_the_plot(half_reused: Report) -> None:
+    assert (half_reused._repr_png_() or b"").startswith(b"\x89PNG")
+    assert report()._repr_png_() is None
+
+
 def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Report, tmp_path: Path) -> None:
     endless = report(*half_reused.calls, call(3, "cond", reused=False, accumulated=float("inf")))
     endless.save(tmp_path / "report.json")

@@ -197,6 +197,13 @@ def test_seconds_of_several_devices_are_warned_of(run_of: Callable[..., Path]) -
     assert build(root).data["notes"] == ["Seconds come from several devices (GPU 0, GPU 1): speedups mix them."]
 
 
+def test_variants_of_a_failed_baseline_are_said_to_have_no_speedup(
+    run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord]
+) -> None:
+    root = run_of(["a"], lambda record: failing(record) if record.variant == "baseline" else record)
+    assert build(root).data["notes"][1] == "3 without a finished baseline: they have no speedup."
+
+
 def test_what_was_not_measured_is_said_with_its_reason(run_of: Callable[..., Path]) -> None:
     assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: the video is 64x64, allowed are sides from 176 pixels"]
 
