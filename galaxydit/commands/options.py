@@ -9,7 +9,7 @@ from functools import wraps
 from importlib.resources import files
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -44,6 +44,9 @@ class ModelOptions:
     offload: Annotated[
         Offload, typer.Option(help="For small GPUs: weights stay in CPU memory; sequential needs the least memory.")
     ] = "none"
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"] | None, typer.Option(help="By default what the makers recommend.")
+    ] = None
 
     def __post_init__(self) -> None:
         local_folder(self.model)
@@ -51,13 +54,15 @@ class ModelOptions:
     def load(self, device: str | None = None) -> "DiffusionPipeline":
         """The pipeline. The libraries' own progress bars are turned off, because commands show theirs."""
         import diffusers
+        import torch
         import transformers
 
         from galaxydit.pipelines.loading import load_pipeline
 
         diffusers.logging.disable_progress_bar()
         transformers.logging.disable_progress_bar()
-        pipe = load_pipeline(self.model, revision=self.revision, device=device, offload=self.offload)
+        dtype = self.dtype and getattr(torch, self.dtype)
+        pipe = load_pipeline(self.model, dtype=dtype, revision=self.revision, device=device, offload=self.offload)
         pipe.set_progress_bar_config(disable=True)
         return pipe
 

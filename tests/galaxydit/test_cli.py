@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from typer.main import get_command
 
 from galaxydit.cli import app, main
@@ -105,7 +106,7 @@ def test_generate_without_acceleration_writes_the_plain_video(
 
 @pytest.mark.parametrize("offload", get_args(Offload))
 @pytest.mark.parametrize("command", ["generate", "calibrate", "compare", "realism"])
-def test_every_command_that_loads_a_model_may_offload_it(
+def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, offload: str
 ):
     texts, others = tmp_path / "texts.txt", tmp_path / "others.txt"
@@ -120,12 +121,12 @@ def test_every_command_that_loads_a_model_may_offload_it(
     asked = []
 
     def stop(name: str, **options: str | None) -> None:
-        asked.append(options["offload"])
+        asked.append((options["offload"], options["dtype"]))
         raise GalaxyDiTError("enough")
 
     monkeypatch.setattr("galaxydit.pipelines.loading.load_pipeline", stop)
-    assert run(command, "--model", tiny_wan_folder, *options[command], "--offload", offload) == 2
-    assert asked == [offload]
+    assert run(command, "--model", tiny_wan_folder, *options[command], "--offload", offload, "--dtype", "float32") == 2
+    assert asked == [(offload, torch.float32)]
 
 
 def test_generate_with_acceleration_reports_what_it_did(
