@@ -59,7 +59,7 @@ class JoinedBranches(AdapterHook):
 
 def _settings(steps: int) -> list[Setting]:
     return [
-        {"unconditional_every": every, "attention_every": attention, "from": start, "alpha": alpha}
+        {"unconditional_every": every, "attention_every": attention, "start": start, "alpha": alpha}
         for alpha in (1.0, 1.1)
         for every, attention in ((2, 2), (3, 2), (5, 2), (5, 4), (10, 4), (20, 6))
         for start in (681, 901)
@@ -69,7 +69,7 @@ def _settings(steps: int) -> list[Setting]:
 @contextmanager
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
     left = timestep_left(pipe)
-    window = (-1, setting["from"])
+    window = (-1, setting["start"])
     config = FasterCacheConfig(
         spatial_attention_block_skip_range=setting["attention_every"],
         spatial_attention_timestep_skip_range=window,
@@ -90,7 +90,7 @@ METHOD = Method("FasterCache", "FasterCache, arXiv 2410.19355; diffusers", _sett
 # The intervals of diffusers' documentation, and those of arXiv 2609.36433.
 PUBLISHED = METHOD.published(
     lambda steps: [
-        {"unconditional_every": every, "attention_every": attention, "from": 681, "alpha": 1.1}
+        {"unconditional_every": every, "attention_every": attention, "start": 681, "alpha": 1.1}
         for every, attention in ((5, 2), (8, 8))
     ]
 )

@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs import jobfile
-from galaxydit.eval.jobs.job import Variant
+from galaxydit.eval.jobs.job import OWN, Variant, compared_methods, options_of
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import load_run, open_run
 from galaxydit.eval.published.vbench import vbench_prompts
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import FOLDER
+from galaxydit.validation import parse
 
 SMALLEST = 'model = "wan-tiny"\n[prompts]\ntexts = ["a cat", "a dog"]\n'
 EXAMPLE = Path(jobfile.__file__).with_name("example.toml")
@@ -259,6 +261,15 @@ def test_methods_of_the_arena_are_variants_with_options_of_their_own(tmp_path: P
     assert job.variants[1].options == {"steps": 50, "full_steps": 25}
     with pytest.raises(GalaxyDiTError, match=r"full_step is not known: .*did you mean 'full_steps'"):
         read_job(write(tmp_path, SMALLEST + "[variants.uniform-skip-order-0]\nsteps=50\nfull_step=25"))
+
+
+@pytest.mark.parametrize("name", [slug_of(name) for name in METHOD_SOURCES if slug_of(name) not in OWN])
+def test_every_candidate_setting_of_a_method_is_allowed_in_a_job_file(name: str):
+    method = compared_methods()[name]
+    if not method.is_available:
+        pytest.skip(f"needs {method.needs}")
+    for setting in method.settings(50):
+        parse(options_of(name), json.loads(json.dumps(setting)), name)
 
 
 def test_methods_that_calibrate_need_other_prompts_than_those_of_the_job(tmp_path: Path):

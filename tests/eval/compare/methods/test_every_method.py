@@ -156,7 +156,7 @@ def test_pab_skips_attention_alone_and_in_each_branch_alike(tiny_wan_pipeline, t
 
 def test_faster_cache_skips_the_unconditional_branch_and_attention(tiny_wan_pipeline, ten_steps, run_method):
     own = share_of(tiny_wan_pipeline, ten_steps, "attn1")
-    setting = {"unconditional_every": 5, "attention_every": 2, "from": 1001, "alpha": 1.0}
+    setting = {"unconditional_every": 5, "attention_every": 2, "start": 1001, "alpha": 1.0}
     _, fraction = run_method("FasterCache", setting)
     # Both branches at steps 0 and 5; of the 8 others the conditional one, at 1, 3, 7 and 9 without self-attention.
     assert fraction == pytest.approx((2 + 8 / 2 - own * 4 / 2) / STEPS)
