@@ -8,6 +8,7 @@ from galaxydit.eval.report.run import Run
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, results_path
 
 NAMED = 4  # missing dimensions that are named, the others are counted
+UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
@@ -15,7 +16,7 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     if run.root is None or not (path := results_path(run.root)).is_file():
         return []
     results = read_results(path)
-    scores = [results.variants[variant.name] for variant in run.job.variants]
+    scores = [results.variants.get(variant.name, UNMEASURED) for variant in run.job.variants]
     rows: list[dict[str, Any]] = [
         {"name": name.replace("_", " "), "cells": [_cell(each.dimensions.get(name)) for each in scores]}
         for name in DIMENSIONS
@@ -31,8 +32,10 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
 def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
     if score is None:
         return None
-    drop = score.drop and {"drop": score.drop.mean, "low": score.drop.low, "high": score.drop.high}
-    return {"points": score.points, "isPartial": not score.complete} | (drop or {})
+    cell = {"points": score.points, "isPartial": not score.complete}
+    if score.drop is None:
+        return cell
+    return cell | {"drop": score.drop.mean, "low": score.drop.low, "high": score.drop.high}
 
 
 def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:

@@ -230,6 +230,9 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
     notes = " ".join(table["notes"])
     for text in ("dynamic_degree and 1 more", "2 pairs of prompt and seed left out", "fast/scene: no <weights>"):
         assert text in notes
+    del variants["fast"]
+    write_json(results_path(root), asdict(Results(2, "0.1.5", True, 2, variants, {})))
+    assert build(root).data["benchmarks"][0]["rows"][0]["cells"] == [{"points": 92.0, "isPartial": True}, None]
 
 
 def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
