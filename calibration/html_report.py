@@ -28,6 +28,11 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     """
     profile = calibration.profile
     title = escape(f"Calibration of {model or profile.model.class_name}")
+    missed = [
+        f"{one.speedup:g}x came out as {1 / one.compute_fraction:.2f}x"
+        for one in profile.evidence.verifications
+        if one.compute_fraction and abs(one.compute_fraction * one.speedup - 1) > 0.05
+    ]
     verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
     pictures = "".join(
         f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{b64encode(path.read_bytes()).decode()}">'
@@ -42,7 +47,8 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         f"{escape(profile.evidence.reason)}.</p>"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
-        f"video of the same seed, the mean over {len(verified)} held-out prompts.</p>"
+        f"video of the same seed, the mean over {len(verified)} held-out prompts. "
+        f"Missed by more than 5 %: {'; '.join(missed) or 'none'}.</p>"
         f"{_table(target_table(profile))}<h2>Figures</h2>{pictures}"
         f"<h2>Ranking</h2>{_table(ranking_table(profile))}"
         f"<h2>Settings</h2>{_table(settings_table(profile))}"

@@ -19,14 +19,17 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
 ) -> None:
     asked = drafted.evidence.verifications
     verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 1.0, 2.0) for v in asked)
-    means = tuple(replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0) for v in asked)
-    profile = replace(drafted, evidence=replace(drafted.evidence, verifications=means))
+    means = [replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0) for v in asked]
+    means[0] = replace(means[0], compute_fraction=0.9 / means[0].speedup)
+    profile = replace(drafted, evidence=replace(drafted.evidence, verifications=tuple(means)))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
     page = write_report(Calibration(profile, nasty, verified), tmp_path / "report", "wan-tiny <b>")
     text = page.read_text()
     assert "<title>Calibration of wan-tiny &lt;b&gt;</title>" in text
     assert NASTY not in text
     assert "&lt;script&gt;" in text
+    assert text.count(" came out as ") == 1
+    assert f"Missed by more than 5 %: {asked[0].speedup:g}x came out as {asked[0].speedup / 0.9:.2f}x." in text
     assert text.count("data:image/png;base64,") == 5
     assert "http" not in text.split("<h2>Settings")[0]
     assert {path.name for path in page.parent.iterdir()} == {
