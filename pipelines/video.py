@@ -130,7 +130,7 @@ def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale
     Raises GalaxyDiTError if there are no videos, if a label is missing or if the shapes differ.
     """
     if not videos or len(videos) != len(labels):
-        raise refusal("labels", labels, f"one for each of {len(videos)} videos", "add or remove some")
+        raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")
     shapes = [video.shape for video in videos]
     if len(set(shapes)) > 1:
         raise refusal("videos", shapes, "equal shapes", "trim or resize them first")
