@@ -76,12 +76,11 @@ class Store:
                 f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
                 "runs of earlier versions again in a new folder"
             )
-        found = (header.get("format"), header.get("kind"), type(header.get("conditions")))
-        if found != (FORMAT, kind, dict):
-            raise GalaxyDiTError(
-                f"{self.root}/{HEADER} holds a {found[1]} in format {found[0]}: expected a {kind} in format {FORMAT}; "
-                "restore it, or take another folder"
-            )
+        if (header.get("format"), header.get("kind")) != (FORMAT, kind):
+            found = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
+            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {found}; restore it, or take another folder")
+        if not isinstance(header.get("conditions"), dict):
+            raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
         return header
 
     def bind(self, what: str, data: Mapping[str, Any], tolerance: float = 0.0) -> None:

@@ -246,6 +246,12 @@ def test_a_damaged_run_json_is_refused_with_its_name(tmp_path: Path, text: str):
         load_run(tmp_path)
 
 
+def test_a_run_json_without_conditions_is_damaged(tmp_path: Path):
+    (tmp_path / "run.json").write_text('{"format": 2, "kind": "job", "conditions": []}')
+    with pytest.raises(GalaxyDiTError, match=r"run\.json is damaged \(no conditions\)"):
+        load_run(tmp_path)
+
+
 def test_a_run_of_an_earlier_version_is_refused_with_the_cure(tmp_path: Path):
     (tmp_path / "job.json").write_text('{"version": 1}')
     with pytest.raises(GalaxyDiTError, match="make runs of earlier versions again in a new folder"):
