@@ -44,7 +44,7 @@ class LatencyRun:
         self.forced = evenly_forced(settings.steps, settings.fraction)
         names = dict.fromkeys(settings.methods or INSTALLED)
         modes = MODES[settings.mode or ("both" if on_gpu else "eager")]
-        self.samples = [Samples(name, compiled) for compiled in modes for name in names]
+        self.samples = [Samples(name, compiled) for name in names for compiled in modes]
         self.once: dict[str, float | None] = {"text_encoder_seconds": None, "vae_decode_seconds": None}
         self._trajectory = cache(self._build)
 

@@ -89,7 +89,7 @@ class TimedTrajectory:
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         self._reset()
-        return sum("synchroniz" in str(warning.message) for warning in caught) / steps
+        return sum("called a synchronizing" in str(warning.message) for warning in caught) / steps
 
     def count_blocks(self, steps: int) -> tuple[int, int]:
         """Block evaluations of a full and of a reused step, both branches together, in the first `steps` steps.

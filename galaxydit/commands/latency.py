@@ -1,5 +1,6 @@
 """`galaxydit latency`: latency of a step at real sizes, with random weights."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,9 @@ def latency(
     with step_bar("turn") as tell:
         try:
             data = run.measure(out, tell)
+        except KeyboardInterrupt:
+            show(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
+            raise typer.Exit(128 + signal.SIGINT) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -1,11 +1,13 @@
 """`galaxydit latency`: what it refuses on this machine, what its table shows, and how failures are told."""
 
 import logging
+from pathlib import Path
 
 import pytest
 import torch
 
 from galaxydit.cli import _without_traceback, main
+from galaxydit.eval.latency.latency_run import LatencyRun
 from galaxydit.eval.latency.latency_settings import METHODS
 from galaxydit.eval.latency.timed_methods import METHODS as TIMED_METHODS
 
@@ -17,6 +19,19 @@ def test_a_device_that_the_machine_lacks_is_refused_in_one_line(capsys: pytest.C
     assert stopped.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: --device='cuda' is not allowed: expected one that this machine has (")
+
+
+def test_a_run_that_is_stopped_says_how_to_see_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LatencyRun, "measure", stop)
+    with pytest.raises(SystemExit) as stopped:
+        main(["latency", "--device", "cpu", "--out", str(tmp_path / "run.json")])
+    assert stopped.value.code == 130
+    assert f"stopped; `galaxydit latency --table {tmp_path / 'run.json'}` shows" in capsys.readouterr().out
 
 
 def test_the_names_that_are_offered_are_those_that_exist() -> None:
