@@ -138,7 +138,7 @@ class _Stages:
         narrowed = []
         for one in self.remaining(contenders):
             if one.method.tuned:
-                chosen = choose([candidate(*each) for each in enumerate(samples[one.method.name])])
+                chosen = choose([candidate(index, found) for index, found in enumerate(samples[one.method.name])])
                 one = replace(one, settings=tuple(one.settings[index] for index in chosen))
             narrowed.append(one)
         return narrowed

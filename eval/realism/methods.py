@@ -78,6 +78,7 @@ def nearest(fraction: Callable[[float], float], wanted: float) -> float:
     found: dict[float, float] = {}
     for _ in range(TRIALS):
         middle = (low + high) / 2
-        found[math.exp(middle)] = tried = fraction(math.exp(middle))
-        low, high = (middle, high) if tried > wanted else (low, middle)
+        threshold = math.exp(middle)
+        found[threshold] = fraction(threshold)
+        low, high = (middle, high) if found[threshold] > wanted else (low, middle)
     return min(found, key=lambda threshold: abs(found[threshold] - wanted))

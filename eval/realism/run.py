@@ -158,7 +158,7 @@ class Realism:
 
     def proxies(self) -> dict[str, Any]:
         """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
-        _, settings = self.references.at(5, 5)
+        settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
         recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
         return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}

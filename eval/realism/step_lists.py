@@ -57,11 +57,15 @@ class References:
         self.steps = settings.steps or STEPS
         self._known: dict[tuple[float, float], list[Trajectory]] = {}
 
-    def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
-        """The trajectories of all batches and their settings. The pipeline keeps this flow shift times the factor."""
+    def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
+        """Give the pipeline this published flow shift times the model's factor; the settings with this guidance."""
         config = self.pipe.scheduler.config
         self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
-        settings = replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
+        return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
+
+    def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
+        """The trajectories of all batches and their settings; the pipeline keeps the flow shift."""
+        settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
             self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]

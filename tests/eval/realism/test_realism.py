@@ -167,6 +167,7 @@ def test_parts_without_published_numbers_are_measured_too(tiny_wan_pipeline, set
     assert {row["proxy"] for row in found["proxies"]["ranking"]} >= {"filtered_latent", "block_residual"}
     assert found["noise levels"]["setting"]["steps"] == STEPS // 2
     assert len(found["noise levels"]["psnr"]) == 2
+    assert set(measured.references._known) == {(3, 5)}, "the ranking needs no plain videos"
 
 
 def test_a_goal_outside_its_range_does_not_hold():
