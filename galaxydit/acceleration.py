@@ -122,7 +122,7 @@ def remove(pipe: Any) -> None:
 class Acceleration:
     """The plugin on one pipeline: a context manager with the reports of its generations.
 
-    Arguments are those of `accelerate`, and beside them:
+    `pipe`, `config`, `scheduler` and `keep_reports` are those of `accelerate`. Beside them:
         profile: where the settings come from; every generation is compared with its conditions.
         notes: remarks that belong in every report.
         observer: watches every call, and may decide in the policy's place.

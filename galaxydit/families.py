@@ -112,11 +112,11 @@ FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
 
 
 def family_of(transformer: nn.Module) -> Family:
-    """The family of a transformer; of an unknown class, with an `UnknownFamilyWarning`, one made for it.
+    """The family of a transformer; for an unknown class a new one, with an `UnknownFamilyWarning`.
 
-    Its blocks are the one list of equal blocks that holds most of its parameters. Nothing else is assumed: no part of a
-    block, no time embedding and no residual. Raises GalaxyDiTError without such a list, and with the reason for a class
-    that is known not to work.
+    The blocks of an unknown class are the one list of equal blocks that holds most of its parameters. Nothing else is
+    assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError without such a list, and with
+    the reason for a class that is known not to work.
     """
     refuse_unsupported(transformer)
     for base in type(transformer).__mro__:

@@ -1,4 +1,4 @@
-"""What is refused by name: diffusers video pipelines and transformers that the method cannot speed up, and why."""
+"""What is refused, and why: pipelines with a U-Net, and by name other pipelines and transformers of diffusers."""
 
 from typing import Any
 

@@ -19,14 +19,14 @@ def calibrate(
     source: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     prompts: Annotated[
-        Path | None, typer.Option(help="A text file, the last lines are held out; by default wan-tiny's own captions.")
+        Path | None, typer.Option(help="A file, one prompt a line, the last held out; by default wan-tiny's captions.")
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     sizes: options.Sizes,
     seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
     verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
-    resume_dir: Annotated[Path | None, typer.Option(help="For finished parts; by default beside --out.")] = None,
+    resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:

@@ -14,7 +14,7 @@ from galaxydit.errors import refusal
 WITH_CAPTIONS = "wan-tiny"
 """The model whose unseen captions can be drawn."""
 MOST_CAPTIONS = 10_000
-Prompts = Annotated[str, typer.Option(help="A text file, one a line; for wan-tiny also a number of unseen captions.")]
+Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-tiny also a number of unseen captions.")]
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def demo(
         settings = recommended_settings(pipe)
         result = run_demo(pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell)
     if result.is_disturbed:
-        say("other work on this machine: equal compute took very different seconds, so do not compare them", "yellow")
+        say("other work disturbed this run: equal compute took different seconds, so do not compare them", "yellow")
     if as_json:
         show_json(out / "report.json")
         return

@@ -95,7 +95,7 @@ def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> Non
 def report(
     run: RunPath,
     out: Annotated[Path | None, typer.Option(help="The page; by default report.html in the run's folder.")] = None,
-    embed: Annotated[bool | None, typer.Option(help="Carry the videos in the page; by default small ones.")] = None,
+    embed: Annotated[bool | None, typer.Option(help="Carry the videos in the page; by default if small.")] = None,
 ) -> None:
     """Write the report of a run: one HTML page, which opens from disk."""
     from galaxydit.eval.report.page import write_page

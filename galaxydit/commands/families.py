@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.commands.console import show, working
+from galaxydit.commands.console import show, show_json, working
+from galaxydit.commands.options import AsJson
 from galaxydit.unsupported import U_NET, UNSUPPORTED
 
 Row = dict[str, str]
@@ -18,11 +19,14 @@ Row = dict[str, str]
 
 def families(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in the README.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show which pipelines each family has and what they combine with, then what is not accepted, and why."""
     with working("reading diffusers"):
         accepted, refused = family_rows(), unsupported_rows()
-    if markdown:
+    if as_json:
+        show_json({"accepted": accepted, "not_accepted": refused})
+    elif markdown:
         show(to_markdown(accepted), "", to_markdown(refused))
     else:
         for row in accepted:

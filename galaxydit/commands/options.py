@@ -133,7 +133,7 @@ class RayOptions:
         str | None,
         typer.Option(
             metavar="[ADDRESS]",
-            help="Work on Ray: alone on this machine; auto, ray://host:port or host:port join a cluster.",
+            help="Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one.",
         ),
     ] = None
     workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None

@@ -103,8 +103,11 @@ class Call:
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
         """One record for each sample in order; `component` is the transformer, `blocks` the number of its blocks."""
-        records = [record for part in self.parts for record in part.records(component, blocks)]
-        for place, sample in enumerate(() if self.parts else self.samples):
+        if self.parts:
+            of_parts = (record for part in self.parts for record in part.records(component, blocks))
+            return sorted(of_parts, key=lambda record: record.sample)
+        records = []
+        for place, sample in enumerate(self.samples):
             decision = self.decisions[place] if self.decisions else Decision(False, "the proxy was not read")
             distance = self.distances[place] if self.distances else None
             reason = decision.reason
@@ -125,7 +128,7 @@ class Call:
                 sample=sample,
             )
             records.append(record)
-        return sorted(records, key=lambda record: record.sample)
+        return records
 
 
 def divide(call: Call, family: Family, inputs: Mapping[str, Any], *, by_sample: bool) -> bool:

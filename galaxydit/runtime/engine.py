@@ -181,10 +181,11 @@ class Engine:
     @beside_the_model
     def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
         """Remember a full step."""
-        problem: str | None = "the transformer returned more than tensors, so it is computed in full"
-        if outputs:
-            self.observer.on_output(call, outputs[0])
-            problem = keep(call, outputs, self.config, token_group(self.transformer)) if call.is_cached else None
+        if not outputs:
+            self.session.note("the transformer returned more than tensors, so it is computed in full")
+            return
+        self.observer.on_output(call, outputs[0])
+        problem = keep(call, outputs, self.config, token_group(self.transformer)) if call.is_cached else None
         if problem is not None:
             self.session.note(problem)
 

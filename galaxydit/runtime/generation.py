@@ -113,7 +113,10 @@ class Generation:
         return call.branch or f"call {len(earlier)}"
 
     def difference(self, call: Arrival, scheduler: Any | None) -> str | None:
-        """Why a call begins a new generation; None if it continues this one."""
+        """Why a call begins a new generation; None if it continues this one.
+
+        Where guidance as one batch was switched off or on, the transformer forgets its earlier steps and continues.
+        """
         info, name, state = call.info, self.name_of(call), self.states.get(call.component, TransformerState())
         follows = info.step == self.step + 1
         if self.finished:
@@ -139,7 +142,7 @@ class Generation:
         return None if follows and info.sigma <= self.sigma else "the steps do not follow on each other"
 
     def admit(self, call: Arrival) -> str:
-        """Take in a call, for another step with a new decision; returns the name of its branch."""
+        """Take in a call, and forget what is too old where it begins another step; returns the name of its branch."""
         component, info, name = call.component, call.info, self.name_of(call)
         if info.step != self.step:
             for other, state in self.states.items():
@@ -169,10 +172,10 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: remarks that belong in every report.
-        differences: from the steps and sigmas of a generation to how it differs from the conditions of its profile.
+        differences: says for steps, sigmas and source how a generation differs from what its profile was measured with.
         keep_reports: how many finished reports are kept; None keeps all.
         current: the generation that runs, or that ran last.
-        text_seconds: in text encoders, for the next generation.
+        text_seconds: seconds in text encoders since the last generation began; they count for the next one.
     """
 
     config: GalaxyDiTConfig

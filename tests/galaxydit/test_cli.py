@@ -236,8 +236,15 @@ def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.Captur
     assert capsys.readouterr().err.startswith("warning: wan-tiny does not know cat; it knows captions like 'a red ball")
 
 
+def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
+    assert run("families", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert "WanImageToVideo" in next(row["pipelines"] for row in shown["accepted"] if row["family"] == "Wan")
+    assert "U-Net" in shown["not_accepted"][0]["because"]
+
+
 def test_wherever_a_table_is_printed_it_can_be_json():
     root = get_command(app)
     commands = root.commands | root.commands["eval"].commands  # type: ignore[attr-defined]
-    tables = ["calibrate", "compare", "demo", "inspect", "latency", "realism", "status", "vbench"]
+    tables = ["calibrate", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
