@@ -27,16 +27,10 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 DEGREE = 4
 WAN = "Wan2.1-T2V-1.3B"
-# The authors' polynomials by model, highest degree first (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
-POLYNOMIALS = {
-    WAN: {
-        "time_embedding": (2.39676752e3, -1.31110545e3, 2.01331979e2, -8.29855975, 1.37887774e-1),
-        "time_projection": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
-    },
-    "Wan2.1-T2V-14B": {
-        "time_embedding": (-5784.54975374, 5449.50911966, -1811.16591783, 256.27178429, -13.02252404),
-        "time_projection": (-3.03318725e5, 4.90537029e4, -2.65530556e3, 5.87365115e1, -3.15583525e-1),
-    },
+# The authors' polynomials for it, highest degree first (github.com/ali-vilab/TeaCache, TeaCache4Wan2.1).
+WAN_POLYNOMIALS = {
+    "time_embedding": (2.39676752e3, -1.31110545e3, 2.01331979e2, -8.29855975, 1.37887774e-1),
+    "time_projection": (-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2),
 }
 # By signal: the authors' thresholds for Wan2.1-1.3B, then those of arXiv 2610.10457 and 2609.36433 (plain mode).
 PUBLISHED_THRESHOLDS = {
@@ -99,7 +93,7 @@ def calibrate(
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    coefficients = POLYNOMIALS.get(setting.get("polynomial", "fitted"), calibration)[setting["signal"]]
+    coefficients = (WAN_POLYNOMIALS if setting.get("polynomial") == WAN else calibration)[setting["signal"]]
     rule = partial(new_rule, setting["threshold"], coefficients, setting["first"], setting["last"])
     return under_rule(pipe, rule, signal=setting["signal"], joint=False)
 
