@@ -8,6 +8,9 @@ from galaxydit.errors import check_count, check_number, refusal
 Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
 
+DtypeName = Literal["float32", "bfloat16", "float16"]
+"""Written once: Python holds `Literal`s for equal whose order differs, and messages print either."""
+
 
 @dataclass(frozen=True)
 class GenerationSettings:

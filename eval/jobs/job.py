@@ -11,7 +11,7 @@ from pydantic import AfterValidator, StringConstraints
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
-from galaxydit.pipelines.settings import Offload
+from galaxydit.pipelines.settings import DtypeName, Offload
 
 if TYPE_CHECKING:
     from galaxydit.eval.compare.method import Method
@@ -55,7 +55,7 @@ class Job:
 
     model: Text
     revision: Text | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: DtypeName | None = None
     offload: Offload = "none"
     steps: Count | None = None
     guidance: Annotated[float, Ge(0)] | None = None

@@ -9,7 +9,7 @@ from functools import wraps
 from importlib.resources import files
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from galaxydit.commands.captions import WITH_CAPTIONS
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.model_names import local_folder
-from galaxydit.pipelines.settings import GenerationSettings, Offload
+from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
 from galaxydit.policies.budget import check_request
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ class ModelOptions:
     offload: Annotated[
         Offload, typer.Option(help="For small GPUs: weights stay in CPU memory; sequential needs the least memory.")
     ] = "none"
-    dtype: Annotated[
-        Literal["bfloat16", "float16", "float32"] | None, typer.Option(help="By default what the makers recommend.")
-    ] = None
+    dtype: Annotated[DtypeName | None, typer.Option(help="By default what the makers recommend.")] = None
 
     def __post_init__(self) -> None:
         local_folder(self.model)
