@@ -82,7 +82,7 @@ def test_other_objects_and_missing_files_are_refused(line: str) -> None:
 def test_a_damaged_file_is_refused_by_the_name_of_its_argument(name: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     line = json.dumps({"prompt": "a cat", name: str(tmp_path / "damaged")})
-    with pytest.raises(GalaxyDiTError, match=rf"{name}='.*damaged' is not allowed: expected {kind} that can be read"):
+    with pytest.raises(GalaxyDiTError, match=rf"{name}='.*damaged.* is not allowed: expected {kind} that can be read"):
         read_inputs(line)
 
 

@@ -1,7 +1,11 @@
 """Matrix products of bfloat16 on CPUs that lack instructions for them: computed in float32, rounded once, in a tenth of
 the time of PyTorch's own. CPUs with such instructions do the same.
+
+`python -m galaxydit.pipelines.wan_tiny.tools.float32_products galaxydit.cli compare --prompts 12` runs a module so.
 """
 
+import runpy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,3 +34,11 @@ class Float32Products(TorchFunctionMode):
         if parameter not in self._floats:
             self._floats[parameter] = parameter.detach().float()
         return self._floats[parameter]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("expected the name of a module, then its arguments")
+    sys.argv = sys.argv[1:]
+    with Float32Products():
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

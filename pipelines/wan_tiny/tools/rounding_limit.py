@@ -12,7 +12,6 @@ weights w grows from n to the sum of w squared, however the prediction is made; 
 import argparse
 import logging
 from collections.abc import Collection
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from diffusers.hooks.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.wan_tiny.tools.float32_products import Float32Products
 from galaxydit.pipelines.wan_tiny.tools.rounding import SEED, SPEEDUPS, Rounding, report
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
@@ -75,10 +73,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--speedups", type=float, nargs="+", default=SPEEDUPS)
-    parser.add_argument("--float32-products", action="store_true", help="for CPUs without bfloat16 instructions")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with torch.no_grad(), Float32Products() if arguments.float32_products else nullcontext():
+    with torch.no_grad():
         measure(arguments.prompts, arguments.speedups)
 
 
