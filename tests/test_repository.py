@@ -3,7 +3,8 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TEST_COMMAND = 'python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ".[test]" && .venv/bin/pytest -n 2'
+INSTALL = 'python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ".[test]"'
+TEST_COMMAND = f"{INSTALL} && .venv/bin/pytest -n 2"
 
 
 def test_ci_ends_with_the_test_command_of_the_readme():
