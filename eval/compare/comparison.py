@@ -13,6 +13,7 @@ from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, sum
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, screen
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -70,11 +71,16 @@ def run_comparison(
 
     All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
     method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
+
+    Raises GalaxyDiTError if no method is left.
     """
     bench = Bench(pipe, settings, out, methods, executor, load)
     stages = _Stages(bench, plan, progress)
     contenders = stages.tune(stages.calibrate(methods))
     rows = stages.score(contenders)
+    if stages.failed and not rows:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in stages.failed.items())
+        raise GalaxyDiTError(f"every method failed, so there is nothing to compare; {reasons}")
     comparison = Comparison(
         plan=plan,
         contenders=tuple(stages.remaining(contenders)),

@@ -27,10 +27,12 @@ class Float32Products(TorchFunctionMode):
     ) -> Any:
         if func is not linear or args[0].dtype is not torch.bfloat16:
             return func(*args, **(kwargs or {}))
-        inputs, weight, bias = args
-        return linear(inputs.float(), self._as_float(weight), self._as_float(bias)).to(torch.bfloat16)
+        inputs, *parameters = args
+        return linear(inputs.float(), *map(self._as_float, parameters)).to(torch.bfloat16)
 
-    def _as_float(self, parameter: Tensor) -> Tensor:
+    def _as_float(self, parameter: Tensor | None) -> Tensor | None:
+        if parameter is None:
+            return None
         if parameter not in self._floats:
             self._floats[parameter] = parameter.detach().float()
         return self._floats[parameter]

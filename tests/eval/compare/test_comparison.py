@@ -246,6 +246,8 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
     assert comparison.failed == {"broken": "RuntimeError: no such block"}
     assert {row.method for row in comparison.rows} == {"fewer steps"}
     assert "broken: RuntimeError: no such block" in markdown(comparison)
+    with pytest.raises(GalaxyDiTError, match="every method failed, .*; broken: RuntimeError: no such block"):
+        run_comparison(tiny_wan_pipeline, [broken], PLAN, settings, tmp_path)
 
 
 def test_a_method_whose_workers_die_is_left_out_with_that_reason(tiny_wan_pipeline, settings, tmp_path):
