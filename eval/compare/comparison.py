@@ -8,12 +8,12 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.bench import Bench, Sample
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
 from galaxydit.eval.compare.tune import Candidate, bracket, candidate, screen
-from galaxydit.errors import GalaxyDiTError
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings

@@ -27,12 +27,11 @@ class Float32Products(TorchFunctionMode):
     ) -> Any:
         if func is not linear or args[0].dtype is not torch.bfloat16:
             return func(*args, **(kwargs or {}))
-        inputs, *parameters = args
-        return linear(inputs.float(), *map(self._as_float, parameters)).to(torch.bfloat16)
+        inputs, weight, bias = args
+        product = linear(inputs.float(), self._as_float(weight), None if bias is None else self._as_float(bias))
+        return product.to(torch.bfloat16)
 
-    def _as_float(self, parameter: Tensor | None) -> Tensor | None:
-        if parameter is None:
-            return None
+    def _as_float(self, parameter: Tensor) -> Tensor:
         if parameter not in self._floats:
             self._floats[parameter] = parameter.detach().float()
         return self._floats[parameter]

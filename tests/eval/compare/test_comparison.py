@@ -246,7 +246,7 @@ def test_a_method_that_fails_is_left_out_and_named(tiny_wan_pipeline, settings, 
     assert comparison.failed == {"broken": "RuntimeError: no such block"}
     assert {row.method for row in comparison.rows} == {"fewer steps"}
     assert "broken: RuntimeError: no such block" in markdown(comparison)
-    with pytest.raises(GalaxyDiTError, match="every method failed, .*; broken: RuntimeError: no such block"):
+    with pytest.raises(GalaxyDiTError, match=r"every method failed, .*; broken: RuntimeError: no such block"):
         run_comparison(tiny_wan_pipeline, [broken], PLAN, settings, tmp_path)
 
 
