@@ -11,7 +11,7 @@ from galaxydit.cli import app
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"```(\w*)\n(.*?)```|`([^`]+)`", re.DOTALL)
 COMMAND = re.compile(r"\bgalaxydit ((?:eval )?[a-z]+(?:-[a-z]+)*)\b((?:(?!&&|\bgalaxydit )[^\n]|\\\n)*)")
-METHODS = ("output", "residual", "paper")  # `galaxydit output` is a name in tables
+METHODS = ("output", "residual", "paper", "without")  # `galaxydit output` is a name in tables
 ROOMS = ("galaxydit", "pipelines", "calibration", "eval")
 
 

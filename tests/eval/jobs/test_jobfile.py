@@ -37,7 +37,7 @@ def with_top(line: str) -> str:
 
 def test_the_example_is_a_job():
     job = read_job(EXAMPLE)
-    assert job.settings == {"steps": 50, "guidance_scale": 6.0, "height": 64, "width": 64}
+    assert job.settings == {"steps": 50, "guidance_scale": 5.0, "height": 64, "width": 64}
     assert job.prompts == tuple(draw_prompts(4, 0))
     assert [variant.name for variant in job.variants] == ["baseline", "galaxydit", "faster", "half-the-steps"]
     assert job.variants[2] == Variant("faster", "galaxydit", {"speedup": 3.0})
