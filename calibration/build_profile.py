@@ -51,6 +51,8 @@ def build_profile(
     speedups: Sequence[float],
     propagation: ErrorPropagation,
     name: str,
+    device: str | None = None,
+    versions: Mapping[str, str] | None = None,
 ) -> Profile:
     """The profile that follows from recordings alone, before verification; arguments as for `calibrate`.
 
@@ -77,7 +79,7 @@ def build_profile(
         kind="measured",
         source=f"galaxydit calibrate, {len(recordings)} samples",
         model=model_of(transformers[0]),
-        conditions=conditions_of(pipe, recordings, settings, seed),
+        conditions=conditions_of(pipe, recordings, settings, seed, device, versions),
         recipe=Recipe(chosen, REUSE, ORDER, error_map, cumulative_distance=cumulative, targets=targets),
         evidence=Evidence(reason, ranking, fit, propagation, verifications),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
@@ -121,9 +123,14 @@ def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: Cumu
 
 
 def conditions_of(
-    pipe: DiffusionPipeline, recordings: Sequence[Recording], settings: GenerationSettings, seed: int
+    pipe: DiffusionPipeline,
+    recordings: Sequence[Recording],
+    settings: GenerationSettings,
+    seed: int,
+    device: str | None = None,
+    versions: Mapping[str, str] | None = None,
 ) -> Conditions:
-    """What the recordings were made under."""
+    """What the recordings were made under; by default on this pipeline's device, with these packages."""
     first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
     if shift is None:
         shift = config.get("flow_shift", config.get("shift"))
@@ -136,11 +143,11 @@ def conditions_of(
         boundary=boundary_of(pipe),
         latent_shape=first.latent_shape,
         dtype=str(next(iter(transformers_of(pipe).values())).dtype).removeprefix("torch."),
-        device=device_name(pipe),
+        device=device or device_name(pipe),
         samples=len(recordings),
         seed=seed,
         prompts_sha256=hash_of([[recording.prompt, recording.seed] for recording in recordings]),
-        versions=package_versions(),
+        versions=versions or package_versions(),
         sigmas=first.sigmas,
     )
 

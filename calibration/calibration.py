@@ -12,6 +12,7 @@ from galaxydit.calibration.build_profile import REUSE, add_measurements, build_p
 from galaxydit.calibration.costs import measure_seconds
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
@@ -109,13 +110,21 @@ def calibrate(
         )
         for index in range(samples)
     ]
-    (seconds,) = measure("timing", [Unit("seconds", {**key, "part": "seconds", "prompt": own[0], "seed": seed})])
+    (timing,) = measure("timing", [Unit("seconds", {**key, "part": "timing", "prompt": own[0], "seed": seed})])
     parts = measure("recording", units)
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
     propagation = average_perturbations([tuple(found) for part in parts for found in part["perturbations"]])
     profile = build_profile(
-        pipe, recordings, settings, seed=seed, speedups=speedups, propagation=propagation, name=name
+        pipe,
+        recordings,
+        settings,
+        seed=seed,
+        speedups=speedups,
+        propagation=propagation,
+        name=name,
+        device=timing["device"],
+        versions=timing["versions"],
     )
     progress("planning", 1, 1)
     fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
@@ -124,7 +133,9 @@ def calibrate(
         for index, prompt in enumerate(held_out)
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
-    return Calibration(add_measurements(profile, Seconds(**seconds), verifications), recordings, verifications)
+    return Calibration(
+        add_measurements(profile, Seconds(**timing["seconds"]), verifications), recordings, verifications
+    )
 
 
 @dataclass(eq=False)
@@ -142,8 +153,10 @@ class CalibrationMaker(Maker):
         """One part: seconds of a step, a recorded sample with its perturbations, or the verification of one prompt."""
         data = unit.data
         settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
-        if data["part"] == "seconds":
-            return Output(asdict(measure_seconds(self.pipe, prompt, settings, seed)))
+        if data["part"] == "timing":
+            seconds = asdict(measure_seconds(self.pipe, prompt, settings, seed))
+            # Of the process that measures: on Ray, and after a resume, it need not be this one.
+            return Output({"seconds": seconds, "device": device_name(self.pipe), "versions": package_versions()})
         if data["part"] == "verification":
             profile = parse_profile(data["profile"])
             return Output([asdict(row) for row in verify_prompt(self.pipe, profile, prompt, settings, seed)])

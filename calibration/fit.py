@@ -93,5 +93,8 @@ def fit_curve(points: Points) -> Curve:
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
-    parts = np.array_split(np.argsort(points.sigma, kind="stable"), bins)
-    return ErrorMap(tuple(fit_curve(points[part]) for part in parts))
+    """One curve for each of `bins` equally large groups by noise level; groups of one and the same level share one."""
+    groups: dict[float, list[NDArray[np.int64]]] = {}
+    for part in np.array_split(np.argsort(points.sigma, kind="stable"), bins):
+        groups.setdefault(round_digits(np.mean(points.sigma[part])), []).append(part)
+    return ErrorMap(tuple(fit_curve(points[np.concatenate(parts)]) for parts in groups.values()))

@@ -95,7 +95,9 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON, which has no infinities, so they become None; what else it lacks becomes text."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str), parse_constant=lambda _: None)
-        data["config"]["policy"]["name"] = type(self.config.policy).__name__
+        policy = data["config"]["policy"]  # a text where it is no dataclass
+        fields = policy if isinstance(policy, dict) else {"text": policy}
+        data["config"]["policy"] = fields | {"name": type(self.config.policy).__name__}
         return data | {"compute_fraction": self.compute_fraction, "reused_steps": self.reused_steps}
 
     def save(self, path: str | Path) -> None:

@@ -75,6 +75,10 @@ def generate(
         end = clock.now()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
+    if decode and not hasattr(output, "frames"):
+        raise ValueError(
+            f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
+        )
     return Generation(
         prompt=prompt,
         seed=seed,
@@ -93,7 +97,7 @@ def generate_batch(
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)
-    with _flow_shift(pipe, settings.flow_shift):
+    with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift):
         output = pipe(
             list(prompts),
             generator=[torch.Generator("cpu").manual_seed(seed) for seed in seeds],

@@ -82,6 +82,6 @@ def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
             return [Image.fromarray(frame) for frame in load_video(path)]
         with Image.open(path) as image:
             return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         kind = "a video" if name in VIDEOS else "an image"
         raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error

@@ -8,8 +8,10 @@ import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError
 
 from galaxydit.errors import check_choice, refusal
+from galaxydit.pipelines.generate import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.published_models import CHECKPOINTS
 from galaxydit.pipelines.settings import Offload
@@ -53,15 +55,25 @@ def load_pipeline(
     index = _download_index(source, revision) if folder is None else folder / INDEX
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
-    except (AttributeError, ValueError, TypeError) as error:  # an unknown pipeline, components that do not fit
-        expected = f"a pipeline that diffusers {diffusers.__version__} can load ({error})"
-        cure = "write it again with save_pretrained, or take another version"
+        if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
+            pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
+        _place(pipe, device, offload)
+    except (AttributeError, ValueError, TypeError, ImportError, RuntimeError, MemoryError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300]
+        if is_out_of_memory(error):
+            expected = f"one that fits into the memory of {device} ({reason})"
+            cure = "keep its weights in CPU memory with --offload model (load_pipeline(offload=...) in Python)"
+        else:  # an unknown pipeline, components that do not fit, damaged weights
+            expected = f"a pipeline that diffusers {diffusers.__version__} can load ({reason})"
+            cure = "write or download it again, or take another version"
         raise refusal("model", name, expected, cure) from error
-    if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
-        pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return pipe
+
+
+def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> None:
     if offload == "none":
         pipe.to(device)
     elif offload == "model":
@@ -70,7 +82,6 @@ def load_pipeline(
         pipe.enable_sequential_cpu_offload(device=device)
     else:
         pipe.enable_group_offload(device, offload_type="leaf_level", use_stream=device.type == "cuda")
-    return pipe
 
 
 def _download_index(name: str, revision: str | None) -> Path:

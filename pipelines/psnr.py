@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from galaxydit.errors import refusal
+from galaxydit.errors import GalaxyDiTError, refusal
 
 HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinity
 
@@ -20,9 +20,14 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
         video, reference: arrays of equal shape with values in [0, 1], `(frames, height, width, 3)`.
 
     Raises:
-        GalaxyDiTError: unequal shapes.
+        GalaxyDiTError: unequal shapes, and values that are no finite numbers.
     """
     if video.shape != reference.shape:
         raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
     error = float(np.mean(np.subtract(video, reference, dtype=np.float64) ** 2))
+    if not math.isfinite(error):  # max() below would take NaN for equal videos
+        raise GalaxyDiTError(
+            "a video with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or "
+            "with less guidance, because the model or its decoder has overflowed"
+        )
     return -10 * math.log10(max(10 ** (-HIGHEST_PSNR / 10), error))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.files import replacing
 from galaxydit.pipelines.settings import check_fps
 
 LABEL_HEIGHT = 24  # pixels
@@ -82,8 +83,7 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
     height, width = images.shape[1:3]
     if not lossless and (height % 2 or width % 2):
         raise refusal("size", f"{height}x{width}", "even sizes", "pass scale=2, or lossless=True")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
+    with replacing(path) as partial, av.open(str(partial), "w", options={"movflags": "+faststart"}) as container:
         rate = Fraction(fps).limit_denominator(1001)
         # libx264 converts to YUV even at quality 0; only the RGB flavour is exact.
         stream = container.add_stream("libx264rgb" if lossless else "libx264", rate=rate)

@@ -44,6 +44,9 @@ class ComparisonPlan:
         if not 1 <= self.tuned <= len(self.calibration_prompts):
             expected = f"1 to {len(self.calibration_prompts)}, the number of calibration prompts"
             raise refusal("tuned", self.tuned, expected, "tune on fewer, or pass more calibration prompts")
+        if max(self.seeds) > (largest := 2**64 - SCORING_SEED - len(self.prompts)):
+            expected = f"at most {largest}, because {SCORING_SEED} and the prompt's index are added"
+            raise refusal("seeds", max(self.seeds), expected, "pass for example 0")
         seen = set(self.prompts) & set(self.calibration_prompts)
         if seen:
             expected = f"none of the calibration prompts, of which it holds {len(seen)}"

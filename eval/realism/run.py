@@ -16,6 +16,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.published import NAME, Published
 from galaxydit.calibration.rank import rank_proxies
+from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Setting
 from galaxydit.eval.compare.methods import chosen_steps, schedule_search, step_list
 from galaxydit.eval.realism import PARTS
@@ -57,6 +58,7 @@ class Realism:
     progress: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
+        only_transformer(self.pipe)
         self.references = References(self.pipe, self.cases, self.settings, self.shift_factor)
         self._measured = cache(partial(measure_row, self.references))
 

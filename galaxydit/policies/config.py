@@ -43,8 +43,10 @@ class GalaxyDiTConfig:
     per_sample: bool = True
 
     def __post_init__(self) -> None:
-        if not hasattr(self.policy, "decide") or isinstance(self.policy, type):
-            raise refusal("policy", self.policy, "a policy", "pass for example policy=Threshold(0.1)")
+        asked = ("decide", "reads_proxy", "history_length", "learns_errors")
+        if isinstance(self.policy, type) or not all(hasattr(self.policy, name) for name in asked):
+            cure = f"pass for example policy=Threshold(0.1); one of your own has {', '.join(asked)}"
+            raise refusal("policy", self.policy, "a policy", cure)
         check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
         check_choice("proxy", self.proxy, tuple(PROXIES))
         check_choice("reuse", self.reuse, ("output", "residual"))

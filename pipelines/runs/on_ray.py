@@ -87,6 +87,12 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         has_gpus = ray.cluster_resources().get("GPU", 0) > 0
         self._asked = workers
         self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
+        there = ray.cluster_resources().get("GPU", 0)
+        if self._is_own and address == "local" and self._gpus > there:  # Ray would wait for more without end
+            ray.shutdown()
+            raise refusal("gpus_per_worker", self._gpus, f"at most {there:g}, the GPUs of this machine", "pass fewer")
+        if self._gpus > there:
+            logger.warning("each worker needs %d GPUs and the cluster has %g: waiting for more", self._gpus, there)
         self._workers: list[Worker] = []
         self._pending: dict[Any, Worker] = {}  # by the reference of a call; an idle worker has none
         self._serves: tuple[Maker, str] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Record, Unit
+from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Record, Unit, encode
 
 ATTEMPTS = 3
 
@@ -158,6 +158,7 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
         start = time.perf_counter()
         try:
             made = maker.make(unit)
+            _check_storable(unit, made)
         except Exception as error:
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
@@ -168,6 +169,17 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
         else:
             return finished(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
     return record, {}
+
+
+def _check_storable(unit: Unit, made: Output) -> None:
+    """Raise GalaxyDiTError for a result that no record can hold, so that the unit fails and not the whole run."""
+    try:
+        encode(finished(unit, made.result))
+    except (TypeError, ValueError) as error:
+        raise GalaxyDiTError(
+            f"the result of {unit.name} cannot be stored ({error}): expected plain data with finite numbers; if the "
+            "model overflows, take a wider dtype, such as float32"
+        ) from error
 
 
 def finished(
