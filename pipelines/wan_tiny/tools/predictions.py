@@ -7,6 +7,7 @@ on captions outside training. Each prediction is a weighted sum of what the last
 import argparse
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
-from galaxydit.extrapolation import DAMPING
+from galaxydit.extrapolation import CORRECTION, DAMPING
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
@@ -66,42 +67,65 @@ def by_log_ratio(sigma: float) -> float:
     return float(np.log((1 - min(sigma, 0.9999)) / max(sigma, 0.0001)))
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A weighted sum of computed outputs, or of the clean videos they imply, at places that follow from the noise level.
+
+    `correction` is the share of the last interval's error that is added.
+    """
+
+    weights: Weights
+    place: Callable[[float], float] = by_sigma
+    clean: bool = False
+    correction: float = CORRECTION
+
+
 class Prediction(Observer):
-    """Computes the given steps, and predicts the others from the outputs or from the clean videos they imply."""
+    """Computes the given steps and predicts the others."""
 
     decides = True
 
-    def __init__(self, steps: Sequence[int], weights: Weights, place: Callable[[float], float], *, clean: bool) -> None:
-        self.steps, self.weights, self.place, self.clean = frozenset(steps), weights, place, clean
-        self.history: dict[str, list[tuple[float, Tensor]]] = {}
+    def __init__(self, steps: Sequence[int], variant: Variant) -> None:
+        self.steps, self.variant = frozenset(steps), variant
+        self.history: dict[str, list[tuple[int, float, Tensor]]] = {}
+        self.errors: dict[str, Tensor | None] = {}
 
     def decide(self, call: Call) -> bool:
         return call.info.step not in self.steps
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        if call.info.step == 0:
-            self.history[call.branch] = []
-        kept = call.latent.float() - call.info.sigma * output.float() if self.clean else output.float()
-        self.history[call.branch] = [*self.history[call.branch][-2:], (call.info.sigma, kept)]
+        step, branch, sigma = call.info.step, call.branch, call.info.sigma
+        history = [] if step == 0 else self.history[branch]
+        kept = call.latent.float() - sigma * output.float() if self.variant.clean else output.float()
+        reused = bool(history) and step - history[-1][0] > 1
+        self.errors[branch] = kept - self._weighted(history, sigma) if reused else None
+        self.history[branch] = [*history[-2:], (step, sigma, kept)]
 
     def predict(self, call: Call) -> Tensor:
-        history = self.history[call.branch]
-        weights = self.weights([self.place(sigma) for sigma, _ in history], self.place(call.info.sigma))
-        kept = zip(weights, history[-len(weights) :], strict=True)
-        found = torch.stack([weight * tensor for weight, (_, tensor) in kept]).sum(0)
-        found = (call.latent.float() - found) / call.info.sigma if self.clean else found
+        found, error = self._weighted(self.history[call.branch], call.info.sigma), self.errors[call.branch]
+        if error is not None:
+            found = found + self.variant.correction * error
+        found = (call.latent.float() - found) / call.info.sigma if self.variant.clean else found
         return found.to(call.latent.dtype)
 
+    def _weighted(self, history: Sequence[tuple[int, float, Tensor]], sigma: float) -> Tensor:
+        place = self.variant.place
+        weights = self.variant.weights([place(one) for _, one, _ in history], place(sigma))
+        kept = zip(weights, history[-len(weights) :], strict=True)
+        return torch.stack([weight * tensor for weight, (*_, tensor) in kept]).sum(0)
 
-VARIANTS: dict[str, tuple[Weights, Callable[[float], float], bool]] = {
-    "order 1: the last slope, damped (the default)": (line(1, DAMPING), by_sigma, False),
-    "damped to 0.7": (line(1, 0.7), by_sigma, False),
-    "not damped": (line(1), by_sigma, False),
-    "slope over the last three, damped": (line(2, DAMPING), by_sigma, False),
-    "least squares through the last three": (least_squares, by_sigma, False),
-    "order 0: the last computed step repeated": (repeated, by_sigma, False),
-    "the clean video, slope damped": (line(1, DAMPING), by_sigma, True),
-    "in the logarithm of signal to noise, damped": (line(1, DAMPING), by_log_ratio, False),
+
+VARIANTS = {
+    "order 1: the last slope, damped and corrected (the default)": Variant(line(1, DAMPING)),
+    "not corrected": Variant(line(1, DAMPING), correction=0.0),
+    "corrected twice as much": Variant(line(1, DAMPING), correction=2 * CORRECTION),
+    "damped to 0.7": Variant(line(1, 0.7)),
+    "not damped": Variant(line(1)),
+    "slope over the last three, damped": Variant(line(2, DAMPING)),
+    "least squares through the last three": Variant(least_squares, correction=0.0),
+    "order 0: the last computed step repeated": Variant(repeated, correction=0.0),
+    "the clean video, slope damped": Variant(line(1, DAMPING), clean=True),
+    "in the logarithm of signal to noise, damped": Variant(line(1, DAMPING), by_log_ratio),
 }
 
 
@@ -113,11 +137,11 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
     for speedup in speedups:
         sigmas = profile.target_for(speedup).sigmas
         steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
-        for name, (weights, place, clean) in VARIANTS.items():
-            with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, weights, place, clean=clean)):
+        for name, variant in VARIANTS.items():
+            with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, variant)):
                 videos = generate_in_batches(pipe, prompts, SEED, settings)
             found = [psnr(video, before) for video, before in zip(videos, plain, strict=True)]
-            logger.info("%gx  %-55s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))
+            logger.info("%gx  %-60s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))
 
 
 def main() -> None:
