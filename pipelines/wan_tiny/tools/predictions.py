@@ -69,7 +69,7 @@ def by_log_ratio(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Variant:
-    """A weighted sum of computed outputs, or of the clean videos they imply, at places that follow from the noise level.
+    """A weighted sum of computed outputs, or of the clean videos they imply, at the places of their noise levels.
 
     `correction` is the share of the last interval's error that is added.
     """
