@@ -117,7 +117,9 @@ def test_ranks_are_compared_and_not_values():
     assert compared(rows)["spearman"] == 1.0
 
 
-def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pipeline, settings, tmp_path):
+def test_a_finished_part_is_kept_also_while_other_conditions_are_measured(
+    tiny_wan_pipeline, settings, tmp_path, caplog
+):
     cases = Cases(("a red ball",), (0,), 1)
 
     def measure(factor: float) -> dict:
@@ -130,7 +132,16 @@ def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pip
     stored["residual"]["mean_absolute_difference"] = 0.5
     (tmp_path / "realism.json").write_text(json.dumps(stored))
     assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
+    assert not caplog.messages
     assert measure(0.02)["residual"]["mean_absolute_difference"] == 0.02
+    (kept,) = tmp_path.glob("realism-*.json")
+    assert json.loads(kept.read_text())["residual"]["mean_absolute_difference"] == 0.5
+    assert caplog.messages == [
+        f"{tmp_path / 'realism.json'} was measured under other conditions; it is kept as {kept.name}"
+    ]
+    assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
+    assert json.loads((tmp_path / "realism.json").read_text())["conditions"]["shift_factor"] == 0.01
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_kill_while_a_part_is_written_loses_no_other_part(tiny_wan_pipeline, settings, tmp_path, monkeypatch):
