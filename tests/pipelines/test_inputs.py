@@ -17,7 +17,7 @@ from diffusers import (
     WanVACETransformer3DModel,
     WanVideoToVideoPipeline,
 )
-from PIL import Image
+from PIL import Image, features
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
@@ -85,6 +85,17 @@ def test_a_damaged_file_is_refused_by_the_name_of_its_argument(name: str, kind: 
     line = json.dumps({"prompt": "a cat", name: str(tmp_path / "damaged")})
     with pytest.raises(GalaxyDiTError, match=rf"{name}='.*damaged.* is not allowed: expected {kind} that can be read"):
         read_inputs(line)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_a_damaged_avif_whose_decoder_raises_an_error_of_its_own_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.avif")
+    content = (tmp_path / "a.avif").read_bytes()
+    (tmp_path / "a.avif").write_bytes(content[:-40] + bytes(40))
+    with pytest.raises(
+        GalaxyDiTError, match=r"image='.*a.avif' is not allowed: expected an image that can be read \(Fail"
+    ):
+        read_inputs(json.dumps({"prompt": "a cat", "image": str(tmp_path / "a.avif")}))
 
 
 def test_the_files_of_a_prompt_are_hashed_by_their_paths(folder: Path) -> None:

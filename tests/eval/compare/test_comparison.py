@@ -194,6 +194,7 @@ def test_a_prompt_both_tuned_and_scored_is_refused():
         ("speedups", (0.5,), r"speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
         ("speedups", (), r"speedups=\[\] is not allowed: expected one or more"),
         ("tuned", 3, r"tuned=3 is not allowed: expected 1 to 2, the number of calibration prompts"),
+        ("seeds", (2**64 - 1,), r"seeds=18446744073709551615 .* expected at most 18446744073709451614"),
         ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different ones"),
     ],
 )

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from diffusers import WanPipeline
 
 from galaxydit.calibration.published import load_published
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.run import Realism, goals
@@ -115,6 +117,13 @@ def test_a_list_of_all_steps_is_the_plain_video_and_a_shorter_one_is_not(tiny_wa
 def test_ranks_are_compared_and_not_values():
     rows = [Row("a", 10.0, (30.0,)), Row("b", 20.0, (30.5,)), Row("c", 15.0, (30.2,))]
     assert compared(rows)["spearman"] == 1.0
+
+
+def test_a_model_with_two_transformers_is_refused(tiny_wan_pipeline, tiny_transformer, settings):
+    both = {"transformer_2": tiny_transformer(3), "boundary_ratio": 0.9}
+    pipe, cases = WanPipeline(**tiny_wan_pipeline.components | both), Cases(("a red ball",), (0,), 1)
+    with pytest.raises(GalaxyDiTError, match="expected one transformer, found 2"):
+        Realism(pipe, load_published(), cases, cases, settings, 1.0)
 
 
 def test_a_finished_part_is_kept_also_while_other_conditions_are_measured(
