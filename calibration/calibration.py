@@ -18,6 +18,7 @@ from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
 from galaxydit.errors import refusal
 from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
@@ -102,15 +103,14 @@ def calibrate(
             {
                 **key,
                 "part": "sample",
-                "prompt": own[index % len(own)],
-                "seed": seed + index,
+                **_start(own[index % len(own)], seed + index),
                 "intervals": list(range(index, len(INTERVALS), samples)),
                 "bounds": INTERVALS,
             },
         )
         for index in range(samples)
     ]
-    (timing,) = measure("timing", [Unit("seconds", {**key, "part": "timing", "prompt": own[0], "seed": seed})])
+    (timing,) = measure("timing", [Unit("seconds", {**key, "part": "timing", **_start(own[0], seed)})])
     parts = measure("recording", units)
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
@@ -129,7 +129,7 @@ def calibrate(
     progress("planning", 1, 1)
     fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
     units = [
-        Unit(f"verification-{index:04d}", {**fixed, "prompt": prompt, "seed": seed + VERIFICATION_SEED + index})
+        Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
         for index, prompt in enumerate(held_out)
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
@@ -163,6 +163,12 @@ class CalibrationMaker(Maker):
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})
+
+
+def _start(prompt: str, seed: int) -> dict[str, Any]:
+    """What a generation starts from, as data of a unit: prompt, seed, and hashes of the files that the prompt names."""
+    files = hash_files(prompt)
+    return {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:

@@ -1,7 +1,9 @@
 """What a generation starts from: a text, or a JSON object with a text and the paths of images and videos."""
 
+import hashlib
 import inspect
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +36,19 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
         texts = ", ".join((*IMAGES, *VIDEOS))
         expected = f"texts for prompt and any of {texts}, and a list of texts for {IMAGE_LIST}"
         raise refusal("prompt", prompt, expected, f"write {EXAMPLE}")
-    for name, value in data.items():
-        for path in () if name == "prompt" else value if name == IMAGE_LIST else (value,):
-            if "\0" in path or not Path(path).is_file():
-                raise refusal(name, path, "a file", "pass an existing one; a path starts at the current folder")
+    for name, path in _paths(data):
+        if "\0" in path or not Path(path).is_file():
+            raise refusal(name, path, "a file", "pass an existing one; a path starts at the current folder")
     return data
+
+
+def hash_files(prompt: str) -> dict[str, str]:
+    """SHA-256 of each file that a prompt names, by its path; empty for a text.
+
+    Raises GalaxyDiTError as `parse_inputs` does, and OSError for a file that cannot be read.
+    """
+    paths = dict.fromkeys(path for _, path in _paths(parse_inputs(prompt)))
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
 
 
 def read_inputs(prompt: str) -> dict[str, Any]:
@@ -67,6 +77,13 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
             f"{kind} does not take {', '.join(sorted(missing))}: pass another pipeline or other inputs, or call it "
             "yourself inside galaxydit.accelerate(pipe)"
         )
+
+
+def _paths(inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The name of the argument and the path, for each file."""
+    for name, value in inputs.items():
+        if name != "prompt":
+            yield from ((name, path) for path in (value if name == IMAGE_LIST else [value]))
 
 
 def _has_kind(name: str, value: Any) -> bool:

@@ -23,6 +23,7 @@ from galaxydit.eval.metrics import SSIM
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
 from galaxydit.pipelines.runs.unit import HopelessUnitError, hash_of
@@ -150,9 +151,9 @@ def _warn_once(method: str, text: str) -> None:
 class Bench:
     """One pipeline under test, and the store of its results.
 
-    A result is identified by all that it depends on: model, settings, method with its calibration, prompt, seed, device
-    and package versions. Units are made by `executor`, by default here; elsewhere `load` returns the same pipeline.
-    `conditions` is what all results depend on, as JSON data.
+    A result is identified by all that it depends on: model, settings, method with its calibration, prompt with the
+    content of its files, seed, device and package versions. Units are made by `executor`, by default here; elsewhere
+    `load` returns the same pipeline. `conditions` is what all results depend on, as JSON data.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class Bench:
         by_name = {one.name: one for method in methods for one in (method, _as_calibrated(method))}
         self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
         self._identity = cache(self._identity_of)
+        self._hash_files = cache(hash_files)
 
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
         """The calibration of a method; methods with the same `calibrate` share it."""
@@ -205,6 +207,9 @@ class Bench:
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
         data = {"conditions": self._conditions, "part": part, "method": method.name, "identity": self._identity(method)}
+        prompts = details["prompts"] if part == "calibration" else [details["case"]["prompt"]]
+        if files := {path: digest for prompt in prompts for path, digest in self._hash_files(prompt).items()}:
+            details["files"] = files
         return Unit(f"{method.slug}-{part}", data | details, f"{hash_of(details.get('case', {}))}-{method.slug}")
 
     def _identity_of(self, method: Method) -> str:

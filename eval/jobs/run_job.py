@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from galaxydit.eval.jobs.job import Job, needs_calibration
+from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, results, run
 from galaxydit.validation import parse
 
@@ -13,14 +14,17 @@ KIND = "job"
 def open_run(root: str | Path, job: Job) -> Store:
     """The store of a job: a new one in an empty folder, or the one that is there.
 
-    Raises GalaxyDiTError, before anything is written, if the folder holds something else or another job.
+    Raises GalaxyDiTError, before anything is written, if the folder holds something else or another job, or if a file
+    that a prompt names is missing or has changed.
     """
-    return Store(root).create(KIND, asdict(job))
+    files = {path: digest for prompt in (*job.prompts, *job.calibration) for path, digest in hash_files(prompt).items()}
+    return Store(root).create(KIND, asdict(job) | ({"files": files} if files else {}))
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if there is none or run.json is damaged."""
-    conditions = (store := Store(root)).header(KIND)["conditions"]
+    conditions = dict((store := Store(root)).header(KIND)["conditions"])
+    conditions.pop("files", None)  # of the prompts; the job only names them
     return store, parse(Job, conditions, f"{store.root}/run.json", "restore the file, or take a new --out")
 
 

@@ -1,6 +1,7 @@
 """Measure on one model everything that is published about the real weights."""
 
 import json
+import logging
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,8 +28,11 @@ from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.fingerprint import project_weights
+
+logger = logging.getLogger(__name__)
 
 PROBED_STEPS = (1, 10, 20, 30, 40)
 RANKED_SAMPLES = 4
@@ -65,12 +69,17 @@ class Realism:
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
 
-        A file of another model, prompts or settings is measured anew.
+        A file of another model, prompts or settings is renamed with a hash of its conditions, and renamed back by a run
+        under these conditions.
         """
         conditions = self.conditions()
         found = _read(out)
         if found.get("conditions") != conditions:
-            found = {"conditions": conditions}
+            if "conditions" in found:
+                other = out.replace(_beside(out, found["conditions"]))
+                logger.warning("%s was measured under other conditions; it is kept as %s", out, other.name)
+            earlier = _beside(out, conditions)
+            found = {"conditions": conditions} | (_read(earlier.replace(out)) if earlier.exists() else {})
         for part in parts:
             if part not in found:
                 self.progress(part)
@@ -185,6 +194,10 @@ class Realism:
         for trajectory, batch in zip(plain, self.cases.batches, strict=True):
             found += score(best, *batch, trajectory.frames)
         return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
+
+
+def _beside(out: Path, conditions: Any) -> Path:
+    return out.with_stem(f"{out.stem}-{hash_of(conditions)[:8]}")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -49,11 +49,21 @@ def latency(
         reason = str(error).splitlines()[0][:120]
         raise refusal("--device", device, f"one that this machine has ({reason})", "pass for example cpu") from error
     out = out or Path(f"runs/latency/{settings.model}-{settings.size}-{device.replace(':', '')}.json")
+    finished = 0
     with step_bar("turn") as tell:
+
+        def on_turn(done: int, turns: int) -> None:
+            nonlocal finished
+            finished = done
+            tell(done, turns)
+
         try:
-            data = run.measure(out, tell)
+            data = run.measure(out, on_turn)
         except KeyboardInterrupt:
-            show(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
+            if finished:
+                show(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
+            else:
+                show("stopped before the first turn, so nothing was written")
             raise typer.Exit(128 + signal.SIGINT) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

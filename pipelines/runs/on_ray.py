@@ -71,7 +71,8 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
     workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one where it has no GPU.
     gpus_per_worker: by default one where the cluster has GPUs. With more, the GPUs share each video (context parallel).
 
-    Raises GalaxyDiTError if Ray is not installed, and ConnectionError if there is no such cluster.
+    Raises GalaxyDiTError if Ray is not installed or this machine has too few GPUs, and ConnectionError if there is no
+    such cluster.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
@@ -84,10 +85,9 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         self._is_own = not ray.is_initialized()
         if self._is_own:
             self._connect(address, workers)
-        has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-        self._asked = workers
-        self._gpus = gpus_per_worker if gpus_per_worker is not None else int(has_gpus)
         there = ray.cluster_resources().get("GPU", 0)
+        self._asked = workers
+        self._gpus = gpus_per_worker if gpus_per_worker is not None else int(there > 0)
         if self._is_own and address == "local" and self._gpus > there:  # Ray would wait for more without end
             ray.shutdown()
             raise refusal("gpus_per_worker", self._gpus, f"at most {there:g}, the GPUs of this machine", "pass fewer")

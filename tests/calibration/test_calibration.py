@@ -169,6 +169,29 @@ def test_a_part_that_fails_is_named(
         )
 
 
+def test_a_decoder_that_overflows_gives_no_profile(
+    tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
+) -> None:
+    tiny_wan_pipeline.vae.decoder.conv_out.register_forward_hook(lambda module, inputs, output: output * torch.nan)
+    with pytest.raises(GalaxyDiTError, match=r"verification-0000.* failed: .*NaN is not allowed"):
+        calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, settings=settings, verified_prompts=1)
+
+
+def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes(
+    calibration: Calibration,
+    tiny_wan_pipeline: WanPipeline,
+    prompts: list[str],
+    settings: GenerationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("build_profile", "calibration"):
+        monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
+    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path / "parts", samples=3, **options)
+    assert again.profile.conditions.device == calibration.profile.conditions.device != "another"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

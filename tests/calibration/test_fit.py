@@ -1,6 +1,9 @@
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +35,16 @@ def test_fits_of_recordings_explain_what_was_held_out(recordings: list[Recording
     _, bad = fit_error_map(recordings, "time_embedding", 0)
     assert good.r2_one_curve > 0.5
     assert good.spearman > bad.spearman
+
+
+@pytest.mark.parametrize("switch", range(9))
+@pytest.mark.parametrize("steps", [9, 10])
+def test_few_steps_of_two_transformers_have_an_error_map(
+    recording_of: Callable[..., Recording], steps: int, switch: int
+) -> None:
+    def distances(change: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.where(np.isin(np.arange(steps), (0, switch)), 0, rng.random(steps))
+
+    pair = [replace(recording_of(index, {"noisy_latent": distances}, steps), switch=switch) for index in range(2)]
+    error_map, _ = fit_error_map(pair, "noisy_latent", 1)
+    assert error_map(0.5, 0.5) >= 0

@@ -78,6 +78,25 @@ def test_a_profile_from_images_or_videos_is_met(
     assert not acceleration.report.notes
 
 
+def test_the_parts_of_a_changed_image_are_measured_anew(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    pipe = image_to_video(tiny_wan_pipeline)
+    pipe.set_progress_bar_config(disable=True)
+    lines = [write_line(tmp_path, colour, "image") for colour in ("red", "blue", "green")]
+
+    def parts() -> list[str]:
+        options = {"resume_dir": tmp_path / "parts", "samples": 2, "verified_prompts": 1, "speedups": (2.0,)}
+        calibrate(pipe, lines, settings=settings, **options)
+        return sorted(path.name.rpartition("-")[0] for path in (tmp_path / "parts" / "units").iterdir())
+
+    first = ["sample-0000", "sample-0001", "seconds", "verification-0000"]
+    assert parts() == parts() == first
+    Image.new("RGB", (32, 32), "white").save(tmp_path / "blue.png")
+    assert parts() == sorted([*first, "sample-0001", "verification-0000"])  # the profile that is verified is another
+
+
 def test_a_pipeline_that_leaves_out_the_first_steps_is_refused(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], tmp_path: Path
 ) -> None:

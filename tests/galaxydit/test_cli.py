@@ -143,6 +143,17 @@ def test_generate_with_acceleration_reports_what_it_did(
     assert "0/12" not in shown.err, "the pipeline's own bar is shown beside this one"
 
 
+def test_a_video_whose_steps_were_not_recognised_is_written_all_the_same(
+    tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr("galaxydit.runtime.engine.locate", lambda *_: None)
+    assert run("generate", "--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "a.mp4", *SMALL) == 0
+    assert load_video(tmp_path / "a.mp4").shape == (5, 32, 32, 3)
+    shown = capsys.readouterr()
+    assert "s denoising" in shown.out
+    assert "the step of this call is unknown" in shown.err
+
+
 def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     options = ["--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "same.mp4", "--threshold", "0"]
     assert run("generate", *options, *SMALL) == 0

@@ -1,6 +1,7 @@
 """`galaxydit latency`: what it refuses on this machine, what its table shows, and how failures are told."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,17 +22,22 @@ def test_a_device_that_the_machine_lacks_is_refused_in_one_line(capsys: pytest.C
     assert last.startswith("error: --device='cuda' is not allowed: expected one that this machine has (")
 
 
+@pytest.mark.parametrize("turns", [0, 1])
 def test_a_run_that_is_stopped_says_how_to_see_what_it_has(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    turns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(run: LatencyRun, out: Path, on_turn: Callable[[int, int], None]) -> None:
+        for done in range(turns):
+            on_turn(done + 1, 2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LatencyRun, "measure", stop)
     with pytest.raises(SystemExit) as stopped:
         main(["latency", "--device", "cpu", "--out", str(tmp_path / "run.json")])
     assert stopped.value.code == 130
-    assert f"stopped; `galaxydit latency --table {tmp_path / 'run.json'}` shows" in capsys.readouterr().out
+    finished = f"stopped; `galaxydit latency --table {tmp_path / 'run.json'}` shows the finished turns"
+    expected = finished if turns else "stopped before the first turn, so nothing was written"
+    assert expected in capsys.readouterr().out
 
 
 def test_the_names_that_are_offered_are_those_that_exist() -> None:

@@ -1,11 +1,13 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.policy import Decision
 from galaxydit.policies.threshold import Threshold
 from galaxydit.report import CallRecord, Report
 
@@ -51,6 +53,17 @@ def test_a_policy_of_ones_own_never_breaks_the_report(half_reused: Report, tmp_p
     own = replace(half_reused, config=GalaxyDiTConfig(FromFile()))
     own.save(tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["config"]["policy"]["path"] == "steps.txt"
+
+
+def test_a_policy_that_is_no_dataclass_is_reported_by_its_name(half_reused: Report) -> None:
+    class Odd:
+        reads_proxy, history_length, learns_errors = False, 1, False
+
+        def decide(self, observation: Any, state: Any = None) -> tuple[Decision, Any]:
+            return Decision(observation.step % 2 == 1, "odd"), None
+
+    own = replace(half_reused, config=GalaxyDiTConfig(Odd()))
+    assert own.to_dict()["config"]["policy"]["name"] == "Odd"
 
 
 def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:

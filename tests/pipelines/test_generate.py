@@ -1,4 +1,6 @@
+import functools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,6 +110,22 @@ def test_a_pipeline_that_needs_an_image_is_refused_by_name(tiny_settings: Genera
     pipe = CogVideoXImageToVideoPipeline.__new__(CogVideoXImageToVideoPipeline)
     with pytest.raises(ValueError, match="CogVideoXImageToVideoPipeline needs an image"):
         generate(pipe, PROMPT, tiny_settings, seed=0)
+
+
+def test_a_pipeline_that_returns_images_is_refused(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+):
+    make_video = WanPipeline.__call__
+
+    @functools.wraps(make_video)
+    def make_images(*args: object, **kwargs: object) -> SimpleNamespace:
+        return SimpleNamespace(images=make_video(*args, **kwargs).frames)
+
+    monkeypatch.setattr(WanPipeline, "__call__", make_images)
+    with pytest.raises(
+        ValueError, match="WanPipeline returned SimpleNamespace, which holds no video: pass a video pip"
+    ):
+        generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=0)
 
 
 def test_without_decoding_the_latents_are_the_same_and_there_are_no_frames(

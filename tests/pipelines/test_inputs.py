@@ -1,5 +1,6 @@
 """Images and videos as inputs, by the lines of a prompts file."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,11 @@ from diffusers import (
     WanVACETransformer3DModel,
     WanVideoToVideoPipeline,
 )
-from PIL import Image
+from PIL import Image, features
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.inputs import read_inputs
+from galaxydit.pipelines.inputs import hash_files, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import load_video, save_video
 
@@ -84,6 +85,24 @@ def test_a_damaged_file_is_refused_by_the_name_of_its_argument(name: str, kind: 
     line = json.dumps({"prompt": "a cat", name: str(tmp_path / "damaged")})
     with pytest.raises(GalaxyDiTError, match=rf"{name}='.*damaged.* is not allowed: expected {kind} that can be read"):
         read_inputs(line)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_a_damaged_avif_whose_decoder_raises_an_error_of_its_own_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.avif")
+    content = (tmp_path / "a.avif").read_bytes()
+    (tmp_path / "a.avif").write_bytes(content[:-40] + bytes(40))
+    with pytest.raises(
+        GalaxyDiTError, match=r"image='.*a.avif' is not allowed: expected an image that can be read \(Fail"
+    ):
+        read_inputs(json.dumps({"prompt": "a cat", "image": str(tmp_path / "a.avif")}))
+
+
+def test_the_files_of_a_prompt_are_hashed_by_their_paths(folder: Path) -> None:
+    red, blue, clip = (str(folder / name) for name in ("red.png", "blue.png", "clip.mp4"))
+    line = json.dumps({"prompt": "a cat", "image": red, "video": clip, "reference_images": [blue, red]})
+    assert hash_files(line) == {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in (red, clip, blue)}
+    assert hash_files("a cat, red.png") == hash_files('{"prompt": "red.png"}') == {}
 
 
 def test_an_image_reaches_the_pipeline(

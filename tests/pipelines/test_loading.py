@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,36 @@ def test_a_pipeline_that_diffusers_does_not_have_is_refused(tmp_path: Path) -> N
     (tmp_path / "model_index.json").write_text('{"_class_name": "NoSuchPipeline"}')
     with pytest.raises(GalaxyDiTError, match=r"expected a pipeline that diffusers .* can load \(.*NoSuchPipeline\)"):
         load_pipeline(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "part", ["transformer/diffusion_pytorch_model", "vae/diffusion_pytorch_model", "text_encoder/model"]
+)
+def test_weights_that_were_copied_by_half_are_refused(tiny_wan_folder: Path, part: str) -> None:
+    weights = tiny_wan_folder / f"{part}.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises((GalaxyDiTError, OSError), match=r"can load|Unable to load weights"):
+        load_pipeline(tiny_wan_folder, device="cpu")
+
+
+def test_weights_that_lack_layers_are_refused(tiny_wan_folder: Path) -> None:
+    config = tiny_wan_folder / "transformer" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_layers": 5}))
+    with pytest.raises(GalaxyDiTError, match=r"expected a pipeline that diffusers .* can load \(.*meta tensor"):
+        load_pipeline(tiny_wan_folder, device="cpu")
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_with_offload_as_the_cure(
+    tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 26.00 GiB")
+
+    monkeypatch.setattr(loading.DiffusionPipeline, "to", fill)
+    with pytest.raises(
+        GalaxyDiTError, match=r"model=.* expected one that fits into the memory of cpu .*--offload model"
+    ):
+        load_pipeline(tiny_wan_folder, device="cpu")
 
 
 def test_an_unreachable_hub_is_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from skimage.metrics import peak_signal_noise_ratio
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.psnr import psnr
 
 
@@ -19,3 +20,12 @@ def test_psnr_is_120_for_equal_videos_and_zero_for_black_against_white() -> None
 def test_psnr_refuses_unequal_shapes() -> None:
     with pytest.raises(ValueError, match="equal ones"):
         psnr(np.zeros((2, 4, 4, 3)), np.zeros((3, 4, 4, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_video_that_overflowed_has_no_psnr(value: float) -> None:
+    black, broken = np.zeros((2, 4, 4, 3), np.float32), np.full((2, 4, 4, 3), value, np.float32)
+    for pair in ((broken, black), (broken, broken)):
+        with pytest.raises(GalaxyDiTError, match="NaN is not allowed: expected numbers; generate again in a wider"):
+            psnr(*pair)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -48,6 +49,24 @@ def test_default_file_is_close_to_the_frames(tmp_path: Path):
     assert np.abs(load_video(tmp_path / "plain.mp4") / 255.0 - soft_gradient()).max() < 0.03
 
 
+def test_a_video_that_is_interrupted_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    frames, convert, done = noise((40, 64, 64, 3)), av.VideoFrame.from_ndarray, []
+    save_video(frames, tmp_path / "a.mp4", fps=8)
+    before = (tmp_path / "a.mp4").read_bytes()
+
+    def interrupt_late(image: np.ndarray, format: str) -> av.VideoFrame:
+        done.append(image)
+        if len(done) > 38:
+            raise KeyboardInterrupt
+        return convert(image, format=format)
+
+    monkeypatch.setattr(av, "VideoFrame", SimpleNamespace(from_ndarray=interrupt_late))
+    with pytest.raises(KeyboardInterrupt):
+        save_video(frames[::-1], tmp_path / "a.mp4", fps=8)
+    assert (tmp_path / "a.mp4").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+
+
 @pytest.mark.parametrize("lossless", [False, True])
 def test_equal_frames_give_equal_bytes(lossless: bool, tmp_path: Path):
     rng = np.random.default_rng(0)
@@ -92,6 +111,7 @@ def test_frames_that_are_no_video_are_refused(frames: np.ndarray, message: str, 
     [
         ({"path": "video.avi", "fps": 8}, "ending in .mp4"),
         ({"path": "video.mp4", "fps": 0}, "fps=0 is not allowed"),
+        ({"path": "video.mp4", "fps": 0.0004}, "fps=0.0004 is not allowed: expected a number from 0.001 to 1000"),
         ({"path": "video.mp4", "fps": 8, "scale": 0}, "scale=0 is not allowed"),
     ],
 )

@@ -194,6 +194,7 @@ def test_a_prompt_both_tuned_and_scored_is_refused():
         ("speedups", (0.5,), r"speedups=0.5 is not allowed: expected a number from 1.05 to 10"),
         ("speedups", (), r"speedups=\[\] is not allowed: expected one or more"),
         ("tuned", 3, r"tuned=3 is not allowed: expected 1 to 2, the number of calibration prompts"),
+        ("seeds", (2**64 - 1,), r"seeds=18446744073709551615 .* expected at most 18446744073709451614"),
         ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different ones"),
     ],
 )
@@ -278,7 +279,7 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
     def is_measured_anew(method=FEWER, setting=setting, calibration=None):
         before = len(generations.prompts)
         bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
-        unit = bench.calibration_unit(replace(method, calibrate=lambda *_: calibration), [calibration], 0)
+        unit = bench.calibration_unit(replace(method, calibrate=lambda *_: calibration), [str(calibration)], 0)
         calibrated = bench.store.commit(finished(unit, calibration), {}).unit if calibration else None
         bench.measure([bench.sample_unit(method, calibrated, setting, case, keep=False)])
         return len(generations.prompts) > before
@@ -291,6 +292,24 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
     assert not is_measured_anew()
     tiny_wan_pipeline.text_encoder.get_input_embeddings().weight.data[0, 0] += 1
     assert is_measured_anew()
+
+
+def test_units_of_a_changed_image_are_other_units_and_those_of_a_text_name_no_files(
+    tiny_wan_pipeline, settings, tmp_path
+):
+    line = json.dumps({"prompt": "a ball", "image": str(tmp_path / "ball.png")})
+
+    def units(prompt):
+        bench, case = Bench(tiny_wan_pipeline, settings, tmp_path / "out", [FEWER]), Case(prompt, 0)
+        sample = bench.sample_unit(FEWER, None, {"steps": 4}, case, keep=False)
+        return sample, bench.plain_unit(case), bench.calibration_unit(FEWER, ["a", prompt], 0)
+
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "ball.png")
+    red, again = units(line), units(line)
+    Image.new("RGB", (32, 32), "blue").save(tmp_path / "ball.png")
+    for before, same, changed in zip(red, again, units(line), strict=True):
+        assert before.id == same.id != changed.id
+    assert not any("files" in unit.data for unit in units("a ball"))
 
 
 def test_a_folder_of_others_is_refused_before_anything_is_written(tiny_wan_pipeline, settings, tmp_path):

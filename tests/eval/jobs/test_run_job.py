@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from galaxydit.cli import main
 from galaxydit.commands.options import RayCommand, RayOptions, grouped
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
+from galaxydit.eval.jobs.job import Job
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.jobs.run_job import open_run, run_job
+from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
 from galaxydit.eval.metrics import PSNR
 from galaxydit.eval.report.run import read_run
 from galaxydit.pipelines.generate import generate
@@ -126,6 +128,23 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
     with pytest.raises(GalaxyDiTError, match=r"belongs to another job\. Changed: steps: 10 -> 9"):
         run(job_file, out)
     assert not first.exists()
+
+
+def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp_path: Path):
+    out, image = tmp_path / "run", tmp_path / "ball.png"
+    job = replace(invented_job, prompts=("a cat", json.dumps({"prompt": "a ball", "image": str(image)})))
+    with pytest.raises(GalaxyDiTError, match=r"image='.*ball\.png' is not allowed: expected a file"):
+        open_run(out, job)
+    assert not out.exists()
+    image.write_bytes(b"red")
+    open_run(out, job)
+    assert load_run(out)[1] == job
+    open_run(out, job)
+    image.write_bytes(b"blue")
+    with pytest.raises(
+        GalaxyDiTError, match=r"belongs to another job\. Changed: files\..*ball\.png: '\w{64}' -> '\w{64}'"
+    ):
+        open_run(out, job)
 
 
 def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(job_file: Path, tmp_path: Path):

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from diffusers import WanPipeline
 
 from galaxydit.calibration.published import load_published
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.run import Realism, goals
@@ -117,7 +119,16 @@ def test_ranks_are_compared_and_not_values():
     assert compared(rows)["spearman"] == 1.0
 
 
-def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pipeline, settings, tmp_path):
+def test_a_model_with_two_transformers_is_refused(tiny_wan_pipeline, tiny_transformer, settings):
+    both = {"transformer_2": tiny_transformer(3), "boundary_ratio": 0.9}
+    pipe, cases = WanPipeline(**tiny_wan_pipeline.components | both), Cases(("a red ball",), (0,), 1)
+    with pytest.raises(GalaxyDiTError, match="expected one transformer, found 2"):
+        Realism(pipe, load_published(), cases, cases, settings, 1.0)
+
+
+def test_a_finished_part_is_kept_also_while_other_conditions_are_measured(
+    tiny_wan_pipeline, settings, tmp_path, caplog
+):
     cases = Cases(("a red ball",), (0,), 1)
 
     def measure(factor: float) -> dict:
@@ -130,7 +141,16 @@ def test_a_finished_part_is_kept_and_another_model_is_measured_anew(tiny_wan_pip
     stored["residual"]["mean_absolute_difference"] = 0.5
     (tmp_path / "realism.json").write_text(json.dumps(stored))
     assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
+    assert not caplog.messages
     assert measure(0.02)["residual"]["mean_absolute_difference"] == 0.02
+    (kept,) = tmp_path.glob("realism-*.json")
+    assert json.loads(kept.read_text())["residual"]["mean_absolute_difference"] == 0.5
+    assert caplog.messages == [
+        f"{tmp_path / 'realism.json'} was measured under other conditions; it is kept as {kept.name}"
+    ]
+    assert measure(0.01)["residual"]["mean_absolute_difference"] == 0.5
+    assert json.loads((tmp_path / "realism.json").read_text())["conditions"]["shift_factor"] == 0.01
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_kill_while_a_part_is_written_loses_no_other_part(tiny_wan_pipeline, settings, tmp_path, monkeypatch):

@@ -43,6 +43,17 @@ def test_what_is_no_policy_is_refused(policy: Any) -> None:
         GalaxyDiTConfig(policy=policy)
 
 
+def test_a_policy_of_ones_own_that_lacks_a_property_is_refused_with_what_it_needs() -> None:
+    class Forgetful:
+        reads_proxy, learns_errors = False, False
+
+        def decide(self, observation: Any, state: Any = None) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(GalaxyDiTError, match="one of your own has decide, reads_proxy, history_length, learns_errors"):
+        GalaxyDiTConfig(Forgetful())
+
+
 def check(message: str, field: str, value: Any) -> None:
     """The one form of an error: field, value, what is expected, what to do."""
     assert message.startswith(f"{field}={value!r} is not allowed: expected ")

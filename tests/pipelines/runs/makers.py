@@ -36,8 +36,8 @@ class SharedMaker(Maker):
 class NoiseMaker(Maker):
     """Returns the hash of noise that depends on the seed alone, and the noise as a file.
 
-    seconds: that a unit takes. trouble: what happens at which seed: "raise", "hopeless", "full disk", "die once", or
-    "refuse", which is raised by `prepare`. place: folder for what must be remembered across processes.
+    seconds: that a unit takes. trouble: what happens at which seed: "raise", "hopeless", "full disk", "overflow",
+    "die once", or "refuse", which is raised by `prepare`. place: folder for what must be remembered across processes.
     """
 
     def __init__(self, seconds: float = 0.0, trouble: dict[int, str] | None = None, place: Path | None = None) -> None:
@@ -66,6 +66,8 @@ class NoiseMaker(Maker):
                     raise OSError(28, "No space left on device")
                 except OSError as error:
                     raise ValueError("cannot write") from error
+            case "overflow":
+                return Output(float("nan"), {"noise.bin": b"noise"})
             case "interrupt":
                 raise KeyboardInterrupt
             case "die once":

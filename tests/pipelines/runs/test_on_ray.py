@@ -2,6 +2,7 @@
 
 import errno
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,11 @@ def test_with_several_gpus_per_worker_processes_share_each_unit_and_the_first_wr
     assert [store.read(unit.id).result for unit in units] == [{"sum": 3, "rank": 0}] * 3
 
 
+def test_a_cluster_with_too_few_gpus_is_waited_for_with_a_warning(executor: OnRay, caplog: pytest.LogCaptureFixture):
+    OnRay(gpus_per_worker=99)
+    assert caplog.messages == ["each worker needs 99 GPUs and the cluster has 2: waiting for more"]
+
+
 def test_the_example_of_the_readme_runs(executor: OnRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = Path(__file__).parents[3] / "pipelines" / "README.md"
@@ -118,3 +124,10 @@ def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("galaxydit.pipelines.runs.on_ray.find_spec", lambda _: None)
     with pytest.raises(GalaxyDiTError, match=r"pip install 'galaxydit\[ray\]'"):
         OnRay()
+
+
+def test_more_gpus_than_this_machine_has_are_refused():
+    """In a process of its own, because this one is in a cluster."""
+    script = "from galaxydit.pipelines.runs import OnRay; OnRay(gpus_per_worker=99)"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "gpus_per_worker=99 is not allowed: expected at most" in finished.stderr

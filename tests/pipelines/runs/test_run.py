@@ -82,6 +82,14 @@ def test_a_hopeless_unit_is_tried_once(store: Store, makers: ModuleType):
     assert maker.made == [0]
 
 
+def test_a_result_that_cannot_be_stored_fails_its_unit_and_no_other(store: Store, makers: ModuleType):
+    units, maker = makers.noise_units(3), makers.NoiseMaker(trouble={1: "overflow"})
+    assert run(units, maker, store) == Outcome(2, 1)
+    assert maker.made == [0, 1, 2]
+    assert "the result of 00001 cannot be stored (Out of range float" in store.read(units[1].id).traceback
+    assert not list(Path(store.root, "files").glob("00001-*"))
+
+
 def test_damaged_units_are_made_again(store: Store, makers: ModuleType):
     units = makers.noise_units(4)
     run(units, makers.NoiseMaker(), store)
