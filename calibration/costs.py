@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -22,11 +22,8 @@ STEPS = 10
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
-    """Denoise speedup if `full_steps` of `steps` are computed, at least 1.
-
-    A reused step is taken to cost half of `outside_blocks`, for the hooks and the extrapolation.
-    """
-    reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
+    """Denoise speedup if `full_steps` of `steps` are computed, at least 1."""
+    reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks  # half, for hooks and extrapolation
     return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
 
 
@@ -39,13 +36,11 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
         synchronize(device)
         times.append(time.perf_counter())
 
-    handles = [module.register_forward_pre_hook(note) for module in modules]
-    handles += [module.register_forward_hook(note) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_pre_hook(note))
+            hooks.enter_context(module.register_forward_hook(note))
         yield times
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:

@@ -50,12 +50,10 @@ class GenerationObserver(Observer):
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Note the distance of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
         self._enter(call)
-        current = self._branches_of(call, tensor).get(CONDITIONAL)
-        if current is None:
-            return
-        if name in self._previous:
-            self._scalars[name] = relative_l1(current, self._previous[name]).max()
-        self._previous[name] = current
+        if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
+            if name in self._previous:
+                self._scalars[name] = relative_l1(current, self._previous[name]).max()
+            self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
         """Note the call's output, `(batch, ...)`."""
@@ -133,10 +131,7 @@ class GenerationObserver(Observer):
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, Generation]:
-    """Generate one video in full; returns its recording, and the generation without decoded frames.
-
-    Raises GalaxyDiTError for a pipeline that is accelerated.
-    """
+    """Record a full generation, which is returned undecoded; raises GalaxyDiTError for an accelerated pipeline."""
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)

@@ -35,10 +35,7 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 def perturb(
     pipe: DiffusionPipeline, recording: Recording, plain: Generation, interval: int, reuse: str
 ) -> Perturbation:
-    """Repeat the recorded generation `plain` with reuse in `INTERVALS[interval]`.
-
-    The sensitivity is the rms change of the final latent / the error that the reuse introduced.
-    """
+    """Repeat `plain` with reuse in an interval; sensitivity: rms change of the final latent / error that it caused."""
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, reuse=reuse)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)

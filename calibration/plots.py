@@ -44,10 +44,8 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
         axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
         axes.plot(row.rho, place, "o", color=colour)
     axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
-    axes.set(
-        xlabel="Spearman's rho with the change of the guided prediction, 95 % interval over prompts",
-        title=f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}",
-    )
+    axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
+    axes.set_title(f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}")
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:

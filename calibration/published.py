@@ -15,9 +15,7 @@ class StepList:
     """A published PSNR together with the steps that were computed for it.
 
     Attributes:
-        name: for people.
-        flow_shift: of the published run.
-        guidance: guidance scale of the published run.
+        flow_shift, guidance: flow shift and guidance scale of the published run.
         psnr: dB against the same seed with all 50 steps computed.
         steps: indices of the computed steps; empty for plain sampling with fewer steps.
         plain_steps: number of steps of plain sampling, None for a step list.

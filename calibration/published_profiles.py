@@ -18,16 +18,7 @@ from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.scheduler_response import euler_response
 from galaxydit.calibration.search import best_schedules
 from galaxydit.policies.budget import full_step_count
-from galaxydit.profiles.schema import (
-    SCHEMA_VERSION,
-    Conditions,
-    ErrorPropagation,
-    Evidence,
-    Model,
-    Profile,
-    Recipe,
-    Target,
-)
+from galaxydit.profiles import schema
 
 STEPS = 50
 PROXY = "block_residual"
@@ -55,19 +46,19 @@ _MODELS = {
 """Blocks, attention heads and input channels of the transformer, and what is known of the plan's quality."""
 
 
-def published_profile(name: str) -> Profile:
+def published_profile(name: str) -> schema.Profile:
     """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
     layers, heads, channels, quality = _MODELS[name]
     config = {"num_layers": layers, "num_attention_heads": heads, "attention_head_dim": 128, "in_channels": channels}
     published = load_published()
     table = published.data["curvature"]
-    return Profile(
-        schema_version=SCHEMA_VERSION,
+    return schema.Profile(
+        schema_version=schema.SCHEMA_VERSION,
         name=f"wan2.1-{name}",
         kind="starter",
         source=SOURCE,
-        model=Model("WanTransformer3DModel", config),
-        conditions=Conditions(
+        model=schema.Model("WanTransformer3DModel", config),
+        conditions=schema.Conditions(
             scheduler="UniPCMultistepScheduler",
             steps=STEPS,
             flow_shift=float(table["flow_shift"]),
@@ -81,15 +72,15 @@ def published_profile(name: str) -> Profile:
             versions={},
             sigmas=wan_sigmas(table["flow_shift"], STEPS),
         ),
-        recipe=Recipe(
+        recipe=schema.Recipe(
             proxy=PROXY, reuse="residual", order=0, error_map=None, cumulative_distance=None, targets=starter_targets()
         ),
-        evidence=Evidence(quality, propagation=published_propagation(published)),
+        evidence=schema.Evidence(quality, propagation=published_propagation(published)),
     )
 
 
 @cache
-def starter_targets() -> tuple[Target, ...]:
+def starter_targets() -> tuple[schema.Target, ...]:
     """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
     published = load_published()
     sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
@@ -128,14 +119,14 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
     return np.exp(log_linear(sigmas / (shift - (shift - 1) * sigmas)))
 
 
-def published_propagation(published: Published) -> ErrorPropagation:
+def published_propagation(published: Published) -> schema.ErrorPropagation:
     """Error of the final latent / error of the latent, by sigma, 1 at the last step.
 
     The published gain is per error of a prediction, so it is divided by the length of its step in sigma.
     """
     sigmas = wan_sigmas(published.data["propagation"]["flow_shift"], STEPS)
     gains = [published.gain(step) / length for step, length in enumerate(euler_response(sigmas))]
-    return ErrorPropagation(sigmas, tuple(round_digits(gain / gains[-1]) for gain in gains))
+    return schema.ErrorPropagation(sigmas, tuple(round_digits(gain / gains[-1]) for gain in gains))
 
 
 def wan_sigmas(flow_shift: float, steps: int) -> tuple[float, ...]:

@@ -31,26 +31,15 @@ def rank_proxies(recordings: Sequence[Recording]) -> tuple[RankedProxy, ...]:
     for proxy in recordings[0].distances:
         after, whole = (_z_by_prompt(recordings, proxy, warmup) for warmup in (WARMUP, 0.0))
         means = after.mean(axis=1)
-        low, high = np.quantile(means[draws].mean(axis=1), [0.025, 0.975])
-        ranked.append(
-            RankedProxy(
-                proxy=proxy,
-                cost=PROXIES[proxy].cost,
-                rho=_correlation(means.mean()),
-                low=_correlation(low),
-                high=_correlation(high),
-                whole_run=_correlation(whole.mean()),
-                by_lag=tuple(_correlation(z) for z in after.mean(axis=0)),
-            )
-        )
+        interval = np.quantile(means[draws].mean(axis=1), [0.025, 0.975])
+        rho, low, high, whole_run = map(_correlation, (means.mean(), *interval, whole.mean()))
+        by_lag = tuple(map(_correlation, after.mean(axis=0)))
+        ranked.append(RankedProxy(proxy, PROXIES[proxy].cost, rho, low, high, whole_run, by_lag))
     return tuple(sorted(ranked, key=lambda row: (-row.rho, row.cost, row.proxy)))
 
 
 def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
-    """The cheapest proxy whose interval overlaps that of the best one, and the reason in words.
-
-    A proxy that is the same for every sample is not chosen.
-    """
+    """The cheapest proxy that differs by sample and whose interval overlaps the best one's, and the reason in words."""
     ranking = [row for row in ranking if PROXIES[row.proxy].differs_by_sample] or ranking
     best = max(ranking, key=lambda row: row.rho)
     overlapping = [row for row in ranking if row.high >= best.low]

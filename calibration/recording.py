@@ -23,7 +23,6 @@ class Recording:
     y[i] is the guided prediction of step i.
 
     Attributes:
-        prompt, seed: text and seed of the generation.
         sigmas: noise level of each step, falling, `(steps,)`.
         scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
         guidance_scale: as used by the pipeline; 1 without guidance.
@@ -91,7 +90,6 @@ class Recording:
 
     @cached_property
     def products(self) -> Array:
-        """`guided_products` as an array."""
         return np.array(self.guided_products)
 
 

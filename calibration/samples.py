@@ -11,10 +11,7 @@ WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The prompts of a text file, one a line, without empty lines and repetitions.
-
-    Raises GalaxyDiTError if there is none.
-    """
+    """The prompts of a text file, one a line, each once, without empty lines; raises GalaxyDiTError if it has none."""
     lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8-sig").splitlines()]
     prompts = list(dict.fromkeys(line for line in lines if line))
     if not prompts:
@@ -25,10 +22,7 @@ def read_prompts(path: Path) -> list[str]:
 def split_prompts(
     prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
 ) -> tuple[list[str], list[str]]:
-    """The prompts of up to `samples` recordings, and the last ones, which are held out for verification.
-
-    Raises GalaxyDiTError for too few prompts, samples or steps.
-    """
+    """The prompts to record, and the last, held-out ones; raises GalaxyDiTError for too few prompts, samples, steps."""
     if samples < 2:
         raise refusal("samples", samples, "at least 2", "pass 16")
     if steps is not None and steps <= FEW_STEPS:

@@ -64,12 +64,11 @@ class ScheduleError:
         coherently.
         """
         intervals = zip((None, *full), full, full[1:], strict=False)
-        errors = np.array(
-            [
-                propagation.sensitivity(self.sigmas[newest]) * self.interval_error(older, newest, following, order)
-                for older, newest, following in intervals
-            ]
-        )
+        weighted = [
+            propagation.sensitivity(self.sigmas[newest]) * self.interval_error(older, newest, following, order)
+            for older, newest, following in intervals
+        ]
+        errors = np.array(weighted)
         total = errors.sum(axis=0)
         incoherent = ((errors @ self.products) * errors).sum(axis=(1, 2))
         if coherence is None:

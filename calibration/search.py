@@ -7,9 +7,7 @@ from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.schema import ErrorPropagation
 
 PLANNER_VERSION = 3
-"""Raise it with every change to recording, schedule error or search that can change a schedule.
-
-Results that were planned by another version are void."""
+"""Raise it when a change to recording, schedule error or search can change a schedule; older results are then void."""
 
 LONGEST_GAP = 12  # steps between two full steps
 

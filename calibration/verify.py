@@ -18,7 +18,6 @@ class VerifiedPrompt:
 
     Attributes:
         speedup: of the target.
-        prompt, seed: text and seed of the generations.
         compute_fraction: block evaluations done / block evaluations without the plugin.
         psnr_db: PSNR against the uncached video; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.

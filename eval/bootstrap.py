@@ -27,7 +27,6 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
         (top, bottom),
         lambda drawn_top, drawn_bottom, axis: drawn_top.sum(axis) / drawn_bottom.sum(axis),
         paired=True,
-        vectorized=True,
         n_resamples=9999,
         batch=1000,  # bounds the memory for thousands of prompts
         confidence_level=0.95,

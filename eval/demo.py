@@ -69,8 +69,7 @@ class DemoResult:
     @property
     def is_disturbed(self) -> bool:
         """Whether seconds for equal compute differ so much that other work must have slowed some of the runs."""
-        samples = [sample for variant in self.variants for sample in variant.samples]
-        costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
+        costs = [one.denoise_seconds / one.compute_fraction for variant in self.variants for one in variant.samples]
         return max(costs) > DISTURBED * min(costs)
 
 
@@ -148,21 +147,7 @@ def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: Diffusi
     save_video(frames[0], baseline, fps, scale=scale)
     save_video(frames[1], accelerated, fps, scale=scale)
     result.reports[0].plot(decisions)
-    write_json(report, _to_json(result, pipe))
-
-
-def _label(variant: DemoVariant, plain: DemoVariant) -> str:
-    """Label of a variant's video of the first prompt."""
-    first = variant.samples[0]
-    if first.psnr is None:
-        return f"{variant.name}, {first.denoise_seconds:.1f} s"
-    speedup = plain.samples[0].denoise_seconds / first.denoise_seconds
-    return f"{variant.name}, {speedup:.2f}x, {first.psnr:.1f} dB"
-
-
-def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
-    """JSON data for report.json."""
-    return {
+    data = {
         "pipeline": type(pipe).__name__,
         "device": str(pipe.device),
         "settings": asdict(result.settings),
@@ -178,3 +163,13 @@ def _to_json(result: DemoResult, pipe: DiffusionPipeline) -> dict[str, Any]:
         ],
         "reports": [report.to_dict() for report in result.reports],
     }
+    write_json(report, data)
+
+
+def _label(variant: DemoVariant, plain: DemoVariant) -> str:
+    """Label of a variant's video of the first prompt."""
+    first = variant.samples[0]
+    if first.psnr is None:
+        return f"{variant.name}, {first.denoise_seconds:.1f} s"
+    speedup = plain.samples[0].denoise_seconds / first.denoise_seconds
+    return f"{variant.name}, {speedup:.2f}x, {first.psnr:.1f} dB"

@@ -28,13 +28,8 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block.
-
-    Attributes:
-        path: the part's path below the transformer, such as "blocks.3.attn1".
-        marker: path of the observed layer.
-        flops: operations of one plain call.
-        elements: number of elements of the marker's input in that call.
+    """A part of a block: its path below the transformer, such as "blocks.3.attn1", the path of the observed layer
+    (`marker`), and of one plain call the operations and the number of elements of the marker's input.
     """
 
     path: str
@@ -71,10 +66,8 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
         first.setdefault(part, (path, inputs[0].numel()))
 
     cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # missing in PyTorch's own table
-    counter = FlopCounterMode(
-        display=False,
-        custom_mapping={cpu_attention: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)},
-    )
+    formulas = {cpu_attention: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with ExitStack() as stack, torch.no_grad():
         for part, path, layer in _layers_in_parts(transformer):
             stack.enter_context(layer.register_forward_pre_hook(partial(watch, part, path)))

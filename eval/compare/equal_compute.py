@@ -22,7 +22,6 @@ class Row:
         denoise_speedup, end_to_end_speedup: the plain generations' seconds in the same process / these, summed over all
             samples.
         psnr_mean, psnr_min: dB; over all samples, and of the worst one.
-        ssim_mean: mean.
         bytes_held: largest of all samples; None if the method does not expose it.
         n: number of samples.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
@@ -44,7 +43,6 @@ class Row:
 
     @property
     def compute_speedup(self) -> float:
-        """1 / compute fraction."""
         return 1 / self.compute_fraction
 
 
@@ -55,11 +53,10 @@ class AtSpeedup:
     Attributes:
         settings: the two interpolated settings, or the one that meets the speedup; the nearest if it is out of reach.
         speedups: their speedups.
-        psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next four.
+        psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next three.
         psnr_worst: of the worst prompt.
-        ssim: mean.
-        denoise_speedup: in seconds.
-        psnr_of_prompt: dB.
+        ssim, denoise_speedup: means; the speedup is in seconds.
+        psnr_of_prompt: dB; empty if the speedup is out of reach.
         ahead: mean difference in dB to the best other method at this speedup; None without one.
         ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
         best_other: the name of that method.
@@ -103,9 +100,8 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup).
-
-    Never extrapolates. A setting that meets the speedup is used as it is.
+    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate. A
+    setting that meets the speedup is used as it is.
     """
     rows = sorted(rows, key=lambda row: row.compute_speedup)
     same = [row for row in rows if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
@@ -114,19 +110,17 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     used = same[:1] or [*slower[-1:], *faster[:1]]
     settings, speedups = tuple(row.setting for row in used), tuple(row.compute_speedup for row in used)
     left, right = used[0], used[-1]
+    found = AtSpeedup(left.method, speedup, settings, speedups)
     if not same and left is right:
-        return AtSpeedup(left.method, speedup, settings, speedups)
+        return found
     share = 0.0 if same else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
 
     def between(a: float, b: float) -> float:
         return a + share * (b - a)
 
     prompts = tuple(between(a, b) for a, b in zip(left.psnr_of_prompt, right.psnr_of_prompt, strict=True))
-    return AtSpeedup(
-        left.method,
-        speedup,
-        settings,
-        speedups,
+    return replace(
+        found,
         psnr=fmean(prompts),
         psnr_worst=min(prompts),
         ssim=between(left.ssim_mean, right.ssim_mean),

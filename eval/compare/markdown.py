@@ -75,7 +75,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
 
 
-COLUMNS: dict[str, Callable[[Row], str]] = {
+COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored settings
     "method": lambda row: row.method,
     "setting": lambda row: describe(row.setting),
     "compute": lambda row: f"{row.compute_fraction:.3f}",
@@ -89,4 +89,3 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "held MiB": lambda row: DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
     "n": lambda row: str(row.n),
 }
-"""Of the table of all scored settings."""

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from galaxydit.errors import did_you_mean, refusal
 
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
-ABLATION = "ablation"
-"""The source of ablations."""
+ABLATION = "ablation"  # the source of ablations
 
 NAMES_BY_SOURCE = {
     "control": [

@@ -83,10 +83,7 @@ class AdapterHook(ModelHook):
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
-    """Run the pipeline's transformer with a diffusers cache.
-
-    `adapter` returns a hook that goes above the cache if the guidance branches are separate calls.
-    """
+    """Run the transformer with a diffusers cache, below `adapter`'s hook where guidance branches are separate calls."""
     transformer = pipe.transformer
     with restored(pipe):
         transformer.enable_cache(config)
@@ -94,13 +91,9 @@ def enabled(
         if adapter is not None and family_of(transformer).branches == SEPARATE:
             registry.register_hook(adapter(), ADAPTER_HOOK)
             registry.invalidate_child_registries_cache()
-        hooks = hooks_in(transformer)
-
-        def bytes_held() -> int:
-            return bytes_in([value for hook in hooks for name, value in vars(hook).items() if "state" in name])
-
+        kept = [vars(hook) for hook in hooks_in(transformer)]
         try:
-            yield Attached(bytes_held)
+            yield Attached(lambda: bytes_in([one[name] for one in kept for name in one if "state" in name]))
         finally:
             registry.remove_hook(ADAPTER_HOOK, recurse=False)
             transformer.disable_cache()

@@ -17,11 +17,9 @@ class Candidate:
     """One setting of a method, measured on the prompts so far.
 
     Attributes:
-        index: index among the method's settings.
-        log_speedup: log of the speedup by compute.
-        psnr: mean, dB.
+        index: among the method's settings.
+        log_speedup, psnr: log of the speedup by compute, and mean in dB, of `n` samples.
         spread: standard deviation of `log_speedup` over prompts; 0 if the compute is fixed.
-        n: number of samples.
     """
 
     index: int
@@ -40,9 +38,8 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings that are neither far from all wanted speedups nor far behind another one in PSNR.
-
-    The nearest settings beyond the wanted range stay, so that they bracket it.
+    """Indices of the settings that are neither far from all wanted speedups nor far behind another one in PSNR; the
+    nearest ones beyond the wanted range stay, so that they bracket it.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)

@@ -13,6 +13,7 @@ from galaxydit.errors import refusal
 
 KIND = "galaxydit latency"
 FORMAT = 1
+KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "note")  # of `Samples` in a row
 
 
 @dataclass
@@ -52,7 +53,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
 def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
     """One row for each of the samples, in their order, as JSON data; None is "not measured".
 
-    A row has these values besides those of `Samples`:
+    A row has these values besides `KEPT`:
         full_ms, reused_ms: `spread_of` one step, milliseconds, all branches.
         probe_ms: reused step minus the reused step of the same method with "no proxy", milliseconds.
         denoise_seconds: seconds of the trajectory, median.
@@ -70,23 +71,16 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         seconds = median(sample.whole_seconds) if sample.whole_seconds else None
         speedup = median(plain.whole_seconds) / seconds if plain.whole_seconds and seconds else None
         fraction = sample.blocks / plain.blocks if plain.blocks and sample.blocks else None
-        rows.append(
-            {
-                "method": sample.method,
-                "compiled": sample.compiled,
-                "full_ms": spread_of(sample.full_ms),
-                "reused_ms": spread_of(sample.reused_ms),
-                "probe_ms": median(sample.reused_ms) - median(bare.reused_ms) if has_probe else None,
-                "syncs_per_step": sample.syncs_per_step,
-                "denoise_seconds": seconds,
-                "compute_fraction": fraction,
-                "speedup": speedup,
-                "efficiency": speedup * fraction if speedup and fraction else None,
-                "peak_bytes": sample.peak_bytes,
-                "bytes_held": sample.bytes_held,
-                "note": sample.note,
-            }
-        )
+        row = {
+            "full_ms": spread_of(sample.full_ms),
+            "reused_ms": spread_of(sample.reused_ms),
+            "probe_ms": median(sample.reused_ms) - median(bare.reused_ms) if has_probe else None,
+            "denoise_seconds": seconds,
+            "compute_fraction": fraction,
+            "speedup": speedup,
+            "efficiency": speedup * fraction if speedup and fraction else None,
+        }
+        rows.append({name: getattr(sample, name) for name in KEPT} | row)
     return rows
 
 

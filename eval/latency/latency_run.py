@@ -90,9 +90,7 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, self.inputs, compiled)
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
-        packages = ["torch", "diffusers", "transformers"]
-        if "cache-dit" in INSTALLED:
-            packages.append("cache-dit")
+        packages = ("torch", "diffusers", "transformers", *(["cache-dit"] if "cache-dit" in INSTALLED else []))
         data: dict[str, Any] = {
             "kind": KIND,
             "format": FORMAT,

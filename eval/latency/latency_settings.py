@@ -58,7 +58,6 @@ class VideoSize:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in the transformer."""
         _, _, frames, height, width = self.latent_shape
         return frames * (height // 2) * (width // 2)
 

@@ -57,9 +57,7 @@ def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: t
 
 @torch.no_grad()
 def text_encoder_seconds(preset: Preset, device: torch.device, dtype: torch.dtype) -> float:
-    """Seconds to encode both prompts, after one warm-up run, with a random UMT5: the XXL encoder of Wan2.1, or a
-    two-layer one for a preset with narrow text.
-    """
+    """Seconds to encode both prompts, after a warm-up, with a random UMT5: XXL, or two layers for narrow text."""
     if preset.text_dim == 4096:
         config = UMT5Config(vocab_size=256384, d_model=4096, d_kv=64, num_heads=64, d_ff=10240, num_layers=24)
     else:
@@ -77,10 +75,8 @@ def text_encoder_seconds(preset: Preset, device: torch.device, dtype: torch.dtyp
 
 @torch.no_grad()
 def decoder_seconds(preset: Preset, size: VideoSize, device: torch.device) -> float:
-    """Seconds to decode one video, after a warm-up on one latent frame, with Wan2.1's random autoencoder in float32,
-    as Wan recommends; it is narrow for a preset with narrow text.
-    """
-    width = {} if preset.text_dim == 4096 else {"base_dim": 8, "num_res_blocks": 1}
+    """Seconds to decode one video, after a warm-up on one latent frame, with a random autoencoder in float32."""
+    width = {} if preset.text_dim == 4096 else {"base_dim": 8, "num_res_blocks": 1}  # Wan2.1's own by default
     with torch.device(device):
         vae = AutoencoderKLWan(**width).eval()
     latents = torch.randn(size.latent_shape).to(device)

@@ -48,8 +48,7 @@ class TimedTrajectory:
         inputs: Inputs,
         compiled: bool = False,
     ) -> None:
-        self.forced = forced
-        self.inputs = inputs
+        self.forced, self.inputs = forced, inputs
         tensors = {id(tensor): tensor for tensor in [*transformer.parameters(), *transformer.buffers()]}
         self.transformer: WanTransformer3DModel = copy.deepcopy(transformer, tensors)
         self.device = inputs.latents[0].device
@@ -76,9 +75,7 @@ class TimedTrajectory:
         return Timing(milliseconds, peak, held)
 
     def count_syncs(self, steps: int) -> float | None:
-        """Synchronizations of the host per step, mean over the first `steps`, as PyTorch reports them
-        (torch.cuda.set_sync_debug_mode); None without CUDA.
-        """
+        """Host synchronizations per step that PyTorch reports, mean over the first `steps`; None without CUDA."""
         if self.device.type != "cuda":
             return None
         with warnings.catch_warnings(record=True) as caught:
@@ -97,19 +94,18 @@ class TimedTrajectory:
         Not for compiled blocks. Raises RuntimeError if the decisions were not as forced.
         """
         calls: list[object] = []
-        counts: dict[bool, set[int]] = {True: set(), False: set()}
+        counts: dict[str, set[int]] = {"full": set(), "reused": set()}
         with ExitStack() as hooks:
             for block in self.transformer.blocks:
                 hooks.enter_context(block.ffn.register_forward_pre_hook(lambda *_: calls.append(None)))
             for is_full in self._denoised(steps):
-                counts[is_full].add(len(calls))
+                counts["full" if is_full else "reused"].add(len(calls))
                 calls.clear()
         self._reset()
-        for is_full, found in counts.items():
+        for kind, found in counts.items():
             if len(found) > 1:
-                kind = "full" if is_full else "reused"
                 raise RuntimeError(f"{kind} steps ran {sorted(found)} blocks: the decisions were not as forced")
-        return max(counts[True]), max(counts[False], default=0)
+        return max(counts["full"]), max(counts["reused"], default=0)
 
     def _reset(self) -> None:
         (self.attached.reset or self.transformer._reset_stateful_cache)()

@@ -17,11 +17,7 @@ def _measure(video: Video, reference: Video | None, prompt: str) -> float:
 
 
 TEMPORAL_FLICKERING = Metric(
-    name="temporal_flickering",
-    title="temporal flickering",
-    needs_reference=False,
-    function=_measure,
-    min_frames=2,
+    name="temporal_flickering", title="temporal flickering", needs_reference=False, function=_measure, min_frames=2
 )
 """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 

@@ -33,8 +33,7 @@ def measure(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The values of all metrics that suit this video, and the reasons of the others, by name.
 
-    `reference` is None for the baseline itself.
-    Raises ValueError if the two videos differ in shape or a value range is wrong.
+    `reference` is None for the baseline itself. Raises ValueError if the shapes differ or a value range is wrong.
     """
     check_frames(video, "video")
     values, skipped = {}, {}

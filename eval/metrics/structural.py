@@ -34,11 +34,7 @@ def _halve(image: Image) -> Image:
 
 
 SSIM = Metric(
-    name="ssim",
-    title="SSIM",
-    low=-1.0,
-    function=frame_by_frame(lambda x, y: _compare(x, y)[0]),
-    min_side=len(WINDOW),
+    name="ssim", title="SSIM", low=-1.0, function=frame_by_frame(lambda x, y: _compare(x, y)[0]), min_side=len(WINDOW)
 )
 """Structural similarity, the mean over frames; from -1 to 1, which means equal.
 

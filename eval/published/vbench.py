@@ -19,9 +19,7 @@ CACHE_VARIABLE = "VBENCH_CACHE_DIR"  # environment variable with the folder of m
 
 @dataclass(frozen=True)
 class Weights:
-    """A model file that the benchmark would download: its folder below the cache folder, its source, and its name,
-    by default the URL's last part.
-    """
+    """A model file: folder below the cache folder, source, and name, by default the URL's last part."""
 
     folder: str
     url: str
@@ -66,8 +64,7 @@ CLIP_L14 = Weights(
     "clip_model", f"{CLIP_URL}/b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836/ViT-L-14.pt"
 )
 AESTHETIC_HEAD = Weights(
-    "aesthetic_model/emb_reader",
-    "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth",
+    "aesthetic_model/emb_reader", "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth"
 )
 DINO_CODE = Weights(
     "dino_model/facebookresearch_dino_main", "https://github.com/facebookresearch/dino", name="hubconf.py"

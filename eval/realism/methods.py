@@ -55,8 +55,7 @@ class MethodBench:
             case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
             wanted = row["computed_steps"] / steps
             setting["threshold"] = nearest(lambda value: run(setting | {"threshold": value}, case)[1], wanted)
-        found: list[float] = []
-        fractions: list[float] = []
+        found, fractions = [], []
         cases = self.references.cases  # one prompt a call, because methods decide by it
         for plain, prompt, seed in zip(self.plain, cases.prompts, cases.seeds, strict=True):
             frames, fraction = run(setting, Case(prompt, seed))

@@ -32,10 +32,8 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
 def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
     if score is None:
         return None
-    cell = {"points": score.points, "isPartial": not score.complete}
-    if score.drop is None:
-        return cell
-    return cell | {"drop": score.drop.mean, "low": score.drop.low, "high": score.drop.high}
+    drop = {} if score.drop is None else {"drop": score.drop.mean, "low": score.drop.low, "high": score.drop.high}
+    return {"points": score.points, "isPartial": not score.complete, **drop}
 
 
 def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:

@@ -37,10 +37,7 @@ def write_csv(run: Run, path: Path) -> Path:
 
 
 def write_parquet(run: Run, path: Path) -> Path:
-    """Write Apache Parquet with the types of `COLUMNS`; absent values are null. Returns the path.
-
-    Raises GalaxyDiTError if pyarrow is not installed.
-    """
+    """Write Apache Parquet, absent values as null; returns the path. Raises GalaxyDiTError without pyarrow."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -14,10 +14,8 @@ from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise,
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Everything that the page shows.
-
-    `sources` tells by unit id where a video is: {"embedded": id of an element of the page} or {"link": relative URL};
-    `where` says so in words.
+    """Everything that the page shows. `sources` tells by unit id where a video is: {"embedded": id of an element of the
+    page} or {"link": relative URL}; `where` says so in words.
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]

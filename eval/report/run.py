@@ -14,11 +14,8 @@ from galaxydit.pipelines.runs import Store
 
 @dataclass(frozen=True)
 class Run:
-    """What lies in a run's folder.
-
-    Attributes:
-        records: in the job's order of prompts, seeds and variants; without those that are damaged.
-        damaged: number of units whose record or video is damaged.
+    """What lies in a run's folder: `records` in the job's order of prompts, seeds and variants, without damaged ones,
+    and the number of units whose record or video is damaged.
     """
 
     store: Store

@@ -66,10 +66,7 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The columns that these records can fill: speedups, compute fraction, then the metrics in their registered order.
-
-    Raises GalaxyDiTError for a metric that is not in `METRICS`.
-    """
+    """The columns that these records can fill, metrics last; raises GalaxyDiTError for a metric not in `METRICS`."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")

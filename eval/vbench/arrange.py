@@ -100,10 +100,7 @@ def legal_name(prompt: str) -> str:
 
 
 def lay_out(arrangement: Arrangement, clips: Clips, run: Path, folder: Path) -> None:
-    """Fill a new folder with links to the videos of a run, or with copies if links are not allowed.
-
-    Raises GalaxyDiTError if a video is missing.
-    """
+    """Fill a new folder with links to a run's videos, or else copies; raises GalaxyDiTError if a video is missing."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = {clip.unit: run.absolute() / str(clip.video) for clip in clips}

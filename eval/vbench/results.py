@@ -15,11 +15,8 @@ CURE = "run `galaxydit eval vbench` again"
 
 @dataclass(frozen=True)
 class Drop:
-    """How many points a variant lies below the baseline; negative where it lies above.
-
-    Attributes:
-        low, high: 95 % interval of `mean`; None for fewer than two prompts.
-        pairs: number of videos, each compared with the baseline of its prompt and seed.
+    """How many points a variant lies below the baseline, negative where it lies above, and its 95 % interval, None for
+    fewer than two prompts; `pairs` videos count, each compared with the baseline of its prompt and seed.
     """
 
     mean: float
@@ -52,10 +49,8 @@ class DimensionScore:
 
 @dataclass(frozen=True)
 class VariantScores:
-    """One variant, in points.
-
-    `groups` are those whose dimensions are all complete; `total` is None unless every dimension is, and `missing` names
-    those that it lacks. `dimensions` are all that were measured.
+    """One variant, in points: the groups whose dimensions are all complete; the total, None unless every dimension is,
+    and the names of those that it lacks (`missing`); all dimensions that were measured.
     """
 
     groups: Mapping[str, float]
@@ -69,8 +64,7 @@ class Results:
     """All dimensions of all variants.
 
     Attributes:
-        version: of this format.
-        package_version: of VBench.
+        version, package_version: of this format, and of VBench.
         lossless: whether the measured videos are lossless.
         left_out: pairs of prompt and seed without a video in every variant, which do not count.
         variants: by name, in the job's order, the baseline first.
@@ -86,7 +80,6 @@ class Results:
 
 
 def results_path(run: Path) -> Path:
-    """Path of the results in a run's folder."""
     return run / "vbench" / "results.json"
 
 
@@ -102,8 +95,7 @@ def read_results(path: Path) -> Results:
 
 
 def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-    """The score of a dimension and of single videos, by unit, from the file that VBench wrote; `files` maps file names
-    to units.
+    """The score of a dimension and, by unit, of single videos from VBench's file; `files` maps file names to units.
 
     Raises GalaxyDiTError for a file that does not hold what it should, OSError if it is not there.
     """

@@ -56,9 +56,7 @@ Selection = Mapping[str, Sequence[VideoRecord]]
 
 @dataclass(frozen=True)
 class Environment:
-    """The Python environment of VBench, separate because VBench pins old versions of packages that this project uses:
-    its interpreter, and the folder and version of the package vbench in it.
-    """
+    """VBench's own Python, because VBench pins old versions of packages, and the folder and version of vbench in it."""
 
     python: Path
     package: Path
@@ -121,10 +119,7 @@ def evaluate(
 
 
 def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> tuple[Selection, int]:
-    """The videos that count, and how many pairs of prompt and seed do not.
-
-    Raises GalaxyDiTError if there is no pair that every variant has a video of.
-    """
+    """The videos that count, and how many pairs of prompt and seed do not; raises GalaxyDiTError if none does."""
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = set.intersection(*(set(found) for found in done.values()))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.calibration.samples import split_prompts
@@ -72,9 +71,7 @@ def calibrate(
     if as_json:
         show_json({"profile": calibration.profile.to_dict()})
         return
-    show(calibration.profile.evidence.reason)
-    Console().print(build_table(target_table(calibration.profile)))
-    show(*written)
+    show(calibration.profile.evidence.reason, build_table(target_table(calibration.profile)), *written)
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:

@@ -11,15 +11,13 @@ from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.commands.console import say
 from galaxydit.errors import refusal
 
-WITH_CAPTIONS = "wan-tiny"
-"""The model whose unseen captions can be drawn."""
+WITH_CAPTIONS = "wan-tiny"  # the model whose unseen captions can be drawn
 MOST_CAPTIONS = 10_000
 Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-tiny also a number of unseen captions.")]
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
-    """The prompts of a text file, or the captions that are reserved for the embedded model's calibration and tuning, so
-    that no result is scored on them.
+    """The prompts of a text file, or the embedded model's captions for calibration and tuning, which are never scored.
 
     Raises typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
     """
@@ -36,9 +34,8 @@ def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> t
     if model != WITH_CAPTIONS or not given.isdecimal():
         return _read(Path(given), "--prompts")
     if not 0 < int(given) <= MOST_CAPTIONS:
-        raise refusal(
-            "--prompts", int(given), f"a text file, or a number from 1 to {MOST_CAPTIONS}", "pass for example 32"
-        )
+        expected = f"a text file, or a number from 1 to {MOST_CAPTIONS}"
+        raise refusal("--prompts", int(given), expected, "pass for example 32")
     from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
     drawn = draw_prompts(int(given) + len(reserved), seed=0)
@@ -57,7 +54,6 @@ def _read(path: Path, option: str) -> tuple[str, ...]:
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
     """Say which words of a caption the embedded model has never seen."""
-    unknown = ", ".join(word for word in re.findall(r"\w+", prompt.lower()) if word not in known)
-    if unknown:
+    if unknown := ", ".join(word for word in re.findall(r"\w+", prompt.lower()) if word not in known):
         example = "a red ball moves left over a plain background"
         say(f"warning: {WITH_CAPTIONS} does not know {unknown}; it knows captions like '{example}'", "yellow")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -41,8 +40,7 @@ def compare(
         return
     names = [name.strip() for name in methods.split(",") if name.strip()]
     check_methods(names)
-    wanted = _numbers(speedups, "--speedups", float)
-    noise = _numbers(seeds, "--seeds", int)
+    wanted, noise = _numbers(speedups, "--speedups", float), _numbers(seeds, "--seeds", int)
     if not 0 <= min(noise) <= max(noise) <= options.LARGEST_SEED:
         raise refusal("--seeds", seeds, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
     check_output_folder(out)
@@ -75,8 +73,7 @@ def compare(
     if as_json:
         show_json(out / "results.json")
         return
-    for speedup in plan.speedups:
-        Console().print(build_table(comparison, speedup))
+    show(*(build_table(comparison, speedup) for speedup in plan.speedups))
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
     show(out / "results.json", out / "table.md", out / "pareto.png", *videos)

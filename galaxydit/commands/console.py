@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
 
@@ -29,9 +29,12 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def show(*lines: object) -> None:
-    """Print each argument to stdout in lines of its own, as it is."""
+    """Print each argument to stdout in lines of its own: tables as rich lays them out, all else as it is."""
     for line in lines:
-        Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+        if isinstance(line, Table | Group):
+            Console().print(line)
+        else:
+            Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_json(data: Any) -> None:
@@ -73,10 +76,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of finished and of all steps, or another unit, that shows a bar and the time that is left.
-
-    Without a terminal, it prints about ten lines.
-    """
+    """Yield a function of finished and of all units that shows a bar and the time left, or prints about ten lines."""
     if messages().is_terminal:
         columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
@@ -47,8 +46,7 @@ def demo(
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
-    Console().print(build_table(result))
-    show(*(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
+    show(build_table(result), *(["the first prompt:"] if len(samples) > 1 else []), result.reports[0], *result.files)
 
 
 def build_table(result: "DemoResult") -> Table:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.console import say, show, show_json, table_of, working
@@ -38,8 +37,7 @@ def vbench(
     if as_json:
         show_json(written)
     else:
-        Console().print(build_table(results))
-        show(*describe(results), written)
+        show(build_table(results), *describe(results), written)
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
@@ -70,8 +68,7 @@ def describe(results: "Results") -> Iterator[str]:
             parts.append(f"total {scores.total:.2f}")
         if parts:
             yield f"{variant}: {', '.join(parts)}"
-    missing = next(iter(results.variants.values())).missing
-    if missing:
+    if missing := next(iter(results.variants.values())).missing:
         yield f"no total: it needs the benchmark's own prompts, all of them, for {', '.join(missing)} too"
     if results.left_out:
         yield f"{results.left_out} pairs of prompt and seed do not count: not every variant has a video of them"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from galaxydit.commands.console import resumable, say, show, show_json
 from galaxydit.commands.eval_vbench import vbench
@@ -86,8 +85,8 @@ def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> Non
         numbers = {name: getattr(counted, name) for name in ("total", "done", "failed", "remaining")}
         show_json(numbers | {"reasons": reasons})
         return
-    Console().print(render(counted))
-    show(*(f"{unit_id}: {reason}" for unit_id, reason in islice(reasons.items(), SHOWN_FAILURES)))
+    shown = (f"{unit_id}: {reason}" for unit_id, reason in islice(reasons.items(), SHOWN_FAILURES))
+    show(render(counted), *shown)
     if len(reasons) > SHOWN_FAILURES:
         show(f"and {len(reasons) - SHOWN_FAILURES} more")
 
@@ -123,9 +122,8 @@ def export(
 
 def _folder_of(run: "Run") -> Path:
     if run.root is None:
-        raise typer.BadParameter(
-            f"is missing, and {run.store.root} is not on this machine: name a place here", param_hint="--out"
-        )
+        reason = f"is missing, and {run.store.root} is not on this machine: name a place here"
+        raise typer.BadParameter(reason, param_hint="--out")
     return run.root
 
 

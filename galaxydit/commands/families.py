@@ -90,18 +90,17 @@ def family_rows() -> list[Row]:
     rows = []
     for family in FAMILIES.values():
         kind = getattr(diffusers, family.class_name)
-        rows.append(
-            {
-                "family": family.name,
-                "pipelines": ", ".join(sorted(users[family.class_name])),
-                "guidance": family.branches,
-                "reuse": "output, residual" if family.is_chain else "output",
-                "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
-                "LoRA": "yes" if hasattr(kind, "load_lora_adapter") else "no",
-                "regional compile": "yes" if getattr(kind, "_repeated_blocks", None) else "no",
-                "context parallel": "yes" if getattr(kind, "_cp_plan", None) else "no",
-            }
-        )
+        row = {
+            "family": family.name,
+            "pipelines": ", ".join(sorted(users[family.class_name])),
+            "guidance": family.branches,
+            "reuse": "output, residual" if family.is_chain else "output",
+            "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
+            "LoRA": "yes" if hasattr(kind, "load_lora_adapter") else "no",
+            "regional compile": "yes" if getattr(kind, "_repeated_blocks", None) else "no",
+            "context parallel": "yes" if getattr(kind, "_cp_plan", None) else "no",
+        }
+        rows.append(row)
     return rows
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.console import show, show_json, working
@@ -36,8 +35,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         data: dict[str, Any] = {"pipeline": type(pipe).__name__, "transformers": [asdict(part) for part in parts]}
         show_json(data | {"profile": facts, "recommended_settings": settings})
         return
-    for part in parts:
-        Console().print(build_table(part, type(pipe).__name__))
+    show(*(build_table(part, type(pipe).__name__) for part in parts))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))

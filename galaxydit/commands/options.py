@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from galaxydit.pipelines.runs import Executor
 
-ModelName = Annotated[
-    str, typer.Option(help="wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id.")
-]
+MODEL_HELP = "wan-tiny, a published model such as wan2.1-t2v-1.3b, a local folder, or a hub id."
+ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 ADDRESS = re.compile(r"auto|local|ray://.+|[\w.-]+:\d+")
+RAY_HELP = "Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one."
 LARGEST_SEED = 2**64 - 1  # of torch.Generator
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Draws the initial noise.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="The --out of a `galaxydit eval run`.")]
@@ -127,13 +127,7 @@ class Request:
 class RayOptions:
     """Options of where units are made; raises typer.BadParameter for those that need --ray without it."""
 
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS]",
-            help="Work on Ray: alone it starts a cluster here; auto, ray://host:port or host:port join one.",
-        ),
-    ] = None
+    ray: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help=RAY_HELP)] = None
     workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None
     gpus_per_worker: Annotated[
         int | None, typer.Option(min=0, help="With --ray: GPUs of one video (context parallel); by default one.")

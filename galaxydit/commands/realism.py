@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands import options
@@ -42,10 +41,9 @@ def realism(
         check_choice("--parts", name, PARTS)
     reserved = calibration_prompts(None, source.model, "--calibration") if source.model == WITH_CAPTIONS else ()
     texts = read_or_draw_prompts(prompts, source.model, reserved)
-    for text in texts:
-        if text.startswith("{"):
-            expected = "texts alone, because the published runs are text-to-video"
-            raise refusal("--prompts", text, expected, "leave it out")
+    if inputs := [text for text in texts if text.startswith("{")]:
+        expected = "texts alone, because the published runs are text-to-video"
+        raise refusal("--prompts", inputs[0], expected, "leave it out")
     tuning = reserved or texts[:1]
     with working(f"loading {source.model}"):
         from galaxydit.calibration.published import load_published
@@ -66,9 +64,7 @@ def realism(
     if as_json:
         show_json(out / "realism.json")
         return
-    for table in build_tables(measured, len(texts)):
-        Console().print(table)
-    show(out / "realism.json")
+    show(*build_tables(measured, len(texts)), out / "realism.json")
 
 
 def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
