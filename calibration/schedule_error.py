@@ -25,7 +25,7 @@ class ScheduleError:
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
     vectors. Errors of different intervals are partly coherent and can cancel: `coherence` is the share of their
-    products that counts. The correction by the error of the interval before (`extrapolation.CORRECTION`) is left out.
+    products that counts.
 
     A second transformer has none of the first one's steps cached, so schedules compute its first step, `switch`.
     """

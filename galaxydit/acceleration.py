@@ -145,7 +145,7 @@ class Acceleration:
         families = {name: family_of(transformer) for name, transformer in transformers.items()}
         for name, transformer in transformers.items():
             _check(name, transformer, families[name], config)
-        if config.policy.history_length == 0 and observer is None:
+        if config.history_length == 0 and observer is None:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)

@@ -57,6 +57,11 @@ class GalaxyDiTConfig:
         if self.max_consecutive is not None:
             check_count("max_consecutive", self.max_consecutive, minimum=1)
 
+    @property
+    def history_length(self) -> int:
+        """Computed steps that predictions need; 0 if nothing is ever reused."""
+        return self.policy.history_length and self.order + 1
+
 
 def warmup_steps(steps: int, warmup: float) -> int:
     """Number of first steps that are always computed: the share `warmup` of `steps`, rounded up, at least one."""

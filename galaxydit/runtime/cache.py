@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from galaxydit.extrapolation import CachedStep, predict, remember
+from galaxydit.extrapolation import predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.proxies import relative_l2
@@ -22,7 +22,7 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
     """
     history, count = call.state.history, len(call.samples)
     is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-    if is_last or config.policy.history_length == 0:
+    if is_last or config.history_length == 0:
         for sample in call.samples:
             history.pop((call.branch, sample), None)
         return None
@@ -40,7 +40,7 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
         kept = tensor if count == 1 else tensor[place::count].clone()
         if config.policy.learns_errors and history.get(key):
             call.state.errors[key] = float(relative_l2(kept, _predict_sample(call, place, config.order), group))
-        history[key] = remember(history.get(key, ()), CachedStep(call.info.step, call.info.sigma, kept), config.order)
+        history[key] = remember(history.get(key, ()), (call.info.sigma, kept), config.history_length)
     return None
 
 

@@ -66,9 +66,8 @@ class TransformerState:
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def bytes_held(self) -> int:
-        steps = [step for steps in self.history.values() for step in steps]
-        kept = [step.tensor for step in steps] + [step.error for step in steps] + list(self.proxies.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept if tensor is not None)
+        kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
-from galaxydit.extrapolation import CORRECTION, DAMPING
+from galaxydit.extrapolation import DAMPING
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
@@ -71,13 +71,14 @@ def by_log_ratio(sigma: float) -> float:
 class Variant:
     """A weighted sum of computed outputs, or of the clean videos they imply, at the places of their noise levels.
 
-    `correction` is the share of the last interval's error that is added.
+    `correction` is the share of the last interval's error that is added (the modifier of Hamming's predictor-corrector
+    method, J. ACM 6, 1959, doi:10.1145/320954.320958).
     """
 
     weights: Weights
     place: Callable[[float], float] = by_sigma
     clean: bool = False
-    correction: float = CORRECTION
+    correction: float = 0.0
 
 
 class Prediction(Observer):
@@ -116,14 +117,13 @@ class Prediction(Observer):
 
 
 VARIANTS = {
-    "order 1: the last slope, damped and corrected (the default)": Variant(line(1, DAMPING)),
-    "not corrected": Variant(line(1, DAMPING), correction=0.0),
-    "corrected twice as much": Variant(line(1, DAMPING), correction=2 * CORRECTION),
+    "order 1: the last slope, damped (the default)": Variant(line(1, DAMPING)),
+    "plus a quarter of the last interval's error": Variant(line(1, DAMPING), correction=0.25),
     "damped to 0.7": Variant(line(1, 0.7)),
     "not damped": Variant(line(1)),
     "slope over the last three, damped": Variant(line(2, DAMPING)),
-    "least squares through the last three": Variant(least_squares, correction=0.0),
-    "order 0: the last computed step repeated": Variant(repeated, correction=0.0),
+    "least squares through the last three": Variant(least_squares),
+    "order 0: the last computed step repeated": Variant(repeated),
     "the clean video, slope damped": Variant(line(1, DAMPING), clean=True),
     "in the logarithm of signal to noise, damped": Variant(line(1, DAMPING), by_log_ratio),
 }
