@@ -29,13 +29,13 @@ class UnknownFamilyWarning(UserWarning):
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
-    """The error for one value of one field; a long value is shortened."""
+    """The error for one value of one field; a long value is shortened in the middle, since a path says most at its end."""
     try:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
         shown = f"<{type(value).__name__}>"
     shown = " ".join(shown.split())
-    shown = shown if len(shown) <= 80 else shown[:80] + "..."
+    shown = shown if len(shown) <= 160 else f"{shown[:60]}...{shown[-60:]}"
     return GalaxyDiTError(f"{field}={shown} is not allowed: expected {expected}; {cure}")
 
 
