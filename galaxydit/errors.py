@@ -29,7 +29,7 @@ class UnknownFamilyWarning(UserWarning):
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
-    """The error for one value of one field; a long value is shortened in the middle, since a path says most at its end."""
+    """The error for one value of one field; a long value loses its middle, since a path says most at its end."""
     try:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
