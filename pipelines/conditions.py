@@ -1,29 +1,51 @@
 """What the videos of a pipeline depend on, as plain data."""
 
+import hashlib
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
 from galaxydit.families import transformers_of
+from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.fingerprint import model_of, project_weights
+from galaxydit.profiles.fingerprint import is_readable, loaded, model_of
+from galaxydit.runtime.step import adapter_states
+
+SAMPLED = 1024  # values of each tensor
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """Classes, configurations, projections of all weights, dtypes and settings."""
-    transformers = transformers_of(pipe)
+    """Classes, configurations, hashes of all weights and adapters, dtypes and settings."""
+    modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     return {
         "pipeline": type(pipe).__name__,
+        "config": {name: value for name, value in pipe.config.items() if _is_plain(name, value)},
         "transformers": {
-            name: {**asdict(model_of(one)), "dtype": str(one.dtype)} for name, one in transformers.items()
+            name: {**asdict(model_of(one)), "dtype": str(one.dtype), "adapter_states": hash_of(adapter_states(one))}
+            for name, one in transformers_of(pipe).items()
         },
-        "weights": {
-            name: project_weights(part)
-            for name, part in pipe.components.items()
-            if isinstance(part, nn.Module) and name not in transformers
-        },
+        "weights": {name: hash_weights(part) for name, part in modules.items()},
         "scheduler": {name: str(value) for name, value in pipe.scheduler.config.items() if not name.startswith("_")},
         "settings": asdict(settings),
     }
+
+
+def hash_weights(module: nn.Module) -> str:
+    """SHA-256 of evenly spaced values of every parameter that can be read, adapters among them.
+
+    Equal parameters count once and without their names, because offloading takes tied ones apart.
+    """
+    found = set()
+    for name, parameter in module.named_parameters():
+        weights = loaded(module, name, parameter).detach()
+        if is_readable(weights):
+            values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
+            found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
+    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    return not name.startswith("_") and (value is None or isinstance(value, str | int | float | bool))

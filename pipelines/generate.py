@@ -16,6 +16,7 @@ from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.generation import synchronize
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
@@ -61,7 +62,7 @@ def generate(
     check_inputs(pipe, inputs)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
-    clock = _DenoiseClock(on_step)
+    clock = _DenoiseClock(pipe._execution_device, on_step)
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call(pipe):
         start = clock.now()
         output = pipe(
@@ -127,6 +128,7 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
 class _DenoiseClock:
     """Stamps the first transformer call and the end of each step, once the device has finished its queued work."""
 
+    device: torch.device
     on_step: Callable[[int, int], None] | None
     first_call: float | None = None
     last_step: float | None = None
@@ -134,8 +136,7 @@ class _DenoiseClock:
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+        synchronize(self.device)
         return time.perf_counter()
 
     @contextmanager
@@ -166,16 +167,21 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
-    """Within the context, running out of memory becomes an error that names the size and what to do."""
+    """Within the context, running out of memory becomes an error that names the size and what to do.
+
+    After any error an offloaded model leaves the device, where it would stay beside the models of the next call.
+    """
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:
+        pipe.maybe_free_model_hooks()
         if not is_out_of_memory(error):
             raise
         size = f"{settings.width}x{settings.height} pixels, {settings.num_frames} frames"
+        cause = str(error).splitlines()[0][:160]
         raise GalaxyDiTError(
-            f"{size} do not fit into the memory of {pipe.device} ({str(error).splitlines()[0][:160]}); take a smaller "
-            "--height, --width or --frames, or --offload model (load_pipeline(offload=...) in Python)"
+            f"{size} do not fit into the memory of {pipe._execution_device} ({cause}); take a smaller "
+            "--height, --width or --frames, or --offload model or sequential (load_pipeline(offload=...) in Python)"
         ) from error
 
 

@@ -55,7 +55,10 @@ def measure_parts(
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     with transformer.register_forward_pre_hook(lambda _, *inputs: seen.append(inputs), with_kwargs=True):
         generate(pipe, prompt, replace(settings, steps=WARM_UP_STEPS), seed)
-    return parts_of_call(transformer, *seen[0])
+    try:
+        return parts_of_call(transformer, *seen[0])
+    finally:
+        pipe.maybe_free_model_hooks()  # that call has brought an offloaded transformer back
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:

@@ -117,16 +117,20 @@ class TimedTrajectory:
         A step is a call per branch, guidance and an Euler step, whose result is dropped.
         """
         which = 0
-        for step in range(steps):
-            is_full = step in self.forced.full
-            which = 1 - which if is_full else which
-            latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
-            context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
-            predictions = []
-            for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
-                with self.transformer.cache_context(branch, **context):
-                    predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
-            conditional, unconditional = predictions
-            guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
-            torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
-            yield is_full
+        try:
+            for step in range(steps):
+                is_full = step in self.forced.full
+                which = 1 - which if is_full else which
+                latents, timestep = self.inputs.latents[which], self.inputs.timesteps[which]
+                context = {"step_index": step, "num_inference_steps": self.forced.steps, "sigma": sigma_of(step)}
+                predictions = []
+                for branch, text in zip(BRANCHES, self.inputs.text, strict=True):
+                    with self.transformer.cache_context(branch, **context):
+                        predictions.append(self.transformer(latents, timestep, text, return_dict=False)[0])
+                conditional, unconditional = predictions
+                guided = unconditional + GUIDANCE_SCALE * (conditional - unconditional)
+                torch.add(latents, guided, alpha=sigma_of(step + 1) - sigma_of(step))
+                yield is_full
+        except Exception:
+            self._reset()  # or the methods after this one lack its memory
+            raise

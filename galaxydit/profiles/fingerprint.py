@@ -30,8 +30,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     # By name: other plugins that were attached before may have left the modules in another order.
     named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
     kept = [(name, parameter) for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
-    matrices = [_loaded(transformer, name, parameter) for name, parameter in kept]
-    if not matrices or not all(map(_is_readable, matrices)):
+    matrices = [loaded(transformer, name, parameter) for name, parameter in kept]
+    if not matrices or not all(map(is_readable, matrices)):
         return ()
     chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
     values = []
@@ -44,8 +44,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     return tuple(values)
 
 
-def _loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
-    """The parameter, or what accelerate's sequential offloading keeps in its place."""
+def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
+    """The parameter `name` of a model, or what accelerate's sequential offloading keeps in its place."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
     maps = (getattr(one, "weights_map", None) for one in (hook, *getattr(hook, "hooks", ())))
@@ -53,7 +53,7 @@ def _loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tenso
     return kept[own] if parameter.is_meta and kept is not None else parameter
 
 
-def _is_readable(weights: Tensor) -> bool:
+def is_readable(weights: Tensor) -> bool:
     """Whether these are plain numbers, neither quantised, spread over processes, nor absent."""
     plain = type(weights) in (nn.Parameter, Tensor) and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta

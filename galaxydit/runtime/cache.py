@@ -18,13 +18,10 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
     """Remember what a computed call gave, and the error that its prediction would have had; returns why where it cannot
     be remembered.
 
-    The last step is never reused, so it frees the memory instead.
+    Nothing reuses the last step, so it is not kept.
     """
     history, count = call.state.history, len(call.samples)
-    is_last = call.info.step == call.info.steps - 1 or call.info.steps <= FEW_STEPS
-    if is_last or config.history_length == 0:
-        for sample in call.samples:
-            history.pop((call.branch, sample), None)
+    if call.info.is_last or call.info.steps <= FEW_STEPS or config.history_length == 0:
         return None
     call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
     if config.reuse == "output":
@@ -32,7 +29,7 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
     elif call.before is None or call.after is None:
         return "the block stack did not run as expected, so nothing of it is reused"
     else:
-        tensor = (call.after - call.before).detach()
+        tensor = (call.after - call.before.to(call.after.device)).detach()  # blocks may lie on several GPUs
     if count > 1 and len(tensor) != len(call.latent):
         return "the samples of a batch cannot be told apart in the output, so it is computed in full"
     for place, sample in enumerate(call.samples):

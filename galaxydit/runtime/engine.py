@@ -302,4 +302,6 @@ class Engine:
     def _record(self, call: Call) -> None:
         if not call.decisions and not self.observer.decides:
             self.session.note(f"proxy {self.config.proxy!r} was not read in a call, so it was computed in full")
+        if call.info.is_last:
+            call.state.release(call.branch, call.scope)
         self.session.leave(call.generation, call.records(self.component, self._blocks), call.latent.device)

@@ -61,9 +61,16 @@ class TransformerState:
     def keep_only(self, branches: set[str]) -> None:
         """Forget the branches that were not called in a step: their cached steps are too old to reuse later."""
         self.decisions.clear()
+        if not branches:
+            self.proxies.clear()
         self.signatures = {name: signature for name, signature in self.signatures.items() if name in branches}
         self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
+
+    def release(self, branch: str, scope: str) -> None:
+        """Drop the tensors of a branch after its last step, because the video decoder needs the memory."""
+        self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
+        self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
         kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())

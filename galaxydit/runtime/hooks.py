@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import Any
 
+import torch
 from diffusers.hooks import HookRegistry, ModelHook
 from diffusers.hooks.hooks import BaseState, CacheContext, HookFunctionReference, StateManager
 from torch import Tensor, nn
@@ -93,8 +94,13 @@ class TimerHook(PluginHook):
         self.encodes_text = encodes_text
         self.name = f"{HOOK_NAME} timer {id(session):x}"  # pipelines share text encoders and VAEs
 
-    @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # decode() compiled as one full graph, which a clock would break
+            return self.fn_ref.original_forward(*args, **kwargs)
+        return self._timed(*args, **kwargs)
+
+    @around_the_model
+    def _timed(self, *args: Any, **kwargs: Any) -> Any:
         if text := self.replaced():
             if self.encodes_text:
                 raise GalaxyDiTError(text)

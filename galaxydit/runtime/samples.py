@@ -49,10 +49,14 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """The inputs of a call of these rows: tensors with `count` rows lose the others, all else is passed as it is."""
+    """The inputs of a call of these rows: tensors with `count` rows lose the others, all else is passed as it is.
+
+    `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
+    """
     return {
         name: take_rows(value, rows, count)
-        if _has_rows(value, count) and not (value.ndim == 1 and _is_shared(name))
+        if (_has_rows(value, count) and not (value.ndim == 1 and _is_shared(name)))
+        or (name == "encoder_hidden_states_image" and isinstance(value, Tensor) and len(value) % count == 0)
         else value
         for name, value in inputs.items()
     }

@@ -23,6 +23,10 @@ class StepInfo:
     steps: int
     sigma: float
 
+    @property
+    def is_last(self) -> bool:
+        return self.step == self.steps - 1
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -56,15 +60,7 @@ class Arrival:
 
 def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
     """The signature of a call with this latent input."""
-    adapters: tuple[Any, ...] = ()
-    if getattr(transformer, "_hf_peft_config_loaded", False):
-        # Per layer, because LoRA weights may differ from block to block, and be switched off or merged.
-        layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
-        adapters = tuple(
-            (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
-            for layer in layers
-        )
-    return Signature(tuple(latent.shape), latent.dtype, latent.device, adapters)
+    return Signature(tuple(latent.shape), latent.dtype, latent.device, adapter_states(transformer))
 
 
 def records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> bool:
@@ -73,6 +69,19 @@ def records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> bool
         return False
     tensors = (value for value in inputs.values() if isinstance(value, Tensor))
     return any(one.requires_grad for one in (*tensors, *transformer.parameters()))
+
+
+def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
+    """What is active in each layer with adapters, since LoRA scales may differ from block to block, and be switched
+    off or merged.
+    """
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return ()
+    layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
+    return tuple(
+        (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
+        for layer in layers
+    )
 
 
 def adapters_of(transformer: nn.Module) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from galaxydit import (
     GalaxyDiTError,
     NoEffectWarning,
     Observer,
+    Online,
     Schedule,
     Threshold,
 )
@@ -251,6 +252,22 @@ def test_tensors_are_let_go_when_the_generation_ends(tiny_wan_pipeline: WanPipel
         assert generation is not None
         assert not generation.states
         assert acceleration.report.bytes_held > 0
+
+
+@pytest.mark.parametrize("policy", [Threshold(0.05), Threshold(1e9), FixedSteps((0, 1)), Online(max_error=0.5)])
+@pytest.mark.parametrize("reuse", ["output", "residual"])
+def test_nothing_is_held_while_the_video_is_decoded(tiny_wan_pipeline: WanPipeline, policy: Any, reuse: str) -> None:
+    held = []
+
+    def look(*_: Any) -> None:
+        held.append([state.bytes_held() for state in acceleration._session.current.states.values()])
+
+    config = GalaxyDiTConfig(policy, reuse=reuse, order=1, keep_last=0)
+    with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
+        tiny_wan_pipeline.vae.decoder.register_forward_pre_hook(look)
+        tiny_wan_pipeline("a red ball", height=32, width=32, num_frames=5, num_inference_steps=12, guidance_scale=3.0)
+    assert acceleration.report.bytes_held > 0
+    assert set(map(tuple, held)) == {(0,)}
 
 
 def test_the_output_mode_holds_latents_and_not_hidden_states(tiny_wan_pipeline: WanPipeline) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
@@ -205,3 +206,43 @@ def test_inputs_that_cannot_be_divided_are_computed_for_all(tiny_wan: Any) -> No
         assert len({call.reused for call in report.calls if call.step == step}) == 1
     assert "another sample is computed" in {call.reason for call in report.calls}
     assert report.compute_fraction > apart.compute_fraction
+
+
+@pytest.mark.parametrize("threshold", [0.08, 0.2])
+def test_a_first_and_a_last_frame_for_each_prompt_stay_with_their_sample(threshold: float) -> None:
+    """Wan2.1's FLF2V passes two rows of image embeddings for each prompt."""
+    torch.manual_seed(0)
+    transformer = WanTransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=12,
+        in_channels=36,
+        out_channels=16,
+        text_dim=16,
+        freq_dim=32,
+        ffn_dim=32,
+        num_layers=4,
+        rope_max_seq_len=32,
+        image_dim=8,
+        added_kv_proj_dim=24,
+        pos_embed_seq_len=6,
+    ).eval()
+    text, images = torch.randn(2, 8, 16), torch.randn(4, 3, 8)
+    start = torch.randn(2, 36, 2, 4, 4) * torch.tensor([1.0, 3.0]).view(2, 1, 1, 1, 1)
+
+    def denoise(*chosen: int) -> tuple[Tensor, list[float]]:
+        places = list(chosen)
+        frames = images.view(2, 2, 3, 8)[places].flatten(0, 1)
+        latent = start[places].clone()
+        with torch.no_grad(), galaxydit.accelerate(transformer, config=GalaxyDiTConfig(Threshold(threshold))) as found:
+            for step in range(20):
+                with transformer.cache_context("cond", step_index=step, num_inference_steps=20, sigma=1 - step / 20):
+                    timestep = torch.full((len(places),), 1000 - 50 * step)
+                    output = transformer(latent, timestep, text[places], frames, return_dict=False)[0]
+                latent = latent.clone()
+                latent[:, :16] -= 0.05 * output
+            return latent, list(found.report.compute_fractions)
+
+    together, fractions = denoise(0, 1)
+    assert fractions[0] != fractions[1]
+    for sample in (0, 1):
+        torch.testing.assert_close(together[sample : sample + 1], denoise(sample)[0], atol=1e-4, rtol=1e-4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import WanTransformer3DModel
+from diffusers import WanPipeline, WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
@@ -176,3 +176,14 @@ def test_output_reuse_does_not_keep_the_stacks_input_alive(
         with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(Threshold(0.1), reuse=reuse)):
             trajectory(transformer)
         assert set(alive) == {expected}, reuse
+
+
+def test_a_decode_compiled_as_one_full_graph_still_decodes(tiny_wan_pipeline: WanPipeline) -> None:
+    vae = tiny_wan_pipeline.vae
+    vae.decode = torch.compile(vae.decode, fullgraph=True, backend="eager")
+    arguments = {"height": 32, "width": 32, "num_frames": 5, "num_inference_steps": 10, "output_type": "np"}
+    with galaxydit.accelerate(tiny_wan_pipeline) as acceleration:
+        video = tiny_wan_pipeline("a red ball", **arguments).frames
+    assert video.shape == (1, 5, 32, 32, 3)
+    assert acceleration.report.reused_steps == 5
+    assert acceleration.report.end_to_end_seconds is None

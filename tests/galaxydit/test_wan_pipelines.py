@@ -179,11 +179,12 @@ def test_two_transformers_share_a_report_and_nothing_else(two_stage: Any, reuse:
 
 
 def test_the_first_transformer_lets_go_once_the_second_has_taken_over(two_stage: Any) -> None:
-    held = []
+    held, proxies = [], []
 
     def look(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         states = acceleration._session.current.states
         held.append({name: sorted({branch for branch, _ in state.history}) for name, state in states.items()})
+        proxies.append(bool(states["transformer"].proxies))
         return tensors
 
     with galaxydit.accelerate(two_stage.pipe, config=OFTEN) as acceleration:
@@ -191,6 +192,7 @@ def test_the_first_transformer_lets_go_once_the_second_has_taken_over(two_stage:
     first = next(index for index, states in enumerate(held) if "transformer_2" in states)
     assert held[first - 1] == {"transformer": ["cond", "uncond"]}
     assert held[first + 1] == {"transformer": [], "transformer_2": ["cond", "uncond"]}
+    assert (proxies[first - 1], proxies[first + 1]) == (True, False)
 
 
 def test_a_pipeline_with_the_second_transformer_alone_is_accelerated(two_stage: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from diffusers import AutoencoderKLWan, CogVideoXImageToVideoPipeline, FlowMatchEulerDiscreteScheduler, WanPipeline
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -164,3 +165,31 @@ def test_other_errors_stay_what_they_are(tiny_wan_pipeline: WanPipeline, monkeyp
     monkeypatch.setattr(tiny_wan_pipeline.vae, "decode", fail)
     with pytest.raises(RuntimeError, match=r"^no luck$"):
         generate(tiny_wan_pipeline, "a cat", GenerationSettings(32, 32, 5, steps=2), 0)
+
+
+def test_an_offloaded_model_leaves_the_device_after_an_error_and_after_parts_were_counted(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+):
+    freed: list[None] = []
+    tiny_wan_pipeline.maybe_free_model_hooks = lambda: freed.append(None)
+    generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    assert len(freed) == 1  # the pipeline's own, at its end
+    measure_parts(tiny_wan_pipeline, PROMPT, tiny_settings)
+    assert len(freed) == 3
+
+    def fail(*_: object) -> None:
+        raise ValueError("broken")
+
+    tiny_wan_pipeline.transformer.blocks[0].register_forward_pre_hook(fail)
+    with pytest.raises(ValueError, match="broken"):
+        generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    assert len(freed) == 4
+
+
+def test_the_clock_waits_for_the_device_that_computes(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings, monkeypatch: pytest.MonkeyPatch
+):
+    waited: set[object] = set()
+    monkeypatch.setattr("galaxydit.pipelines.generate.synchronize", waited.add)
+    generate(tiny_wan_pipeline, PROMPT, tiny_settings, seed=7)
+    assert waited == {tiny_wan_pipeline._execution_device}

@@ -1,5 +1,6 @@
 """The latency command runs, forces the decisions it says and writes what its schema promises; no time is asserted."""
 
+import itertools
 import json
 import warnings
 from dataclasses import replace
@@ -173,6 +174,21 @@ def test_a_method_that_fails_gets_a_note_and_the_others_their_turns(
     assert (own["full_ms"], own["speedup"]) == (None, None)
     assert plain["speedup"] == 1.0
     assert "galaxydit output failed: OutOfMemoryError: tried to allocate 2 GiB" in markdown(data)
+
+
+def test_a_method_that_fails_on_the_way_holds_nothing_afterwards() -> None:
+    trajectory = timed("galaxydit residual", evenly_forced(50, 0.5), build_transformer(SMALL, CPU, torch.float32))
+    calls = itertools.count()
+
+    def fail(*_: Any) -> None:
+        if next(calls) == 8:
+            raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    hook = trajectory.transformer.blocks[-1].register_forward_pre_hook(fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        trajectory.run(20)
+    hook.remove()
+    assert not trajectory.transformer._diffusers_hook.hooks["galaxydit"].engine.session.current.states
 
 
 def test_the_command_writes_json_and_shows_it_again_as_markdown(

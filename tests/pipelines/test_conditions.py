@@ -1,0 +1,63 @@
+"""What tells the results of one pipeline from those of another."""
+
+from collections.abc import Callable
+
+import accelerate
+import pytest
+import torch
+from diffusers import WanPipeline
+
+from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.step import adapter_states
+
+
+def scale_the_last_feed_forward(pipe: WanPipeline) -> None:
+    with torch.no_grad():
+        pipe.transformer.blocks[-1].ffn.net[2].weight.mul_(1.01)
+
+
+def change_a_bias(pipe: WanPipeline) -> None:
+    with torch.no_grad():
+        pipe.transformer.blocks[1].attn1.to_q.bias.add_(0.01)
+
+
+def train_the_adapter_anew(pipe: WanPipeline) -> None:
+    with torch.no_grad():
+        for name, parameter in pipe.transformer.named_parameters():
+            if "lora_B" in name:
+                parameter.mul_(-3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        scale_the_last_feed_forward,
+        change_a_bias,
+        train_the_adapter_anew,
+        lambda pipe: pipe.transformer.set_adapters(["style"], 0.5),
+        lambda pipe: pipe.transformer.disable_adapters(),
+        lambda pipe: pipe.register_to_config(boundary_ratio=0.9),
+        lambda pipe: pipe.vae.decoder.conv_out.weight.data.mul_(1.01),
+    ],
+)
+def test_results_of_a_changed_pipeline_are_told_apart(
+    change: Callable[[WanPipeline], object], tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+) -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, target_modules=["to_q"], init_lora_weights=False)
+    tiny_wan_pipeline.transformer.add_adapter(settings, "style")
+    before = conditions_of(tiny_wan_pipeline, tiny_settings)
+    assert conditions_of(tiny_wan_pipeline, tiny_settings) == before
+    assert adapter_states(tiny_wan_pipeline.transformer)
+    change(tiny_wan_pipeline)
+    assert conditions_of(tiny_wan_pipeline, tiny_settings) != before
+
+
+def test_offloading_does_not_change_what_a_model_is(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+) -> None:
+    before = conditions_of(tiny_wan_pipeline, tiny_settings)
+    for module in (tiny_wan_pipeline.text_encoder, tiny_wan_pipeline.transformer, tiny_wan_pipeline.vae):
+        accelerate.cpu_offload(module, execution_device=torch.device("cpu"))
+    assert conditions_of(tiny_wan_pipeline, tiny_settings) == before
