@@ -68,9 +68,8 @@ class Engine:
         self._thread.call = call
 
     def end_generation(self) -> None:
-        """The pipeline reports the end of its generation: drop the tensors, keep the records."""
-        if self.session.current is not None:
-            self.session.current.release()
+        """The pipeline reports the end of its generation."""
+        self.session.end()
         self.observer.on_end()
 
     @around_the_model
@@ -120,13 +119,12 @@ class Engine:
             return None
         name, signature = context.name if context else None, signature_of(self.transformer, latent)
         text, shared = text if isinstance(text, Tensor) else None, latent if self.family.shares_latent else None
-        generation, branch = self.session.enter(Arrival(self.component, name, info, signature, text, shared))
+        generation, state, branch = self.session.enter(Arrival(self.component, name, info, signature, text, shared))
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
                 "fewer), so all are computed"
             )
-        state = generation.states[self.component]
         scope = "all branches" if self.config.guidance_alignment else branch
         call = Call(generation, state, branch, scope, info, latent, is_cached=not self.observer.decides)
         call.decisions = state.decisions.get(scope, ())

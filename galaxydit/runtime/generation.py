@@ -1,10 +1,12 @@
 """The generations of one acceleration: where each begins and ends, what is remembered meanwhile, and its report."""
 
+import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import torch
@@ -148,8 +150,10 @@ class Generation:
             return None if same else "its latent is another tensor"
         return None if follows and info.sigma <= self.sigma else "the steps do not follow on each other"
 
-    def admit(self, call: Arrival) -> str:
-        """Take in a call, and forget what is too old where it begins another step; returns the name of its branch."""
+    def admit(self, call: Arrival) -> tuple[TransformerState, str]:
+        """Take in a call, and forget what is too old where it begins another step; returns its transformer's state and
+        the name of its branch.
+        """
         component, info, name = call.component, call.info, self.name_of(call)
         if info.step != self.step:
             for other, state in self.states.items():
@@ -162,13 +166,24 @@ class Generation:
         state.signatures[name] = call.signature
         if call.text is not None:
             state.texts[name] = KnownInput(call.text)
-        return name
+        return state, name
 
     def release(self) -> None:
         """Drop every tensor."""
         self.states.clear()
         self.latent = None
         self.finished = True
+
+
+def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator for a method of a session, which threads share that run pipelines on one transformer."""
+
+    @wraps(method)
+    def locked(session: "Session", *arguments: Any) -> Any:
+        with session.lock:
+            return method(session, *arguments)
+
+    return locked
 
 
 @dataclass(eq=False)
@@ -192,13 +207,17 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
+    lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=self.keep_reports)
 
-    def enter(self, call: Arrival) -> tuple[Generation, str]:
-        """The generation that a call belongs to and the name of its branch; opens a new generation where one begins."""
+    @_one_at_a_time
+    def enter(self, call: Arrival) -> tuple[Generation, TransformerState, str]:
+        """The generation that a call belongs to, the state of its transformer and the name of its branch; opens a new
+        generation where one begins.
+        """
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)
@@ -210,7 +229,7 @@ class Session:
                 if difference == CHANGED:  # the same video goes on, so its warm-up is over
                     generation.first = begun
                 self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
-        return generation, generation.admit(call)
+        return generation, *generation.admit(call)
 
     def _open(self, call: Arrival) -> Generation:
         self.close()
@@ -231,6 +250,7 @@ class Session:
             self.note(text, ProfileWarning)
         return generation
 
+    @_one_at_a_time
     def close(self) -> None:
         """End the current generation: keep its report, drop its tensors."""
         if self.current is not None:
@@ -246,6 +266,13 @@ class Session:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
+    @_one_at_a_time
+    def end(self) -> None:
+        """The pipeline reports the end of its generation: drop the tensors, keep the records."""
+        if self.current is not None:
+            self.current.release()
+
+    @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
         """Record a finished call. After the last step it waits for the device, so that the denoise time is true."""
         generation.calls += records

@@ -1,7 +1,7 @@
 """Which step of which generation a transformer call belongs to, from the call itself, never from a count of calls."""
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
+_READ_SIGMAS = WeakTensorKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     """The step of a call, from the pipeline's cache context or else from its scheduler; None if both lack it."""
     given = context or CacheContext("none")
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
-    timesteps, sigmas = getattr(scheduler, "timesteps", None), getattr(scheduler, "sigmas", None)
+    timesteps, sigmas = getattr(scheduler, "timesteps", None), _sigmas(scheduler)
     if steps is None and timesteps is not None:
         steps = len(timesteps)
     if step is None:
@@ -131,7 +133,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     if step is None or steps is None or not 0 <= step < steps:
         return None
     if sigma is None and sigmas is not None and step < len(sigmas):
-        sigma = float(sigmas[step])
+        sigma = sigmas[step]
     if sigma is not None:
         return StepInfo(step, steps, sigma if sigmas is None else noise_level(sigma, sigmas))
     if timestep is None:
@@ -140,7 +142,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     return StepInfo(step, steps, float(torch.as_tensor(timestep).max()) / 1000)
 
 
-def noise_level(sigma: float, sigmas: Tensor) -> float:
+def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
     """The weight of the noise in [0, 1] for one of a scheduler's sigmas, falling from step to step.
 
     Flow schedulers give it, and those of Mochi 1 minus it (they rise). Schedulers whose noise variance explodes, such
@@ -153,14 +155,24 @@ def noise_level(sigma: float, sigmas: Tensor) -> float:
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     """The noise level of every step; None if the scheduler gives none, or if they do not fall."""
-    sigmas = getattr(scheduler, "sigmas", None)
+    sigmas = _sigmas(scheduler)
     if sigmas is None or len(sigmas) < steps:
         return None
-    levels = (noise_level(float(sigma), sigmas) for sigma in sigmas[:steps])
+    levels = (noise_level(sigma, sigmas) for sigma in sigmas[:steps])
     # Flow shifts round the first one to a little more than 1.
     values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
     falling = all(after <= before for before, after in pairwise(values))
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+
+
+def _sigmas(scheduler: Any | None) -> list[float] | None:
+    """A scheduler's sigmas; a tensor is read once, because some lie on the GPU, where reading waits for its queue."""
+    sigmas = getattr(scheduler, "sigmas", None)
+    if not isinstance(sigmas, Tensor):
+        return None if sigmas is None else [float(sigma) for sigma in sigmas]
+    if sigmas not in _READ_SIGMAS:
+        _READ_SIGMAS[sigmas] = sigmas.tolist()
+    return _READ_SIGMAS[sigmas]
 
 
 def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:

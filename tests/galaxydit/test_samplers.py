@@ -19,6 +19,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit.runtime.generation import Session
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
@@ -240,6 +241,21 @@ def test_two_pipelines_whose_steps_alternate_are_not_mixed(tiny_wan: Any) -> Non
         return [results[0], results[1]]
 
     assert all(map(torch.equal, alternate(OFTEN), alternate(NEVER)))
+
+
+def test_a_pipeline_may_end_while_a_call_of_another_begins(tiny_wan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter = Session.enter
+
+    def enter_as_another_ends(session: Session, call: Any) -> Any:
+        found = enter(session, call)
+        if call.info.step == 5:
+            session.end()
+        return found
+
+    monkeypatch.setattr(Session, "enter", enter_as_another_ends)
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        tiny_wan.run()
+    assert sum(len(report.calls) for report in acceleration.reports) == 24
 
 
 def test_a_pipeline_run_from_the_callback_of_another_is_not_mixed(tiny_wan: Any) -> None:

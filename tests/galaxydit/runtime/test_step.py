@@ -1,9 +1,13 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from diffusers.hooks.hooks import CacheContext
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from galaxydit.runtime.step import sigmas_of
+from galaxydit.runtime.step import StepInfo, locate, sigmas_of
 
 
 def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
@@ -24,3 +28,20 @@ def test_noise_levels_that_rise_and_fall_or_are_too_few_are_not_told(sigmas: lis
 @pytest.mark.parametrize("sigmas", [[9.0, 1.0, 0.25, 0.0], [0.1, 0.5, 0.8, 1.0]], ids=["exploding", "inverted"])
 def test_noise_levels_of_other_schedulers_become_the_weight_of_the_noise(sigmas: list[float]) -> None:
     assert sigmas_of(SimpleNamespace(sigmas=sigmas), 3) == pytest.approx((0.9, 0.5, 0.2))
+
+
+def test_the_noise_levels_of_a_schedule_are_read_once() -> None:
+    """They may lie on the GPU, where each read waits for all that is queued."""
+    reads = []
+
+    class Reads(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            reads.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    scheduler = SimpleNamespace(timesteps=torch.tensor([900.0, 500.0, 200.0]), sigmas=torch.tensor([0.9, 0.5, 0.2, 0]))
+    context = CacheContext("cond", step_index=1, num_inference_steps=3)
+    first = locate(context, scheduler, None)
+    with Reads():
+        assert locate(context, scheduler, None) == first == StepInfo(1, 3, 0.5)
+    assert not reads
