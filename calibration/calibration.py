@@ -88,6 +88,7 @@ def calibrate(
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
+        "versions": package_versions(),
         **conditions_of(pipe, settings),
     }
     store = Store(resume_dir).create(KIND, {})
@@ -127,7 +128,7 @@ def calibrate(
         versions=timing["versions"],
     )
     progress("planning", 1, 1)
-    fixed = {"part": "verification", "profile": profile.to_dict(), "settings": asdict(settings)}
+    fixed = {**key, "part": "verification", "profile": profile.to_dict()}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
         for index, prompt in enumerate(held_out)

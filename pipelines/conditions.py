@@ -11,7 +11,7 @@ from torch import nn
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.runs.unit import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.fingerprint import is_readable, loaded, model_of
+from galaxydit.profiles.fingerprint import is_readable, loaded, plain_config
 from galaxydit.runtime.step import adapter_states
 
 SAMPLED = 1024  # values of each tensor
@@ -22,9 +22,9 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     return {
         "pipeline": type(pipe).__name__,
-        "config": {name: value for name, value in pipe.config.items() if _is_plain(name, value)},
+        "config": plain_config(pipe),
         "transformers": {
-            name: {**asdict(model_of(one)), "dtype": str(one.dtype), "adapter_states": hash_of(adapter_states(one))}
+            name: {"config": plain_config(one), "dtype": str(one.dtype), "adapters": hash_of(adapter_states(one))}
             for name, one in transformers_of(pipe).items()
         },
         "weights": {name: hash_weights(part) for name, part in modules.items()},
@@ -45,7 +45,3 @@ def hash_weights(module: nn.Module) -> str:
             values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
             found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
     return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
-
-
-def _is_plain(name: str, value: Any) -> bool:
-    return not name.startswith("_") and (value is None or isinstance(value, str | int | float | bool))

@@ -89,12 +89,17 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """What the makers recommend for this pipeline.
+    """What the makers recommend for this pipeline; without a flow shift where its scheduler takes none.
 
     A checkpoint of `CHECKPOINTS` is known by its hub id. Wan's text-to-video models are told apart by their layers and
     options, too, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own
     call.
     """
+    settings = _recommended_settings(pipe)
+    return settings if "flow_shift" in pipe.scheduler.config else replace(settings, flow_shift=None)
+
+
+def _recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     for checkpoint in CHECKPOINTS.values():
         if checkpoint.hub_id == pipe.config.get("_name_or_path"):
             return checkpoint.settings

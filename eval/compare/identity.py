@@ -26,8 +26,9 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of the plugin's runtime."""
+    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of what runs it."""
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
+    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py"]
     return lambda pipe: code_identity([Path(method_file), *shared])
 
 

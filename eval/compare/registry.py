@@ -27,7 +27,6 @@ NAMES_BY_SOURCE = {
     "TaylorSeer, arXiv 2503.06923; diffusers": ["TaylorSeer", "TaylorSeer published"],
     "HiCache, arXiv 2508.16984": ["HiCache published"],
     "SeaCache, arXiv 2602.18993; diffusers": ["SeaCache order 0", "SeaCache order 1", "SeaCache published"],
-    "Pyramid Attention Broadcast, arXiv 2408.12588; diffusers": ["PAB"],
     "FasterCache, arXiv 2410.19355; diffusers": ["FasterCache", "FasterCache published"],
     "cache-dit (github.com/vipshop/cache-dit)": ["DBCache", "DBCache + TaylorSeer", "DBCache joint CFG"],
     "arXiv 2411.19108": ["TeaCache", "TeaCache published"],

@@ -1,7 +1,7 @@
 """Other projects' methods: run diffusers' caches, restore the pipeline afterwards, and measure what their hooks keep.
 
 diffusers' caches key their state by the name of the cache context, so the two guidance branches of Wan have separate
-states; a pipeline resets them when a generation ends. The caches of attention layers (PAB, FasterCache) have one state
+states; a pipeline resets them when a generation ends. FasterCache's caches of attention layers have one state
 for all calls and assume both branches in one batch, so an adapter hook above them separates or joins Wan's branches.
 """
 

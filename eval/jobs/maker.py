@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from diffusers import DiffusionPipeline
 
 import galaxydit
 from galaxydit.calibration.provenance import device_name, package_versions
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.eval.compare.plan import Case
@@ -27,7 +28,6 @@ from galaxydit.pipelines.video import encode_video, hash_frames
 
 logger = logging.getLogger(__name__)
 
-SAME_WEIGHTS = 1e-6  # between projections of equal weights on different machines
 WARM_UP_STEPS = 3
 CALIBRATION_SEED = 1_000_000
 
@@ -61,11 +61,10 @@ class VideoMaker(Maker):
         pipe.set_progress_bar_config(disable=True)
         share_video(pipe, rank)
         settings = replace(recommended_settings(pipe), **job.settings)
-        self.store.bind("model", conditions_of(pipe, settings), SAME_WEIGHTS)
+        self.store.bind("model", conditions_of(pipe, settings))
         for variant in job.variants:
-            if variant.method == PLUGIN:
-                with named(f"variants.{variant.name}: "):
-                    galaxydit.accelerate(pipe, **variant.options).remove()
+            with named(f"variants.{variant.name}: "):
+                self._check(variant, pipe, settings.steps)
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
         if settings.steps is not None:
             generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
@@ -73,6 +72,19 @@ class VideoMaker(Maker):
             raise GalaxyDiTError("steps is missing: expected a whole number from 1; set steps in the job file")
         counts = any(variant.method not in (BASELINE, *OWN) for variant in job.variants)
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
+
+    def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
+        """Attach a variant once, so that a setting that does not suit the model is refused before anything counts."""
+        if variant.method == PLUGIN:
+            galaxydit.accelerate(pipe, **variant.options).remove()
+        elif variant.method not in (BASELINE, FEWER_STEPS):
+            method, given = compared_methods()[variant.method], variant.options
+            count = "of" if "of" in given else "steps"  # the number of steps that a setting refers to
+            if given.get(count, steps) != steps:
+                raise refusal(count, given[count], f"{steps}, the steps of the job", f"pass {count} = {steps}")
+            if method.calibrate is None:
+                with method.attach(pipe, given, None):
+                    pass
 
     def make(self, unit: Unit) -> Output:
         """The video of a unit, or what a method measures beforehand."""

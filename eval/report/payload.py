@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -86,13 +87,20 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
     failed = sum(summary.failed for summary in summaries)
     missing = sum(summary.missing for summary in summaries)
     unpaired = sum(record.is_done and record.pair not in run.baselines for record in run.records)
+    found = {(name, version) for record in run.records for name, version in record.versions.items()}
+    versions = sorted(f"{name} {version}" for name, version in found if sum(one == name for one, _ in found) > 1)
     notes = {
         f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
         f"{missing} not made yet: the figures will still move.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
         f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
+        f"Made with several versions of packages ({', '.join(versions)}): means mix them.": bool(versions),
     }
+    compared = [record for record in run.records if record.is_done and record.variant != BASELINE]
+    for name, count in Counter(name for record in compared for name in record.metrics).items():
+        text = f"{METRICS[name].title} is of {count} of {len(compared)} videos, since it was missing for the others."
+        notes[text] = count < len(compared)
     return [note for note, holds in notes.items() if holds]
 
 

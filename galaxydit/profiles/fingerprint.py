@@ -18,7 +18,7 @@ TOLERANCE = 5e-3
 def model_of(transformer: nn.Module) -> Model:
     """The model's identity, to be stored in a profile or compared with one."""
     name, weights = type(transformer).__name__, project_weights(transformer)
-    return Model(name, _settings(transformer), weights, adapters_of(transformer))
+    return Model(name, plain_config(transformer), weights, adapters_of(transformer))
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
@@ -72,7 +72,7 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
     own = type(transformer).__name__
     if own != profile.class_name:
         return f"it is for the class {profile.class_name}, and this is {own}"
-    settings = _settings(transformer)
+    settings = plain_config(transformer)
     for name, value in profile.config.items():
         if name not in settings or settings[name] != value:
             return f"it is for {name}={value}, and this model has {settings.get(name)}"
@@ -86,9 +86,9 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
     return None
 
 
-def _settings(transformer: nn.Module) -> dict[str, Setting | tuple[int, ...]]:
+def plain_config(model: Any) -> dict[str, Setting | tuple[int, ...]]:
     """The configuration's plain entries; names with an underscore are diffusers' own bookkeeping."""
-    config: Any = getattr(transformer, "config", {})
+    config: Any = getattr(model, "config", {})
     settings: dict[str, Setting | tuple[int, ...]] = {}
     for name, value in dict(config).items():
         if name.startswith("_"):

@@ -151,9 +151,7 @@ class Generation:
         return None if follows and info.sigma <= self.sigma else "the steps do not follow on each other"
 
     def admit(self, call: Arrival) -> tuple[TransformerState, str]:
-        """Take in a call, and forget what is too old where it begins another step; returns its transformer's state and
-        the name of its branch.
-        """
+        """Take in a call, and where it begins a step forget what is too old. Returns state and branch."""
         component, info, name = call.component, call.info, self.name_of(call)
         if info.step != self.step:
             for other, state in self.states.items():

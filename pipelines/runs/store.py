@@ -83,18 +83,18 @@ class Store:
             raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
         return header
 
-    def bind(self, what: str, data: Mapping[str, Any], tolerance: float = 0.0) -> None:
+    def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
-        already; floats may differ by `tolerance`.
+        already.
         """
         before = self._load(f"{what}.json")
         if before is None:
             self._write(f"{what}.json", _json(data))
         else:
-            self._check_same(what, before, json.loads(_json(data)), tolerance)
+            self._check_same(what, before, json.loads(_json(data)))
 
-    def _check_same(self, what: str, before: Any, now: Any, tolerance: float = 0.0) -> None:
-        if lines := differences(before, now, tolerance):
+    def _check_same(self, what: str, before: Any, now: Any) -> None:
+        if lines := differences(before, now):
             raise GalaxyDiTError(
                 f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. Take a new --out, or undo the "
                 "change"
@@ -260,17 +260,13 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def differences(old: Any, new: Any, tolerance: float = 0.0) -> list[str]:
-    """One line for each place where two values of plain data differ, floats by more than `tolerance`.
-
-    After a dozen the rest is counted.
-    """
+def differences(old: Any, new: Any) -> list[str]:
+    """One line for each place where two values of plain data differ; after a dozen the rest is counted."""
     before, after = dict(_flatten(old)), dict(_flatten(new))
     lines = []
     for name in before | after:
         was, now = before.get(name, ...), after.get(name, ...)
-        is_near = isinstance(was, float) and isinstance(now, float) and abs(was - now) <= tolerance
-        if was != now and not is_near:
+        if was != now:
             lines.append(f"{name}: {_shown(was)} -> {_shown(now)}")
     if len(lines) > SHOWN_DIFFERENCES:
         lines[SHOWN_DIFFERENCES:] = [f"and {len(lines) - SHOWN_DIFFERENCES} more"]

@@ -7,12 +7,14 @@ recorded generations, as caching does (compare Align Your Steps, arXiv 2404.1450
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.eval.compare.identity import code_identity
 from galaxydit.eval.compare.method import Attached, Setting
 from galaxydit.eval.compare.methods import schedule_search
 from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
@@ -81,5 +83,6 @@ METHOD = replace(
         for levels in (PLANNED, *SHIFT_RATIOS)
     ],
     attach=_attach,
+    identity=lambda pipe: f"{schedule_search.identity(pipe)} {code_identity([Path(__file__)])}",
     generation=lambda settings, setting: replace(settings, steps=setting["steps"]),
 )

@@ -14,7 +14,7 @@ from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_g
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import settings_without_profile
 
-AT_SPEEDUPS = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5)]
+AT_SPEEDUPS = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 4.0, 4.5)]
 SHIPPED = "galaxydit"
 PAPER: dict[str, Any] = {"warmup": 0.2, "keep_last": 0, "max_consecutive": None, "reuse": "residual", "order": 0}
 

@@ -16,17 +16,22 @@ from galaxydit.runtime.call import Call
 
 
 class RoundedOtherwise(Observer):
-    """Computes every step, and moves each value of the first step's output up or down by the epsilon of its dtype."""
+    """Computes every step, and changes each value of the first step's output by up to half the epsilon of its dtype, as
+    rounding does, in each branch on its own.
+    """
 
     decides = True
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator()
 
     def decide(self, call: Call) -> bool:
         return False
 
     def on_output(self, call: Call, output: Tensor) -> None:
         if call.info.step == 0:
-            draws = torch.rand(output.shape, generator=torch.Generator().manual_seed(0)).to(output.device)
-            output.mul_(1 + torch.finfo(output.dtype).eps * (2 * draws.round() - 1).to(output.dtype))
+            draws = torch.rand(output.shape, generator=self.generator).to(output.device)
+            output.copy_(output.double() * (1 + torch.finfo(output.dtype).eps * (draws - 0.5)))
 
 
 @contextmanager

@@ -8,10 +8,10 @@ each branch's error r. Guidance u + s (c - u) composes them, with rho the correl
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
 
-and the sensitivity w(t) = a ((T - t) / T)^alpha + b, scaled to a mean of 1, weights them. The risks w e are summed
-since the last full step, and a step is reused while the sum is within a threshold. rho, for pairs of steps, and the law
-w are measured beforehand: w from generations in which one step's guided prediction is replaced by the previous one. A
-reused step adds the residual of the block stack at the last full step.
+and the sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b, scaled to a mean of 1, weights them. The risks w e are
+summed since the last full step, and a step is reused while the sum is within a threshold. rho, for pairs of steps,
+and the law w are measured beforehand: w from generations in which one step's guided prediction is replaced by the
+previous one. A reused step adds the residual of the block stack at the last full step.
 """
 
 import math
@@ -163,8 +163,8 @@ def _propagation(
 
 
 def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
-    """Fit (a, alpha, b) of a ((T - t) / T)^alpha + b to the ratios, with no negative parameter."""
-    left = [(steps - step) / steps for step in ratios]
+    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to the ratios, with no negative parameter."""
+    left = [(steps - 1 - step) / (steps - 1) for step in ratios]
     values = list(ratios.values())
     start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])
     law, _ = curve_fit(lambda x, a, alpha, b: a * x**alpha + b, left, values, start, bounds=bounds)

@@ -37,11 +37,16 @@ def search(
     return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
 
 
+def identity(pipe: DiffusionPipeline) -> str:
+    """What a schedule and what follows it depend on."""
+    return f"{prediction_identity(pipe)} planner {PLANNER_VERSION}"
+
+
 METHOD = Method(
     name="searched schedule",
     source="control",
     settings=lambda steps: [{"full_steps": count} for count in full_step_counts(steps)],
     attach=lambda pipe, setting, calibration: following(pipe, calibration[str(setting["full_steps"])], ORDER),
     calibrate=search,
-    identity=lambda pipe: f"{prediction_identity(pipe)} planner {PLANNER_VERSION}",
+    identity=identity,
 )

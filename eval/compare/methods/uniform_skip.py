@@ -6,20 +6,22 @@ from contextlib import AbstractContextManager
 from diffusers import DiffusionPipeline
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.errors import check_number
 from galaxydit.eval.compare.identity import prediction_identity
 from galaxydit.eval.compare.method import Attached, Method
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated
 
-SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6)
+SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6, 4.0, 4.5)
 
 
 def full_step_counts(steps: int) -> tuple[int, ...]:
-    """Numbers of full steps for speedups from 1.2 to 3.6, in descending order."""
+    """Numbers of full steps for speedups from 1.2 to 4.5, in descending order."""
     return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
 
 
 def even_schedule(steps: int, count: int) -> tuple[int, ...]:
     """`count` step indices from the first to the last, as evenly spaced as integers allow."""
+    check_number("full_steps", count, 2, steps)
     return tuple(round(index * (steps - 1) / (count - 1)) for index in range(count))
 
 

@@ -219,8 +219,8 @@ def test_an_unknown_method_is_refused_with_a_proposal():
         GalaxyDiTError,
         match=r"methods='EasiCache' is not allowed: expected all, published, ablations, .*; did you mean 'EasyCache'",
     ):
-        choose_methods(["EasiCache", "PAB"])
-    assert [method.name for method in choose_methods(["PAB", "fewer steps"])] == ["fewer steps", "PAB"]
+        choose_methods(["EasiCache", "SeaCache order 0"])
+    assert [method.name for method in choose_methods(["TeaCache", "fewer steps"])] == ["fewer steps", "TeaCache"]
 
 
 def test_a_method_without_its_package_is_left_out_of_all_and_refused_by_name(monkeypatch):
