@@ -34,7 +34,7 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
 
 
 def hash_weights(module: nn.Module) -> str:
-    """SHA-256 of evenly spaced values of every parameter that can be read, adapters among them.
+    """Start of the SHA-256 of evenly spaced values of every parameter that can be read, adapters among them.
 
     Equal parameters count once and without their names, because offloading takes tied ones apart.
     """
@@ -44,4 +44,4 @@ def hash_weights(module: nn.Module) -> str:
         if is_readable(weights):
             values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
             found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
-    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
+    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()[:16]

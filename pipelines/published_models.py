@@ -96,7 +96,8 @@ def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     call.
     """
     settings = _recommended_settings(pipe)
-    return settings if "flow_shift" in pipe.scheduler.config else replace(settings, flow_shift=None)
+    takes_shift = pipe.scheduler is None or "flow_shift" in pipe.scheduler.config
+    return settings if takes_shift else replace(settings, flow_shift=None)
 
 
 def _recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:

@@ -3,7 +3,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from diffusers import WanPipeline
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines import published_models as models
@@ -45,6 +45,13 @@ def test_a_published_model_is_known_by_its_hub_id(wan_with: Callable, name: str)
     assert {"height", "width", "num_frames", "steps", "guidance_scale", "fps"} <= {
         field for field, value in asdict(checkpoint.settings).items() if value is not None
     }
+
+
+def test_a_scheduler_without_a_flow_shift_gets_none(wan_with: Callable):
+    pipe = wan_with(30)
+    assert recommended_settings(pipe).flow_shift is not None
+    pipe.scheduler = FlowMatchEulerDiscreteScheduler()
+    assert recommended_settings(pipe).flow_shift is None
 
 
 def test_an_unknown_model_gets_the_defaults_of_its_pipeline(wan_with: Callable):

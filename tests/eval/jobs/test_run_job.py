@@ -121,7 +121,7 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
         for parameter in tiny_wan_pipeline.transformer.parameters():
             parameter.add_(0.01)
     tiny_wan_pipeline.save_pretrained(job_file.parent / "tiny-wan")
-    with pytest.raises(GalaxyDiTError, match=r"belongs to another model.*transformers\.transformer\.weights"):
+    with pytest.raises(GalaxyDiTError, match=r"belongs to another model.*weights\.transformer"):
         run(job_file, out)
     job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
     monkeypatch.setattr(maker, "load_pipeline", lambda *_, **__: pytest.fail("it must be refused earlier"))
@@ -151,6 +151,22 @@ def test_a_variant_that_does_not_suit_the_model_is_refused_before_anything_runs(
     text = job_file.read_text().replace("threshold = 0.3", 'speedup = 2.0\nprofile = "wan2.1-t2v-1.3b"')
     job_file.write_text(text)
     with pytest.raises(GalaxyDiTError, match=r"variants\.galaxydit: profile=.* does not belong to this model"):
+        run(job_file, tmp_path / "run")
+    assert not list((tmp_path / "run" / "units").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("steps = 5\nfull_steps = 3", r"steps=5 is not allowed: expected 10, the steps of the job; pass steps = 10"),
+        ("steps = 10\nfull_steps = 1", r"full_steps=1 is not allowed: expected a number from 2 to 10"),
+    ],
+)
+def test_a_setting_of_a_compared_method_is_refused_before_anything_runs(
+    job_file: Path, tmp_path: Path, options: str, message: str
+):
+    job_file.write_text(f"{job_file.read_text()}\n[variants.uniform-skip-order-0]\n{options}\n")
+    with pytest.raises(GalaxyDiTError, match=rf"variants\.uniform-skip-order-0: {message}"):
         run(job_file, tmp_path / "run")
     assert not list((tmp_path / "run" / "units").iterdir())
 

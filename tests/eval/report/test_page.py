@@ -197,6 +197,20 @@ def test_seconds_of_several_devices_are_warned_of(run_of: Callable[..., Path]) -
     assert build(root).data["notes"] == ["Seconds come from several devices (GPU 0, GPU 1): speedups mix them."]
 
 
+def test_a_metric_that_some_videos_lack_is_said_to_be_of_the_others(run_of: Callable[..., Path]) -> None:
+    def without(record: VideoRecord) -> VideoRecord:
+        return replace(record, metrics={} if record.prompt == "a" else {"psnr": 30.0})
+
+    (note,) = build(run_of(["a", "b"], without, variants={"baseline": 1.0, "fast": 2.0})).data["notes"]
+    assert note == "PSNR is of 1 of 2 videos, since it was missing for the others."
+
+
+def test_videos_of_several_versions_are_warned_of(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a", "b"], lambda record: replace(record, versions={"torch": f"2.{record.prompt_index}", "av": "1"}))
+    (note,) = build(root).data["notes"]
+    assert note == "Made with several versions of packages (torch 2.0, torch 2.1): means mix them."
+
+
 def test_variants_of_a_failed_baseline_are_said_to_have_no_speedup(
     run_of: Callable[..., Path], failing: Callable[[VideoRecord], VideoRecord]
 ) -> None:

@@ -146,9 +146,9 @@ def test_a_store_is_of_one_kind_and_one_condition_and_tells_the_difference(any_s
 
 def test_what_is_bound_stays(any_store: Store):
     any_store.bind("model", {"a": [1.0]})
-    any_store.bind("model", {"a": [1.01]}, tolerance=0.1)
+    any_store.bind("model", {"a": [1.0]})
     with pytest.raises(GalaxyDiTError, match=r"belongs to another model\. Changed: a\[0\]: 1\.0 -> 2\.0"):
-        any_store.bind("model", {"a": [2.0]}, tolerance=0.1)
+        any_store.bind("model", {"a": [2.0]})
 
 
 def test_tidying_removes_what_attempts_left_and_nothing_else(any_store: Store):
