@@ -190,11 +190,6 @@ def test_long_differences_are_cut():
     assert lines[-1] == "and 8 more"
 
 
-def test_floats_that_differ_by_rounding_are_equal():
-    assert differences({"a": [1.0, 2]}, {"a": [1.0 + 1e-9, 2]}, 1e-6) == []
-    assert differences({"a": 1.0}, {"a": 1.1}, 1e-6) == ["a: 1.0 -> 1.1"]
-
-
 def test_processes_that_start_at_once_share_the_store(any_store: Store, monkeypatch: pytest.MonkeyPatch):
     late = Store(any_store.root)
     read, seen = late._read, []
