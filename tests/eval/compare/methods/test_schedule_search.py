@@ -14,7 +14,7 @@ def test_a_schedule_is_found_for_each_number_of_full_steps(tiny_wan_pipeline, ti
 
 def test_counts_of_full_steps():
     assert full_step_counts(50)[0] == 42
-    assert full_step_counts(50)[-1] == 14
+    assert full_step_counts(50)[-1] == 11
     assert even_schedule(50, 25)[0] == 0
     assert even_schedule(50, 25)[-1] == 49
     assert len(set(even_schedule(50, 33))) == 33
