@@ -147,9 +147,9 @@ def fitted_shares(guided: Tensor, sigmas: Sequence[float], full: Sequence[int]) 
     shares = {}
     for interval in reuse_intervals(full):
         missed, slope, _ = summed(guided, sigmas, interval)
-        shares[sigmas[interval[2]]] = float((slope * missed).sum() / slope.square().sum())
+        shares[round(sigmas[interval[2]], 4)] = float((slope * missed).sum() / slope.square().sum())
     logger.info("shares %s", " ".join(f"{share:.2f}" for share in shares.values()))
-    return Variant(lambda places, place: line(1, shares[places[-1]])(places, place))
+    return Variant(lambda places, place: line(1, shares[round(places[-1], 4)])(places, place))
 
 
 def measure(pipe: WanPipeline, recordings: int, prompts: int, speedups: Sequence[float]) -> None:
@@ -192,6 +192,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe = load_pipeline("wan-tiny", dtype=getattr(torch, arguments.dtype))
+    pipe.set_progress_bar_config(disable=True)
     measure(pipe, arguments.recordings, arguments.prompts, arguments.speedups)
 
 
