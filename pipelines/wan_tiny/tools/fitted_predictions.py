@@ -78,8 +78,8 @@ class TwoShares(Prediction):
 
 
 def reuse_intervals(steps: Sequence[int]) -> list[Interval]:
-    before = zip((0, 0, *steps), (0, *steps), steps, steps[1:], strict=False)
-    return [(eldest, older, newest, end) for eldest, older, newest, end in before if end - newest > 1]
+    """Those with two slopes before them."""
+    return [found for found in zip(steps, steps[1:], steps[2:], steps[3:], strict=False) if found[3] - found[2] > 1]
 
 
 def summed(guided: Tensor, sigmas: Sequence[float], interval: Interval) -> tuple[Tensor, Tensor, Tensor]:
@@ -149,7 +149,7 @@ def fitted_shares(guided: Tensor, sigmas: Sequence[float], full: Sequence[int]) 
         missed, slope, _ = summed(guided, sigmas, interval)
         shares[round(sigmas[interval[2]], 4)] = float((slope * missed).sum() / slope.square().sum())
     logger.info("shares %s", " ".join(f"{share:.2f}" for share in shares.values()))
-    return Variant(lambda places, place: line(1, shares[round(places[-1], 4)])(places, place))
+    return Variant(lambda places, place: line(1, shares.get(round(places[-1], 4), DAMPING))(places, place))
 
 
 def measure(pipe: WanPipeline, recordings: int, prompts: int, speedups: Sequence[float]) -> None:
