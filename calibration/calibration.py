@@ -15,14 +15,16 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations,
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
+from galaxydit.calibration.search import LONGEST_GAP
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
-from galaxydit.errors import refusal
+from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
+from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, Seconds, parse_profile
 from galaxydit.validation import parse
 
@@ -85,6 +87,7 @@ def calibrate(
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
     own, held_out = split_prompts(prompts, samples, verified_prompts, settings.steps)
+    _check_speedups(speedups, settings.steps)
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
@@ -170,6 +173,15 @@ def _start(prompt: str, seed: int) -> dict[str, Any]:
     """What a generation starts from, as data of a unit: prompt, seed, and hashes of the files that the prompt names."""
     files = hash_files(prompt)
     return {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
+
+
+def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
+    """Refuse, before anything is recorded, what could not be planned."""
+    for speedup in speedups:
+        check_number("speedups", speedup, 1.0, 100.0)
+        if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:
+            expected = f"speedups with a full step in {LONGEST_GAP} steps"
+            raise refusal("speedups", speedup, expected, f"pass less than {LONGEST_GAP}")
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:

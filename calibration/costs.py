@@ -55,7 +55,7 @@ def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSe
         generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
     calls, block_calls = (np.subtract(times[1::2], times[::2]).tolist() for times in (call_times, block_times))
     block, branches = median(block_calls), max(1, len(calls) // steps)
-    outside_blocks = max(0.0, median(calls) - blocks * block)
+    outside_blocks = branches * max(0.0, median(calls) - blocks * block)
     outside_transformer = max(0.0, (generation.denoise_seconds - sum(calls)) / steps)
-    step = branches * (blocks * block + outside_blocks) + outside_transformer
+    step = branches * blocks * block + outside_blocks + outside_transformer
     return Seconds(step, block, outside_blocks, outside_transformer, predicted_speedup=(), measured_speedup=())

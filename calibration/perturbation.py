@@ -48,10 +48,11 @@ def perturb(
 
 
 def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
-    """Geometric mean of the sensitivities of each interval, and 1 at sigma 0, where no step is left."""
-    levels = {0.0: 1.0}
+    """Geometric mean of the sensitivities at each noise level, and 1 at sigma 0, where no step is left."""
+    logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
         found = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
-        levels[fmean(sigma for sigma, _ in found)] = math.exp(fmean(log for _, log in found))
-    sigmas = sorted(levels, reverse=True)
-    return ErrorPropagation(tuple(map(round_digits, sigmas)), tuple(round_digits(levels[s], 5) for s in sigmas))
+        level = round_digits(fmean(sigma for sigma, _ in found))  # short generations have two intervals at one level
+        logs.setdefault(level, []).extend(log for _, log in found)
+    levels = sorted(logs, reverse=True)
+    return ErrorPropagation(tuple(levels), tuple(round_digits(math.exp(fmean(logs[level])), 5) for level in levels))

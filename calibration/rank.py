@@ -40,7 +40,8 @@ def rank_proxies(recordings: Sequence[Recording]) -> tuple[RankedProxy, ...]:
 
 def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
     """The cheapest proxy that differs by sample and whose interval overlaps the best one's, and the reason in words."""
-    ranking = [row for row in ranking if PROXIES[row.proxy].differs_by_sample] or ranking
+    moving = [row for row in ranking if (row.low, row.high) != (0, 0)] or ranking  # a constant proxy has 0 to 0
+    ranking = [row for row in moving if PROXIES[row.proxy].differs_by_sample] or moving
     best = max(ranking, key=lambda row: row.rho)
     overlapping = [row for row in ranking if row.high >= best.low]
     chosen = min(overlapping, key=lambda row: (row.cost, -row.rho))

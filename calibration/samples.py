@@ -12,7 +12,7 @@ WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 
 def read_prompts(path: Path) -> list[str]:
     """The prompts of a text file, one a line, each once, without empty lines; raises GalaxyDiTError if it has none."""
-    lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
     prompts = list(dict.fromkeys(line for line in lines if line))
     if not prompts:
         raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,11 @@ def accelerate(
         raise GalaxyDiTError(
             f"proxy={proxy!r}, and the profile was fitted to {settings.proxy!r}; leave proxy or profile out"
         )
+    plain = GalaxyDiTConfig()
+    asked = {} if config is None else {one.name: getattr(config, one.name) for one in fields(config)}
+    if lost := [name for name in asked if asked[name] not in (getattr(plain, name), getattr(settings, name))]:
+        source = "the general schedule" if found is None else f"profile {found.name}"
+        notes = (*notes, f"{', '.join(lost)} of config give way to {source}; leave speedup, max_error and profile out")
     return Acceleration(pipe, settings, scheduler, profile=found, notes=notes, keep_reports=keep_reports)
 
 

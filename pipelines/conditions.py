@@ -20,6 +20,7 @@ SAMPLED = 1024  # values of each tensor
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """Classes, configurations, hashes of all weights and adapters, dtypes and settings."""
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
+    configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
     return {
         "pipeline": type(pipe).__name__,
         "config": plain_config(pipe),
@@ -28,20 +29,36 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
             for name, one in transformers_of(pipe).items()
         },
         "weights": {name: hash_weights(part) for name, part in modules.items()},
+        "configs": {name: hash_of(_plain(config)) for name, config in configs.items() if config},
         "scheduler": {name: str(value) for name, value in pipe.scheduler.config.items() if not name.startswith("_")},
         "settings": asdict(settings),
     }
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Start of the SHA-256 of evenly spaced values of every parameter that can be read, adapters among them.
+    """Start of the SHA-256 of evenly spaced values of every parameter whose values can be read, adapters among them.
 
     Equal parameters count once and without their names, because offloading takes tied ones apart.
     """
     found = set()
     for name, parameter in module.named_parameters():
         weights = loaded(module, name, parameter).detach()
-        if is_readable(weights):
-            values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
-            found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
+        if not is_readable(weights):  # such as quantised ones
+            if type(weights.data) is not torch.Tensor or weights.is_meta:
+                continue
+            weights = weights.data.contiguous().view(torch.uint8)
+        values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
+        found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
     return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()[:16]
+
+
+def _tokens_of(part: Any) -> Any:
+    """What a tokenizer or processor is made of."""
+    backend = getattr(part, "backend_tokenizer", None)
+    return {"class": type(part).__name__, "tokens": backend and backend.to_str()} if part is not None else None
+
+
+def _plain(config: Any) -> dict[str, str]:
+    """All entries of a configuration but bookkeeping, as text."""
+    values = config if isinstance(config, dict) else config.to_dict()
+    return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}

@@ -8,6 +8,7 @@ from typing import Any
 
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
+from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
 
@@ -101,19 +102,22 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate. A
-    setting that meets the speedup is used as it is.
+    setting that meets the speedup is used as it is. Settings that another one beats in speed and PSNR do not count, nor
+    those that left a video as it was: its PSNR stands for infinity.
     """
     rows = sorted(rows, key=lambda row: row.compute_speedup)
-    same = [row for row in rows if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
-    slower = [row for row in rows if row.compute_speedup < speedup]
-    faster = [row for row in rows if row.compute_speedup > speedup]
+    changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
+    best = [row for place, row in enumerate(changing) if row is max(changing[place:], key=lambda row: row.psnr_mean)]
+    same = [row for row in best if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
+    slower = [row for row in best if row.compute_speedup < speedup]
+    faster = [row for row in best if row.compute_speedup > speedup]
     used = same[:1] or [*slower[-1:], *faster[:1]]
     settings, speedups = tuple(row.setting for row in used), tuple(row.compute_speedup for row in used)
     left, right = used[0], used[-1]
     found = AtSpeedup(left.method, speedup, settings, speedups)
-    if not same and left is right:
+    if not same and left is right and not changing[0].compute_speedup < speedup < left.compute_speedup:
         return found
-    share = 0.0 if same else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
+    share = 0.0 if left is right else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
 
     def between(a: float, b: float) -> float:
         return a + share * (b - a)

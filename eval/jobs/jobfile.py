@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -74,7 +74,8 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
         select(job.metrics)
     tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
     variants = (Variant(BASELINE, BASELINE), *(_variant(name, options, folder) for name, options in tables.items()))
-    model = str(local.resolve()) if (local := folder / job.model).is_dir() else job.model
+    local = folder / job.model / "model_index.json"
+    model = str(local.parent.resolve()) if local.is_file() else job.model
     prompts = _prompts("prompts", data["prompts"], folder)
     calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
     job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
@@ -138,7 +139,8 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
     if method not in (known := [slug_of(listed) for listed in METHOD_SOURCES]):
         what = f"method={method!r}" if "method" in data else f"method is missing, and {name!r}"
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
-    parse(options_of(method), options, place, CURE)
+    read = asdict(parse(options_of(method), options, place, CURE))
+    options = {key: read[key] for key in options}  # 2 for 2.0 is the same setting
     if "threshold" in options and ("speedup" in options or "max_error" in options):
         raise GalaxyDiTError(f"{place}.threshold is given together with speedup or max_error; leave one of them out")
     if "profile" in options:

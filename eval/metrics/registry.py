@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
-from galaxydit.eval.metrics.information import VIF
 from galaxydit.eval.metrics.metric import Metric, Video
 from galaxydit.eval.metrics.perceptual import LPIPS
 from galaxydit.eval.metrics.signal_to_noise import PSNR
@@ -14,7 +13,7 @@ from galaxydit.pipelines.video import check_frames
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
-    for metric in (PSNR, SSIM, MS_SSIM, VIF, VMAF, LPIPS, TEMPORAL_FLICKERING, CAPTION_COLOURS, CAPTION_MOTIONS)
+    for metric in (PSNR, SSIM, MS_SSIM, VMAF, LPIPS, TEMPORAL_FLICKERING, CAPTION_COLOURS, CAPTION_MOTIONS)
 }
 
 

@@ -1,4 +1,4 @@
-"""Local statistics of two images under a Gaussian window, for SSIM, MS-SSIM and VIF.
+"""Local statistics of two images under a Gaussian window, for SSIM and MS-SSIM.
 
 The window is applied along one side and then along the other, in float64. This takes a fiftieth of the time of torch's
 two-dimensional convolution in float64 on a CPU; float32 loses the variance of smooth areas to cancellation.

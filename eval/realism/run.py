@@ -26,11 +26,11 @@ from galaxydit.eval.realism.methods import MethodBench
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
 from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
+from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.fingerprint import project_weights
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +95,10 @@ class Realism:
             "published": NAME,
             "prompts": list(self.cases.prompts),
             "seeds": list(self.cases.seeds),
-            "settings": asdict(self.settings),
+            "batch": self.cases.batch,
+            "tuning": list(self.tuning.prompts),
+            **conditions_of(self.pipe, self.settings),
             "shift_factor": self.shift_factor,
-            "dtype": str(self.pipe.transformer.dtype),
-            "weights": list(project_weights(self.pipe.transformer)),
             "versions": {"torch": torch.__version__, "diffusers": diffusers.__version__},
             "machine": platform.machine(),
         }
@@ -140,7 +140,7 @@ class Realism:
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
 
     def propagation(self) -> dict[str, Any]:
-        """Gain of an error at one step: that step alone reuses the residual of the step before."""
+        """Gain of an error at one step, on the first batch: that step alone reuses the residual of the step before."""
         law = self.published.data["propagation"]
         plain, settings = self.references.at(law["flow_shift"], law["guidance"])
         prompts, seeds = self.cases.batches[0]
@@ -151,7 +151,7 @@ class Realism:
             with step_list.attach(self.pipe, others, None):
                 reused = record(self.pipe, prompts, seeds, settings)
             gains[str(probed)] = error_gain(plain[0], reused, probed)
-        return {"gains": gains, "first_by_40": gains["1"] / gains["40"]}
+        return {"gains": gains, "first_by_40": gains["1"] / gains["40"], "prompts": len(prompts)}
 
     def residual(self) -> dict[str, Any]:
         """Magnitude ratio and cosine distance of the block stack's residual from step to step."""

@@ -46,6 +46,6 @@ def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         yield f"No total, which would need every dimension in full. Lacking: {', '.join(missing[:NAMED])}{more}."
     if results.left_out:
-        yield f"{results.left_out} pairs of prompt and seed left out, since a variant has no video of them."
+        yield f"{results.left_out} pairs of prompt and seed left out: VBench ran before each variant had their video."
     for place, why in results.failed.items():
         yield f"No score for {place}: {why}"

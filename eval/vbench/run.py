@@ -90,7 +90,8 @@ def evaluate(
     root = Path(store.root)
     found = store.survey([unit.id for unit in job.units()])
     records = [video_record(record, damage) for _, record, damage in found if record is not None]
-    selection, left_out = select_videos(root, records, [variant.name for variant in job.variants])
+    selection = select_videos(root, records, [variant.name for variant in job.variants])
+    left_out = len(job.units()) // len(job.variants) - len(selection[BASELINE])
     full_info = json.loads((environment.package / FULL_INFO).read_text(encoding="utf-8"))
     arranged = {
         (variant, dimension.name): arrange(dimension, clips, full_info)
@@ -118,8 +119,8 @@ def evaluate(
     return results
 
 
-def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> tuple[Selection, int]:
-    """The videos that count, and how many pairs of prompt and seed do not; raises GalaxyDiTError if none does."""
+def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
+    """The videos whose prompt and seed have one in every variant; raises GalaxyDiTError if there are none."""
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = set.intersection(*(set(found) for found in done.values()))
@@ -129,8 +130,7 @@ def select_videos(root: Path, records: Sequence[VideoRecord], variants: Sequence
             f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
             "`galaxydit eval run` make some first"
         )
-    chosen = {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}
-    return chosen, len({record.pair for record in records} - pairs)
+    return {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}
 
 
 def check_weights(dimensions: Sequence[Dimension], cache: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ def show(*lines: object) -> None:
 
 def show_json(data: Any) -> None:
     """Print plain data to stdout, or the JSON file of this path."""
-    Console().print_json(data.read_text(encoding="utf-8") if isinstance(data, Path) else json.dumps(data))
+    content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
 
 
 def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:

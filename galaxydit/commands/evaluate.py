@@ -109,12 +109,14 @@ def export(
     parquet: Annotated[bool, typer.Option(help="Also write results.parquet; needs pyarrow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
 ) -> None:
-    """Write the units of a run as tables, one row each."""
+    """Write the finished units of a run as tables, one row each."""
     from galaxydit.eval.report.export import write_csv, write_parquet
     from galaxydit.eval.report.run import read_run
 
     found = read_run(run)
     folder = out or _folder_of(found)
+    if (absent := len(found.job.units()) - len(found.records)) > 0:
+        say(f"{absent} of {len(found.job.units())} units are not made, or damaged, and have no row", "yellow")
     show(write_csv(found, folder / "results.csv"))
     if parquet:
         show(write_parquet(found, folder / "results.parquet"))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from galaxydit.commands.checks import check_output_file
@@ -72,10 +71,10 @@ def latency(
             raise refusal("--size", settings.size, expected, "take a smaller --size or --model") from error
     if as_json:
         show_json(out)
-        return
-    show(caption(data))
-    Console().print(build_table(data["rows"]))
-    show(out)
+    else:
+        show(caption(data), build_table(data["rows"]), out)
+    if any(row["note"] for row in data["rows"]):
+        raise typer.Exit(1)
 
 
 def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -78,6 +78,7 @@ class CumulativeDistance:
 
     def __post_init__(self) -> None:
         check_ascending("distances", self.distances, strictly=False)
+        check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
         if len(self.sigmas) != len(self.distances) or not self.sigmas:
             raise GalaxyDiTError(
                 f"sigmas has {len(self.sigmas)} entries and distances {len(self.distances)}: expected the same number "

@@ -1,6 +1,8 @@
-"""How a model is recognised: by its configuration, a few projections of its weights, and its adapters."""
+"""How a model is recognised: by its configuration, projections of its weights, and its adapters."""
 
+import hashlib
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,8 @@ from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
 ELEMENTS = 65_536
-TOLERANCE = 5e-3
+TOLERANCE = 3e-3
+FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_projections`
 
 
 def model_of(transformer: nn.Module) -> Model:
@@ -22,26 +25,28 @@ def model_of(transformer: nn.Module) -> Model:
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
-    """Projections of a few weights on a fixed pattern, each divided by the weights' norm.
+    """Sums over all matrices, those of active adapters among them: of each the projection on a fixed pattern, divided
+    by the weights' norm, with a sign and in a sum that follow from its name.
 
     They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
     fine-tune, by less for a cast to bfloat16. Empty where weights cannot be read (meta device, quantised).
     """
-    # By name: other plugins that were attached before may have left the modules in another order.
-    named = sorted(transformer.named_parameters(), key=lambda pair: pair[0])
-    kept = [(name, parameter) for name, parameter in named if parameter.ndim >= 2 and "lora_" not in name]
-    matrices = [loaded(transformer, name, parameter) for name, parameter in kept]
-    if not matrices or not all(map(is_readable, matrices)):
-        return ()
-    chosen = {round(i * (len(matrices) - 1) / max(1, PROJECTIONS - 1)) for i in range(PROJECTIONS)}
-    values = []
-    for index in sorted(chosen):
-        weights = matrices[index].detach().flatten()[:ELEMENTS].to("cpu", torch.float64)
-        pattern = torch.cos(torch.arange(len(weights), dtype=torch.float64) ** 2)
+    sums, count = [0.0] * PROJECTIONS, 0
+    pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64) ** 2)
+    adapters = adapters_of(transformer)
+    for name, parameter in transformer.named_parameters():
+        foreign = "lora_" in name and not any(f".{adapter}." in name for adapter in adapters)
+        if parameter.ndim < 2 or foreign or FUSED.search(name):
+            continue
+        if not is_readable(matrix := loaded(transformer, name, parameter)):
+            return ()
+        weights = matrix.detach().flatten()[:ELEMENTS].to("cpu", torch.float64)
         norm = float(torch.linalg.vector_norm(weights))
-        value = float(weights @ pattern) / norm if norm > 0 else 0.0
-        values.append(round(value, 9) if math.isfinite(value) else 0.0)
-    return tuple(values)
+        value = float(weights @ pattern[: len(weights)]) / norm if norm > 0 else 0.0
+        place = hashlib.sha256(name.replace(".base_layer.", ".").encode()).digest()
+        sums[place[0] % PROJECTIONS] += (value if place[1] % 2 else -value) if math.isfinite(value) else 0.0
+        count += 1
+    return tuple(round(value / math.sqrt(count), 9) for value in sums) if count else ()
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:

@@ -208,9 +208,9 @@ def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
             f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
     if speedup is not None and speedup > profile.fastest:
-        notes.append(
-            f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was verified for"
-        )
+        done = "planned" if profile.kind == "starter" else "verified"
+        served = f"{profile.fastest:g} that profile {profile.name} was {done} for"
+        notes.append(f"speedup {speedup:g} is beyond the {served}")
     return tuple(notes)
 
 

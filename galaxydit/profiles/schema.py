@@ -20,12 +20,12 @@ from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 Setting = str | int | float | bool | None
 Positive = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Correlation = Annotated[float, Ge(-1), Le(1)]
-Count = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(0), Le(2**64)]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Model:
     Attributes:
         class_name: class of the transformer.
         config: the entries of its configuration that must agree; a starter profile names only some.
-        weights: projections of some of the model's weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty
-            where any checkpoint of this architecture will do.
+        weights: projections of the weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty where any
+            checkpoint of this architecture will do.
         adapters: names of the adapters that were active.
     """
 
@@ -193,7 +193,9 @@ class Verification:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Times on the calibration's device, seconds; and denoise speedups by target, predicted from them and measured."""
+    """Seconds on the calibration's device: of a step, a block, and what a step does outside the blocks and outside the
+    transformer; and denoise speedups by target, predicted from them and measured.
+    """
 
     step: Positive
     block: Positive

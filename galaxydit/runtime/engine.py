@@ -20,7 +20,7 @@ from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
-from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of
+from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -119,7 +119,9 @@ class Engine:
             return None
         name, signature = context.name if context else None, signature_of(self.transformer, latent)
         text, shared = text if isinstance(text, Tensor) else None, latent if self.family.shares_latent else None
-        generation, state, branch = self.session.enter(Arrival(self.component, name, info, signature, text, shared))
+        generation, state, branch = self.session.enter(
+            Arrival(self.component, name, info, signature, text, shared, timesteps_of(inputs.get("timestep")))
+        )
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
                 f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at {FEW_STEPS} or "
@@ -283,7 +285,10 @@ class Engine:
             self.read(Place.BLOCK_INPUT, hidden, self.family.time_embedding_of(args, kwargs))
             self._leave_where_mixed(call, None, 0.0)
             output = forward(*args, **kwargs)
-            self.read(Place.BLOCK_OUTPUT, hidden, output if isinstance(output, Tensor) else output[0])
+            outputs = (output,) if isinstance(output, Tensor) else output  # of some models the text comes first
+            after = next((one for one in outputs if isinstance(one, Tensor) and one.shape == hidden.shape), None)
+            if after is not None:
+                self.read(Place.BLOCK_OUTPUT, hidden, after)
             self._leave_where_mixed(call, output, 1.0)
         except LeaveForward:
             if self._watches_stack and call.skips_stack:

@@ -90,6 +90,7 @@ class Generation:
     text_seconds: float
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
+    timesteps: int | None = None
     step: int = -1
     sigma: float = float("inf")
     latent: KnownInput | None = None
@@ -132,6 +133,8 @@ class Generation:
             return "the one before has ended"
         if info.steps != self.steps or getattr(scheduler, "timesteps", None) is not self.schedule:
             return "the steps were set anew"
+        if None not in (self.timesteps, call.timesteps) and self.timesteps != call.timesteps:
+            return "its timesteps are those of another call of a pipeline"
         if self.names_branches != (call.branch is not None):
             return "its branches are named otherwise"
         known = state.signatures.get(name, call.signature)
@@ -240,6 +243,7 @@ class Session:
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
             sigmas=sigmas_of(scheduler, steps),
+            timesteps=call.timesteps,
         )
         self.text_seconds = 0.0
         self.current = generation
@@ -258,7 +262,7 @@ class Session:
 
     def note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Put a note into the current report and warn once."""
-        if self.current is not None and text not in self.current.notes:
+        if self.current is not None and not self.current.finished and text not in self.current.notes:
             self.current.notes.append(text)
         if text not in self._warned:
             self._warned.add(text)
@@ -280,8 +284,8 @@ class Session:
         generation.denoise_ended = time.perf_counter()
 
     def decoded(self) -> None:
-        """The VAE has decoded a part of the current generation; the last such call is its end."""
-        if self.current is not None and self.current.step == self.current.steps - 1:
+        """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""
+        if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
 
 

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
 from typing import Any
 
@@ -107,11 +107,11 @@ class TimerHook(PluginHook):
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
-        if isinstance(output, Tensor):
-            first = output
-        else:
-            first = next(iter(output.values() if hasattr(output, "values") else output))
-        synchronize(first.device)
+        parts = (output,) if isinstance(output, Tensor) else getattr(output, "values", lambda: output)()
+        for tensor in parts if isinstance(parts, Iterable) else ():
+            if isinstance(tensor, Tensor):
+                synchronize(tensor.device)
+                break
         if self.encodes_text:
             self.session.text_seconds += time.perf_counter() - start
         else:
@@ -199,6 +199,8 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
     """
     had_registry, had_forward = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
+    # Kept at the registry, because another acceleration may be on a module that two pipelines share.
+    had_registry, had_forward = vars(registry).setdefault("before_galaxydit", (had_registry, had_forward))
     holder, attribute = _innermost_slot(module, registry)
     beneath = getattr(holder, attribute)
     wrapper = update_wrapper(partial(hook.new_forward, module), beneath)
@@ -220,8 +222,10 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
                 setattr(holder, attribute, reference.original_forward)
         if not had_forward and vars(module).get("forward") is beneath:
             del module.forward
-        if not registry.hooks and not had_registry:
-            del module._diffusers_hook
+        if not registry.hooks:
+            del registry.before_galaxydit
+            if not had_registry:
+                del module._diffusers_hook
 
     return take_out
 

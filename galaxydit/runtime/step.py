@@ -49,7 +49,8 @@ class Signature:
 class Arrival:
     """A call that arrives at the transformer `component`: all that tells which generation it belongs to.
 
-    `branch` is None where the pipeline names none, `latent` where the branches of a step do not share it.
+    `branch` is None where the pipeline names none, `latent` where the branches of a step do not share it, and
+    `timesteps`, the memory of the pipeline's timesteps, where the call's timestep is no view of it.
     """
 
     component: str
@@ -58,6 +59,16 @@ class Arrival:
     signature: Signature
     text: Tensor | None
     latent: Tensor | None
+    timesteps: int | None = None
+
+
+def timesteps_of(timestep: Any) -> int | None:
+    """The memory that a pipeline's timesteps lie in, if `timestep` is a view of one of them."""
+    if type(timestep) is not Tensor or timestep.is_meta:
+        return None
+    storage = timestep.untyped_storage()
+    count = storage.nbytes() // timestep.element_size()
+    return storage.data_ptr() if count not in (1, timestep.numel()) else None
 
 
 def signature_of(transformer: nn.Module, latent: Tensor) -> Signature:
@@ -81,9 +92,13 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
         return ()
     layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
     return tuple(
-        (tuple(layer.active_adapters), tuple(layer.scaling.items()), layer.disable_adapters, layer.merged)
-        for layer in layers
+        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged) for layer in layers
     )
+
+
+def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
+    """The scale of each adapter of a layer. Pipelines scale and unscale them, which rounds."""
+    return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())
 
 
 def adapters_of(transformer: nn.Module) -> tuple[str, ...]:

@@ -95,10 +95,8 @@ class Store:
 
     def _check_same(self, what: str, before: Any, now: Any) -> None:
         if lines := differences(before, now):
-            raise GalaxyDiTError(
-                f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. Take a new --out, or undo the "
-                "change"
-            )
+            cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
+            raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
 
     def unit_ids(self) -> set[str]:
         """Ids of all units that have a record, sound or not."""

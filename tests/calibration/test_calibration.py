@@ -205,3 +205,15 @@ def test_what_cannot_be_calibrated_is_refused_at_once(
 ) -> None:
     with pytest.raises(GalaxyDiTError, match=message):
         calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, **options)
+
+
+@pytest.mark.parametrize("speedup", [0.5, 0.0, -2.0, float("nan"), float("inf"), 1000.0, 30.0])
+def test_a_speedup_that_cannot_be_planned_is_refused_before_anything_is_recorded(
+    tiny_wan_pipeline: WanPipeline, tmp_path: Path, speedup: float
+) -> None:
+    settings = GenerationSettings(32, 32, 5, steps=50, guidance_scale=3.0)
+    with pytest.raises(GalaxyDiTError, match="speedups"):
+        calibrate(
+            tiny_wan_pipeline, list("abcdef"), resume_dir=tmp_path / "parts", settings=settings, speedups=(2.0, speedup)
+        )
+    assert not (tmp_path / "parts").exists()

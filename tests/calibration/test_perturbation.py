@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -38,3 +40,9 @@ def test_perturbations_of_one_interval_are_averaged_and_the_sensitivity_at_the_e
     found = average_perturbations([(2, 0.2, 1.0), (0, 0.9, 4.0), (0, 0.8, 1.0)])
     assert found.sigmas == pytest.approx((0.85, 0.2, 0.0))
     assert found.sensitivities == pytest.approx((2.0, 1.0, 1.0))
+
+
+def test_two_intervals_at_one_noise_level_are_averaged_as_in_short_generations() -> None:
+    found = average_perturbations([(0, 0.7, 5.0), (1, 0.7, 50.0)])
+    assert found.sigmas == (0.7, 0.0)
+    assert found.sensitivities[0] == pytest.approx(math.sqrt(5 * 50), rel=1e-4)

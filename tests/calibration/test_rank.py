@@ -6,6 +6,7 @@ from scipy.stats import spearmanr
 
 from galaxydit.calibration.rank import choose_proxy, rank_proxies, spearman_z
 from galaxydit.calibration.recording import Recording
+from galaxydit.profiles.schema import RankedProxy
 
 
 def test_the_proxy_that_follows_the_change_ranks_first_and_noise_last(recordings: list[Recording]) -> None:
@@ -53,3 +54,9 @@ def test_a_proxy_that_does_not_move_ranks_nothing_whatever_its_last_digits_say(
     ranking = rank_proxies([recording_of(index, proxies) for index in range(4)])
     assert choose_proxy(ranking)[0] == "block_residual"
     assert [row.rho for row in ranking if row.proxy == "cross_attention"] == [0.0]
+
+
+def test_a_constant_proxy_is_not_chosen_however_cheap_and_however_badly_the_others_rank() -> None:
+    constant = RankedProxy("noisy_latent", 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * 4)
+    weak = RankedProxy("block_residual", 1.0, 0.05, -0.1, 0.2, 0.0, (0.0,) * 4)
+    assert choose_proxy([weak, constant])[0] == "block_residual"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def test_two_accelerated_pipelines_may_share_text_encoder_and_vae(
     for tiny, latents in zip(tinies, plain, strict=True):
         assert torch.equal(tiny.run(), latents)
     for module in (pipe.text_encoder, pipe.vae.decoder):
-        assert not hasattr(module, "_diffusers_hook") or not module._diffusers_hook.hooks
+        assert not hasattr(module, "_diffusers_hook")
+        assert "forward" not in vars(module)
 
 
 def test_one_module_in_both_stages_is_accelerated_once(tiny_wan: Any) -> None:
@@ -123,3 +125,62 @@ def test_a_removed_handle_cannot_be_entered_again(tiny_wan: Any) -> None:
         pass
     with pytest.raises(GalaxyDiTError, match=r"call accelerate\(\) again"), acceleration:
         pass
+
+
+def test_an_aborted_pipeline_on_the_same_transformer_leaves_nothing_to_another(tiny_wan: Any) -> None:
+    """Both have the same text tensors, and the one goes on with the step after the last of the other."""
+    other = WanPipeline(
+        **(
+            tiny_wan.pipe.components
+            | {"scheduler": type(tiny_wan.pipe.scheduler).from_config(tiny_wan.pipe.scheduler.config)}
+        )
+    )
+    other.set_progress_bar_config(disable=True)
+    text, negative = tiny_wan.pipe.encode_prompt("a red ball", "", True, 1, max_sequence_length=16)
+    shared = {"prompt": None, "prompt_embeds": text, "negative_prompt_embeds": negative}
+
+    def stop(pipe: Any, step: int, timestep: Any, tensors: Any) -> Any:
+        if step == 5:
+            raise InterruptedError
+        return tensors
+
+    def meanwhile(pipe: Any, step: int, timestep: Any, tensors: Any) -> Any:
+        if step == 5:
+            with pytest.raises(InterruptedError):
+                replace(tiny_wan, pipe=other).run(
+                    **shared, generator=torch.Generator().manual_seed(7), callback_on_step_end=stop
+                )
+        return tensors
+
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        tiny_wan.run(**shared)
+        with pytest.warns(FullComputeWarning, match="timesteps are those of another call"):
+            tiny_wan.run(**shared, callback_on_step_end=meanwhile)
+    calls = acceleration.report.calls
+    assert calls[0].step == 6
+    assert not any(call.reused for call in calls[:2])
+
+
+def test_a_later_decoding_does_not_count_for_a_finished_video(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        latents = tiny_wan.run()
+        tiny_wan.pipe.vae.decode(latents)
+        assert acceleration.report.end_to_end_seconds is None
+
+
+def test_a_text_encoder_may_return_any_object(tiny_wan: Any) -> None:
+    class Own(torch.nn.Module):
+        def forward(self) -> Any:
+            return SimpleNamespace(last_hidden_state=torch.ones(1))
+
+    pipe = WanPipeline(**(tiny_wan.pipe.components | {"text_encoder": Own()}))
+    with galaxydit.accelerate(pipe, config=OFTEN):
+        assert pipe.text_encoder().last_hidden_state == 1
+
+
+def test_settings_that_a_profile_replaces_are_named(tiny_wan: Any) -> None:
+    config = GalaxyDiTConfig(Threshold(0.3), keep_last=2)
+    warns = pytest.warns(UserWarning, match="policy of config give way to the general schedule")
+    with galaxydit.accelerate(tiny_wan.pipe, config=config, speedup=2.0) as found, warns:
+        tiny_wan.run()
+    assert found.config.keep_last == 2

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from galaxydit.cli import app, main
 from galaxydit.commands.captions import warn_of_unknown_words
+from galaxydit.commands.console import show_json
 from galaxydit.commands.demo import build_table
 from galaxydit.commands.inspect import describe_profile
 from galaxydit.errors import GalaxyDiTError
@@ -259,3 +260,9 @@ def test_wherever_a_table_is_printed_it_can_be_json():
     commands = root.commands | root.commands["eval"].commands  # type: ignore[attr-defined]
     tables = ["calibrate", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
+
+
+def test_json_is_json_where_colours_are_forced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show_json({"name": "ü", "value": 1.5})
+    assert json.loads(capsys.readouterr().out) == {"name": "ü", "value": 1.5}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import CogVideoXDDIMScheduler
+from diffusers import CogVideoXDDIMScheduler, FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 from torch import Tensor
 
 import galaxydit
@@ -195,3 +195,33 @@ def test_a_loop_by_hand_may_pass_everything_by_position(tiny_pipeline: Build, te
     assert len(acceleration.reports) == 2
     assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
     assert not acceleration.report.notes
+
+
+def test_a_block_that_returns_its_text_first_is_measured_by_its_hidden_states() -> None:
+    torch.manual_seed(0)
+    transformer = FluxTransformer2DModel(
+        patch_size=1,
+        in_channels=4,
+        num_layers=3,
+        num_single_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        pooled_projection_dim=32,
+        axes_dims_rope=[4, 4, 8],
+    )
+    pipe = FluxPipeline(FlowMatchEulerDiscreteScheduler(), None, None, None, None, None, transformer)
+    pipe.set_progress_bar_config(disable=True)
+
+    def run() -> Any:
+        noise = torch.Generator().manual_seed(0)
+        text = {"prompt_embeds": torch.ones(1, 8, 32), "pooled_prompt_embeds": torch.ones(1, 32)}
+        size = {"height": 32, "width": 32, "num_inference_steps": 12, "output_type": "latent"}
+        return pipe(**text, **size, generator=noise).images
+
+    plain = run()
+    with galaxydit.accelerate(pipe, threshold=1e-30):
+        assert torch.equal(run(), plain)
+    with galaxydit.accelerate(pipe, threshold=50.0) as acceleration:
+        run()
+    assert acceleration.report.reused_steps > 0

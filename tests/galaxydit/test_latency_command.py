@@ -1,8 +1,10 @@
 """`galaxydit latency`: what it refuses on this machine, what its table shows, and how failures are told."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,3 +54,17 @@ def test_a_logged_failure_such_as_of_a_compilation_is_one_line() -> None:
     record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s failed", ("plain",), info)
     assert _without_traceback(record)
     assert (record.getMessage(), record.exc_info) == ("plain failed: RuntimeError: backend failed", None)
+
+
+def test_a_run_in_which_a_method_failed_does_not_end_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def measure(run: LatencyRun, out: Path, on_turn: Callable[[int, int], None]) -> dict[str, Any]:
+        data = {"rows": [{"note": "RuntimeError: out of order"}]}
+        out.write_text(json.dumps(data))
+        return data
+
+    monkeypatch.setattr(LatencyRun, "measure", measure)
+    with pytest.raises(SystemExit) as stopped:
+        main(["latency", "--device", "cpu", "--json", "--out", str(tmp_path / "run.json")])
+    assert stopped.value.code == 1

@@ -1,5 +1,6 @@
 """What tells the results of one pipeline from those of another."""
 
+import copy
 from collections.abc import Callable
 
 import accelerate
@@ -39,6 +40,9 @@ def train_the_adapter_anew(pipe: WanPipeline) -> None:
         lambda pipe: pipe.transformer.disable_adapters(),
         lambda pipe: pipe.register_to_config(boundary_ratio=0.9),
         lambda pipe: pipe.vae.decoder.conv_out.weight.data.mul_(1.01),
+        lambda pipe: pipe.vae.register_to_config(latents_std=[2.0] * 16),
+        lambda pipe: setattr(pipe.text_encoder.config, "num_heads", 1),
+        lambda pipe: pipe.tokenizer.add_tokens(["aurora"]),
     ],
 )
 def test_results_of_a_changed_pipeline_are_told_apart(
@@ -61,3 +65,18 @@ def test_offloading_does_not_change_what_a_model_is(
     for module in (tiny_wan_pipeline.text_encoder, tiny_wan_pipeline.transformer, tiny_wan_pipeline.vae):
         accelerate.cpu_offload(module, execution_device=torch.device("cpu"))
     assert conditions_of(tiny_wan_pipeline, tiny_settings) == before
+
+
+def test_weights_in_eight_bits_are_told_apart(
+    tiny_wan_pipeline: WanPipeline, tiny_settings: GenerationSettings
+) -> None:
+    found = []
+    for scale in (1.0, 1.5):
+        transformer = copy.deepcopy(tiny_wan_pipeline.transformer)
+        for name, weights in transformer.named_parameters():
+            if "ffn" in name:
+                weights.data.mul_(scale)
+        transformer.enable_layerwise_casting(torch.float8_e4m3fn, torch.float32)
+        pipe = WanPipeline(**(tiny_wan_pipeline.components | {"transformer": transformer}))
+        found.append(conditions_of(pipe, tiny_settings))
+    assert found[0]["weights"] != found[1]["weights"]

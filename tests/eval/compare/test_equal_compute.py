@@ -50,8 +50,26 @@ def test_between_two_settings_psnr_is_linear_in_the_log_of_the_speedup():
 
 def test_only_the_two_settings_around_count():
     rows = [row("m", speed, 100 - 20 * math.log2(speed)) for speed in (1.0, 2.0, 8.0, 16.0)]
-    found = at_speedup([*rows, row("m", 3.0, 0.0)], 2.5)
+    found = at_speedup([*rows, row("m", 3.0, 50.0)], 2.5)
     assert found.speedups == pytest.approx((2.0, 3.0))
+
+
+def test_a_setting_that_another_one_beats_in_speed_and_psnr_does_not_count():
+    rows = [row("m", 2.0, 40.0), row("m", 2.9, 20.0), row("m", 3.2, 25.0), row("m", 3.2, 30.0)]
+    found = at_speedup(rows, 2.9)
+    assert found.speedups == pytest.approx((2.0, 3.2))
+    assert 30.0 < found.psnr < 40.0
+    assert at_speedup(rows, 3.2).psnr == 30.0
+
+
+def test_a_faster_setting_serves_where_the_slower_ones_are_worse():
+    found = at_speedup([row("m", 1.2, 30.0), row("m", 1.6, 33.0), row("m", 2.2, 28.0)], 1.25)
+    assert (found.psnr, found.speedups) == (33.0, pytest.approx((1.6,)))
+
+
+def test_a_setting_that_left_a_video_as_it_was_is_no_end_of_an_interpolation():
+    found = at_speedup([row("m", 1.0, 120.0), row("m", 1.2, 120.0), row("m", 2.4, 50.0)], 1.5)
+    assert found.psnr is None
 
 
 def test_a_setting_that_meets_the_speedup_is_taken_alone():

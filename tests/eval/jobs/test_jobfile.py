@@ -232,7 +232,7 @@ def test_a_folder_takes_one_job_and_tells_what_is_different_in_another(tmp_path:
     for line in (
         "steps: None -> 20",
         "prompts[1]: 'a dog' -> 'a fox'",
-        "variants[galaxydit].options.speedup: 2 -> 3",
+        "variants[galaxydit].options.speedup: 2.0 -> 3.0",
     ):
         assert line in str(raised.value)
 
@@ -286,3 +286,15 @@ def test_methods_that_calibrate_need_other_prompts_than_those_of_the_job(tmp_pat
         read_job(write(tmp_path, SMALLEST + variant + '[calibration]\ntexts = ["a dog"]'))
     job = read_job(write(tmp_path, SMALLEST + variant + '[calibration]\ntexts = ["a fox"]'))
     assert job.calibration == ("a fox",)
+
+
+def test_a_number_counts_however_it_is_written(tmp_path: Path):
+    jobs = [
+        read_job(write(tmp_path, f"{SMALLEST}[variants.galaxydit]\nspeedup = {number}\n")) for number in ("2", "2.0")
+    ]
+    assert [unit.id for unit in jobs[0].units()] == [unit.id for unit in jobs[1].units()]
+
+
+def test_an_output_folder_with_the_name_of_a_model_is_not_taken_for_it(tmp_path: Path):
+    (tmp_path / "wan-tiny" / "units").mkdir(parents=True)
+    assert read_job(write(tmp_path, SMALLEST)).model == "wan-tiny"

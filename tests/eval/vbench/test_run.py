@@ -155,6 +155,9 @@ def test_only_prompts_and_seeds_that_every_variant_has_count(make_run, fake_envi
     next((run / "units").glob("00001*-fast-*.json")).unlink()
     results = evaluate(run, FLICKER, fake_environment)
     assert results.left_out == 1
+    for record in (run / "units").glob("00002*.json"):
+        record.unlink()
+    assert evaluate(run, FLICKER, fake_environment).left_out == 2
     assert all(len(scores.dimensions["temporal_flickering"].videos) == 4 for scores in results.variants.values())
 
 

@@ -147,7 +147,7 @@ def test_300_mutated_files_give_a_clear_error_and_never_another_profile(path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 6; calibrate again"),
+        ({"schema_version": 1}, r"schema_version=1 is not allowed: expected 7; calibrate again"),
         ({"schema_version": True}, "schema_version=True"),
         ({"recipe.proxy": "magic"}, "proxy='magic' is not allowed: expected one of"),
         ({"recipe.order": 3}, "order=3 is not allowed: expected 0 or 1"),
@@ -219,3 +219,9 @@ def test_a_profile_that_could_not_be_read_back_is_not_written(path: Path) -> Non
     with pytest.raises(GalaxyDiTError, match=r"samples=-2"):
         replace(PROFILE, conditions=conditions).save(path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("sigmas", [(0.5, 0.9, 1.0), (0.7, 0.7, 0.7), (0.5, 0.2, -0.1)])
+def test_the_noise_levels_of_distances_fall(sigmas: tuple[float, ...]) -> None:
+    with pytest.raises(GalaxyDiTError, match="sigmas"):
+        CumulativeDistance(sigmas, (0.0, 0.1, 0.3))

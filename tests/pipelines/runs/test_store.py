@@ -203,3 +203,9 @@ def test_processes_that_start_at_once_share_the_store(any_store: Store, monkeypa
     seen.clear()
     with pytest.raises(GalaxyDiTError, match="belongs to another test"):
         late.create("test", {"steps": 50})
+
+
+def test_the_way_out_of_a_run_without_results_is_to_delete_it(tmp_path: Path):
+    Store(tmp_path / "run").create("job", {"height": 34})
+    with pytest.raises(GalaxyDiTError, match="holds no results: delete it"):
+        Store(tmp_path / "run").create("job", {"height": 32})

@@ -1,0 +1,20 @@
+"""What a reused step is expected to take."""
+
+import pytest
+
+from galaxydit.calibration.costs import predicted_speedup
+from galaxydit.profiles.schema import Seconds
+
+
+def test_the_prediction_counts_both_guidance_branches_of_a_reused_step() -> None:
+    """A step of two branches with 30 blocks of 10 ms, 50 ms outside the blocks and 20 ms outside the transformer."""
+    seconds = Seconds(
+        step=2 * (30 * 0.01 + 0.05) + 0.02,
+        block=0.01,
+        outside_blocks=2 * 0.05,
+        outside_transformer=0.02,
+        predicted_speedup=(),
+        measured_speedup=(),
+    )
+    reused = 0.02 + 2 * 0.05 / 2
+    assert predicted_speedup(seconds, 50, 25) == pytest.approx(50 * 0.72 / (25 * 0.72 + 25 * reused))
