@@ -20,7 +20,7 @@ from galaxydit.eval.latency.device_clock import clock_name, device_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
 from galaxydit.eval.latency.latency_settings import INSTALLED, PRESETS, LatencySettings, evenly_forced, parse_size
 from galaxydit.eval.latency.latency_table import label
-from galaxydit.eval.latency.random_models import build_inputs, build_transformer, decoder_seconds, text_encoder_seconds
+from galaxydit.eval.latency.random_models import build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.files import write_json
 
@@ -45,7 +45,6 @@ class LatencyRun:
         names = dict.fromkeys(settings.methods or INSTALLED)
         modes = MODES[settings.mode or ("both" if on_gpu else "eager")]
         self.samples = [Samples(name, compiled) for name in names for compiled in modes]
-        self.once: dict[str, float | None] = {"text_encoder_seconds": None, "vae_decode_seconds": None}
         self._trajectory = cache(self._build)
 
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
@@ -64,10 +63,6 @@ class LatencyRun:
                     sample.note = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             self._write(out, finished=False)
             on_turn(done, len(turns))
-        if self.settings.text_encoder:
-            self.once["text_encoder_seconds"] = text_encoder_seconds(self.preset, self.device, self.dtype)
-        if self.settings.vae:
-            self.once["vae_decode_seconds"] = decoder_seconds(self.preset, self.size, self.device)
         return self._write(out, finished=True)
 
     def _run(self, sample: Samples) -> None:
@@ -107,7 +102,6 @@ class LatencyRun:
             | {"tokens": self.size.tokens, "dtype": str(self.dtype).removeprefix("torch.")},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
             "rows": rows_from([sample for sample in self.samples if sample.full_ms or sample.note]),
-            "once": self.once,
             "finished": finished,
         }
         write_json(out, data)

@@ -9,6 +9,7 @@ import typer
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
 from galaxydit.eval.compare.registry import is_installed
+from galaxydit.policies.policy import FEW_STEPS
 
 Mode = Literal["eager", "compiled", "both"]
 METHODS = (
@@ -104,7 +105,7 @@ class LatencySettings:
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"
-    steps: Annotated[int, typer.Option(min=4, help="Denoising steps; few suffice to time single ones.")] = 50
+    steps: Annotated[int, typer.Option(min=9, help="Denoising steps; with fewer nothing is reused.")] = 50
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3
     methods: Annotated[list[str] | None, typer.Option("--method", help="Only this one; may be given again.")] = None
@@ -112,12 +113,10 @@ class LatencySettings:
         Mode | None, typer.Option(help="Of the blocks, a row for each; by default both on a GPU, eager on a CPU.")
     ] = None
     device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None
-    text_encoder: Annotated[bool, typer.Option("--text-encoder", help="Also time UMT5-XXL, 11 GB.")] = False
-    vae: Annotated[bool, typer.Option("--vae", help="Also time the video decoder.")] = False
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, tuple(PRESETS))
-        check_count("steps", self.steps, 4)
+        check_count("steps", self.steps, FEW_STEPS + 1)
         check_count("repeats", self.repeats, 1)
         for name in self.methods or ():
             check_choice("method", name, METHODS)

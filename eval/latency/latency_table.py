@@ -26,7 +26,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Device, model, size and steps, and what else was timed."""
+    """Device, model, size and steps, and what failed."""
     model, schedule, settings = data["model"], data["schedule"], data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
@@ -34,9 +34,6 @@ def caption(data: dict[str, Any]) -> str:
         f"{settings['size']}, {model['tokens']:,} tokens, {schedule['steps']} steps "
         f"of which {len(schedule['full'])} are full."
     )
-    parts = [f"{name.replace('_', ' ')} {value:.2f} s" for name, value in data["once"].items() if value is not None]
-    if parts:
-        text += f" Beside the denoising: {', '.join(parts)}."
     for row in data["rows"]:
         if row["note"]:
             text += f" {label(row['method'], row['compiled'])} failed: {row['note']}."
