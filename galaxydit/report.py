@@ -114,7 +114,7 @@ class Report:
         ]
         lines = [
             f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
-            f"({saved:.2f} times fewer block evaluations)",
+            f"({saved:.2f}x in block evaluations)",
             ", ".join([*taken, f"{self.bytes_held / 2**20:.2f} MiB held"]),
         ]
         if len(fractions := self.compute_fractions) > 1:

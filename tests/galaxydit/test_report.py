@@ -81,7 +81,7 @@ def test_a_run_that_reused_nothing_says_why() -> None:
 def test_the_text_reads_like_a_result(half_reused: Report) -> None:
     text = str(Report(half_reused.config, 4, half_reused.calls, ("odd", "short"), 2**20, 2.0, 2.5))
     assert text.splitlines() == [
-        "2 of 4 steps reused, compute fraction 0.525 (1.90 times fewer block evaluations)",
+        "2 of 4 steps reused, compute fraction 0.525 (1.90x in block evaluations)",
         "2.00 s denoising, 2.50 s end to end, 1.00 MiB held",
         "Calls computed in full:",
         "  - warm-up (4)",
