@@ -1,6 +1,8 @@
 """What the videos of a pipeline depend on, as plain data."""
 
 import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -52,13 +54,14 @@ def hash_weights(module: nn.Module) -> str:
     return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()[:16]
 
 
-def _tokens_of(part: Any) -> Any:
-    """What a tokenizer or processor is made of."""
+def _tokens_of(part: Any) -> dict[str, Any]:
+    """What a tokenizer is made of, without what the last call has set."""
     backend = getattr(part, "backend_tokenizer", None)
-    return {"class": type(part).__name__, "tokens": backend and backend.to_str()} if part is not None else None
+    content = {} if backend is None else json.loads(backend.to_str())
+    return {name: value for name, value in content.items() if name not in ("padding", "truncation")}
 
 
 def _plain(config: Any) -> dict[str, str]:
     """All entries of a configuration but bookkeeping, as text."""
-    values = config if isinstance(config, dict) else config.to_dict()
+    values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
     return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}

@@ -72,7 +72,7 @@ class Realism:
         A file of another model, prompts or settings is renamed with a hash of its conditions, and renamed back by a run
         under these conditions.
         """
-        conditions = self.conditions()
+        conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
         found = _read(out)
         if found.get("conditions") != conditions:
             if "conditions" in found:
