@@ -180,7 +180,7 @@ def test_a_text_encoder_may_return_any_object(tiny_wan: Any) -> None:
 
 def test_settings_that_a_profile_replaces_are_named(tiny_wan: Any) -> None:
     config = GalaxyDiTConfig(Threshold(0.3), keep_last=2)
-    warns = pytest.warns(UserWarning, match="policy of config give way to the general schedule")
+    warns = pytest.warns(UserWarning, match="replaced by the general schedule: policy of config")
     with galaxydit.accelerate(tiny_wan.pipe, config=config, speedup=2.0) as found, warns:
         tiny_wan.run()
     assert found.config.keep_last == 2
