@@ -94,10 +94,8 @@ def accelerate(
     asked = {} if config is None else {one.name: getattr(config, one.name) for one in fields(config)}
     if lost := [name for name in asked if asked[name] not in (getattr(plain, name), getattr(settings, name))]:
         source = "the general schedule" if found is None else f"profile {found.name}"
-        notes = (
-            *notes,
-            f"replaced by {source}: {', '.join(lost)} of config; to keep them, leave speedup, max_error and profile out",
-        )
+        cure = "to keep them, leave speedup, max_error and profile out"
+        notes = (*notes, f"replaced by {source}: {', '.join(lost)} of config; {cure}")
     return Acceleration(pipe, settings, scheduler, profile=found, notes=notes, keep_reports=keep_reports)
 
 
