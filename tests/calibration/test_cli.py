@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import galaxydit.calibration
+from galaxydit.calibration.samples import read_prompts
 from galaxydit.cli import main
 from galaxydit.profiles.registry import load_profile
 
@@ -79,3 +80,9 @@ def test_a_file_without_prompts_is_refused(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "empty.txt").write_text("\n \n")
     assert run("calibrate", "--model", "wan-tiny", "--prompts", tmp_path / "empty.txt", "--out", "a.json") == 2
     assert "holds no prompt; write one a line" in capsys.readouterr().err
+
+
+def test_a_prompt_is_a_line_as_it_is_written(tmp_path: Path) -> None:
+    lines = ["a cat\u2028walks", '{"prompt": "a dog", "image": "my  dog.png"}']
+    (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\r\n\n", encoding="utf-8")
+    assert read_prompts(tmp_path / "prompts.txt") == lines

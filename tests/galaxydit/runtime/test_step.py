@@ -7,7 +7,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks.hooks import CacheContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from galaxydit.runtime.step import StepInfo, locate, sigmas_of
+from galaxydit.runtime.step import StepInfo, locate, scales_of, sigmas_of, timesteps_of
 
 
 def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
@@ -45,3 +45,16 @@ def test_the_noise_levels_of_a_schedule_are_read_once() -> None:
     with Reads():
         assert locate(context, scheduler, None) == first == StepInfo(1, 3, 0.5)
     assert not reads
+
+
+def test_the_timesteps_of_a_pipeline_are_known_by_their_memory() -> None:
+    ours, others = torch.linspace(999, 1, 12), torch.linspace(999, 1, 12)
+    assert timesteps_of(ours[3].expand(2)) == timesteps_of(ours[4]) != timesteps_of(others[4].expand(1))
+    for alone in (None, 500, torch.tensor(500), torch.full((2,), 500), ours[3].expand(2).clone()):
+        assert timesteps_of(alone) is None
+
+
+def test_scaling_and_unscaling_an_adapter_leaves_its_scale() -> None:
+    assert 0.85 * 0.6 / 0.6 != 0.85
+    scales = [scales_of(SimpleNamespace(scaling={"style": value})) for value in (0.85, 0.85 * 0.6 / 0.6, 0.86)]
+    assert scales[0] == scales[1] != scales[2]
