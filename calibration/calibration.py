@@ -180,8 +180,7 @@ def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
     for speedup in speedups:
         check_number("speedups", speedup, 1.0, 100.0)
         if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:
-            expected = f"speedups with a full step in {LONGEST_GAP} steps"
-            raise refusal("speedups", speedup, expected, f"pass less than {LONGEST_GAP}")
+            raise refusal("speedups", speedup, f"a full step in {LONGEST_GAP}", f"pass less than {LONGEST_GAP}")
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:

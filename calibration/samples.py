@@ -10,10 +10,14 @@ WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 """The captions that are reserved for the embedded model's calibration and tuning."""
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank, without blanks around them."""
+    return [text for line in path.read_text(encoding="utf-8-sig").split("\n") if (text := line.strip())]
+
+
 def read_prompts(path: Path) -> list[str]:
     """The prompts of a text file, one a line, each once, without empty lines; raises GalaxyDiTError if it has none."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    prompts = list(dict.fromkeys(line for line in lines if line))
+    prompts = list(dict.fromkeys(read_lines(path)))
     if not prompts:
         raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")
     return prompts

@@ -32,7 +32,7 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         },
         "weights": {name: hash_weights(part) for name, part in modules.items()},
         "configs": {name: hash_of(_plain(config)) for name, config in configs.items() if config},
-        "scheduler": {name: str(value) for name, value in pipe.scheduler.config.items() if not name.startswith("_")},
+        "scheduler": _plain(pipe.scheduler.config),
         "settings": asdict(settings),
     }
 

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
+from galaxydit.eval.compare.tune import pareto_front
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
 SAME_SPEEDUP = 1e-4  # relative; counts of operations are rounded
@@ -102,12 +104,11 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate. A
-    setting that meets the speedup is used as it is. Settings that another one beats in speed and PSNR do not count, nor
-    those that left a video as it was: its PSNR stands for infinity.
+    setting that meets the speedup is used as it is. One that another beats in speed and PSNR does not count: the faster
+    one serves in its place. Nor does one that left a video as it was, whose PSNR stands for infinity.
     """
-    rows = sorted(rows, key=lambda row: row.compute_speedup)
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
-    best = [row for place, row in enumerate(changing) if row is max(changing[place:], key=lambda row: row.psnr_mean)]
+    best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
     same = [row for row in best if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
     slower = [row for row in best if row.compute_speedup < speedup]
     faster = [row for row in best if row.compute_speedup > speedup]
@@ -115,7 +116,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     settings, speedups = tuple(row.setting for row in used), tuple(row.compute_speedup for row in used)
     left, right = used[0], used[-1]
     found = AtSpeedup(left.method, speedup, settings, speedups)
-    if not same and left is right and not changing[0].compute_speedup < speedup < left.compute_speedup:
+    if not same and left is right and not min(row.compute_speedup for row in changing) < speedup < speedups[0]:
         return found
     share = 0.0 if left is right else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
 

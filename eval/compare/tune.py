@@ -1,15 +1,19 @@
 """Choose the settings of a method to score, from their results on calibration prompts. Numbers only."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, stdev
+from typing import Any, TypeVar
 
 from galaxydit.eval.compare.bench import Sample
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 PSNR_MARGIN = 2.0  # dB; settings further behind one that is as fast are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
     ]
 
 
-def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates that no other one matches in both speed and PSNR, slowest first; of equal ones the first."""
-    front: list[Candidate] = []
-    for one in sorted(candidates, key=lambda c: (-c.log_speedup, -c.psnr, c.index)):
-        if not front or one.psnr > front[-1].psnr:
+def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
+    """Settings that no other one matches in both numbers of `point`, slowest first; of equal ones the first."""
+    front: list[T] = []
+    for one in sorted(settings, key=point, reverse=True):
+        if not front or point(one)[1] > point(front[-1])[1]:
             front.append(one)
     return front[::-1]
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from galaxydit.calibration.samples import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant, needs_calibration, options_of
@@ -121,8 +122,8 @@ def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
     with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    return parse(Texts, [line for line in lines if line], place, "write different ones, one a line")
+        lines = read_lines(path)
+    return parse(Texts, lines, place, "write different ones, one a line")
 
 
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:

@@ -105,7 +105,7 @@ class LatencySettings:
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"
-    steps: Annotated[int, typer.Option(min=9, help="Denoising steps; with fewer nothing is reused.")] = 50
+    steps: Annotated[int, typer.Option(min=FEW_STEPS + 1, help="Denoising steps; with fewer nothing is reused.")] = 50
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3
     methods: Annotated[list[str] | None, typer.Option("--method", help="Only this one; may be given again.")] = None

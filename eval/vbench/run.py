@@ -88,10 +88,11 @@ def evaluate(
     if not store.is_local:
         raise refusal("run", store.root, "a folder on this machine", "copy the run here")
     root = Path(store.root)
-    found = store.survey([unit.id for unit in job.units()])
+    units = job.units()
+    found = store.survey([unit.id for unit in units])
     records = [video_record(record, damage) for _, record, damage in found if record is not None]
     selection = select_videos(root, records, [variant.name for variant in job.variants])
-    left_out = len(job.units()) // len(job.variants) - len(selection[BASELINE])
+    left_out = len(units) // len(job.variants) - len(selection[BASELINE])
     full_info = json.loads((environment.package / FULL_INFO).read_text(encoding="utf-8"))
     arranged = {
         (variant, dimension.name): arrange(dimension, clips, full_info)

@@ -115,8 +115,9 @@ def export(
 
     found = read_run(run)
     folder = out or _folder_of(found)
-    if (absent := len(found.job.units()) - len(found.records)) > 0:
-        say(f"{absent} of {len(found.job.units())} units are not made, or damaged, and have no row", "yellow")
+    total = len(found.job.units())
+    if (absent := total - len(found.records)) > 0:
+        say(f"{absent} of {total} units are not made, or damaged, and have no row", "yellow")
     show(write_csv(found, folder / "results.csv"))
     if parquet:
         show(write_parquet(found, folder / "results.parquet"))

@@ -25,8 +25,8 @@ def model_of(transformer: nn.Module) -> Model:
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
-    """Sums over all matrices, those of active adapters among them: of each the projection on a fixed pattern, divided
-    by the weights' norm, with a sign and in a sum that follow from its name.
+    """Eight sums of projections of all matrices, those of active adapters among them. Each matrix is projected on a
+    fixed pattern and divided by its norm; its name determines the sum and the sign.
 
     They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
     fine-tune, by less for a cast to bfloat16. Empty where weights cannot be read (meta device, quantised).

@@ -216,9 +216,7 @@ class Session:
 
     @_one_at_a_time
     def enter(self, call: Arrival) -> tuple[Generation, TransformerState, str]:
-        """The generation that a call belongs to, the state of its transformer and the name of its branch; opens a new
-        generation where one begins.
-        """
+        """The generation of a call, its transformer's state and its branch; opens a generation where one begins."""
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)

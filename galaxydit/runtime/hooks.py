@@ -197,10 +197,10 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
     input), accelerate drops every wrapper around its own when it offloads anew after each generation, and diffusers
     0.42 disconnects a hook that has a `new_forward` when the one beneath it is removed.
     """
-    had_registry, had_forward = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
+    before = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
     # Kept at the registry, because another acceleration may be on a module that two pipelines share.
-    had_registry, had_forward = vars(registry).setdefault("before_galaxydit", (had_registry, had_forward))
+    had_registry, had_forward = vars(registry).setdefault("before_galaxydit", before)
     holder, attribute = _innermost_slot(module, registry)
     beneath = getattr(holder, attribute)
     wrapper = update_wrapper(partial(hook.new_forward, module), beneath)
@@ -222,10 +222,10 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
                 setattr(holder, attribute, reference.original_forward)
         if not had_forward and vars(module).get("forward") is beneath:
             del module.forward
-        if not registry.hooks:
+        if not any(isinstance(other, PluginHook) for other in registry.hooks.values()):
             del registry.before_galaxydit
-            if not had_registry:
-                del module._diffusers_hook
+        if not registry.hooks and not had_registry:
+            del module._diffusers_hook
 
     return take_out
 

@@ -97,7 +97,7 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
-    """The scale of each adapter of a layer. Pipelines scale and unscale them, which rounds."""
+    """The scale of each adapter of a layer to six decimals, because pipelines that scale and unscale them round."""
     return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())
 
 

@@ -16,9 +16,7 @@ from galaxydit.runtime.call import Call
 
 
 class RoundedOtherwise(Observer):
-    """Computes every step, and changes each value of the first step's output by up to half the epsilon of its dtype, as
-    rounding does, in each branch on its own.
-    """
+    """Computes every step, and changes the first outputs, each on its own, by up to half the epsilon of their dtype."""
 
     decides = True
 
