@@ -37,7 +37,9 @@ def perturb(
 ) -> Perturbation:
     """Repeat `plain` with reuse in an interval; sensitivity: rms change of the final latent / error that it caused."""
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
-    with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, reuse=reuse)):
+    with galaxydit.accelerate(
+        pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False, reuse=reuse)
+    ):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
     introduced = float(ScheduleError([recording]).final_error(schedule, ErrorPropagation())[0])

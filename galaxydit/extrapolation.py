@@ -1,17 +1,31 @@
-"""Extrapolation in sigma: the tensor of a reused step from those of the full steps before it."""
+"""The tensor of a reused step, extrapolated in sigma from the full steps before it, and what full steps correct."""
+
+from typing import NamedTuple
 
 from torch import Tensor
 
 from galaxydit.torch_compile import beside_the_model
 
-CachedStep = tuple[float, Tensor]
-"""The noise level of a full step, and its tensor."""
+
+class CachedStep(NamedTuple):
+    """A full step: its number, its noise level, and its tensor."""
+
+    step: int
+    sigma: float
+    tensor: Tensor
+
 
 DAMPING = 0.85
 """Share of the last slope that is followed (damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
 
 The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
 `python -m galaxydit.pipelines.wan_tiny.tools.predictions` compares other shares.
+"""
+
+CORRECTED = (1.0, 0.5)
+"""By order, the share of the estimated error of a reuse interval that is corrected.
+
+At order 1 errors grow faster than linearly within an interval, so the estimate is too large.
 """
 
 
@@ -34,8 +48,19 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
 
     The result is a new tensor, which the caller may overwrite.
     """
-    newest_sigma, newest = history[-1]
+    _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2:
         return newest.clone()
-    older_sigma, older = history[-2]
+    _, older_sigma, older = history[-2]
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
+
+
+def correction(output: Tensor, predicted: Tensor, reused: int, order: int) -> Tensor:
+    """What a full step adds to its output y to make up for the `reused` steps before it, of which `order` predicted
+    them.
+
+    With p, what reuse would have given for this step, y - p is the error of reuse where it is largest. It grew to that
+    from 0, so n reused steps missed n / 2 of it together (the trapezoidal rule). A scheduler adds up the outputs, so
+    the video is led back to where full steps would have taken it. Only the output is corrected; y itself is cached.
+    """
+    return (output - predicted).mul_(CORRECTED[order] * reused / 2)

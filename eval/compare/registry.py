@@ -37,6 +37,7 @@ NAMES_BY_SOURCE = {
     "this project": ["galaxydit", "galaxydit without a profile"],
     ABLATION: [
         "last full step repeated",
+        "without correction",
         "residual reused",
         "first fifth computed",
         "expected error instead of a budget",

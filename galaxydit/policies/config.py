@@ -23,6 +23,8 @@ class GalaxyDiTConfig:
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
         order: 0 repeats the last full step; 1 follows the slope of the last two in sigma, damped to 0.85.
+        correction: whether the full step after reused ones makes up for what they missed, as the error of its own
+            prediction shows it (`galaxydit.extrapolation.correction`).
         guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
             meant for comparison.
         per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the
@@ -39,6 +41,7 @@ class GalaxyDiTConfig:
     max_consecutive: int | None = 4
     reuse: str = "output"
     order: int = 1
+    correction: bool = True
     guidance_alignment: bool = True
     per_sample: bool = True
 
@@ -51,6 +54,7 @@ class GalaxyDiTConfig:
         check_choice("proxy", self.proxy, tuple(PROXIES))
         check_choice("reuse", self.reuse, ("output", "residual"))
         check_choice("order", self.order, (0, 1))
+        check_choice("correction", self.correction, (True, False))
         check_choice("guidance_alignment", self.guidance_alignment, (True, False))
         check_choice("per_sample", self.per_sample, (True, False))
         check_count("keep_last", self.keep_last, minimum=0)

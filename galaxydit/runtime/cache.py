@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from galaxydit.extrapolation import predict, remember
+from galaxydit.extrapolation import CachedStep, correction, predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.samples import join_samples
+from galaxydit.torch_compile import beside_the_model
 
 
 def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group: Any | None) -> str | None:
@@ -37,8 +38,30 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
         kept = tensor if count == 1 else tensor[place::count].clone()
         if config.policy.learns_errors and history.get(key):
             call.state.errors[key] = float(relative_l2(kept, _predict_sample(call, place, config.order), group))
-        history[key] = remember(history.get(key, ()), (call.info.sigma, kept), config.history_length)
+        history[key] = remember(history.get(key, ()), _step(call, kept), config.history_length)
     return None
+
+
+def reused_before(call: Call) -> list[int]:
+    """For each sample, the number of steps that were reused since its last full step."""
+    histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
+    return [call.info.step - history[-1].step - 1 if history else 0 for history in histories]
+
+
+@beside_the_model
+def correct(
+    call: Call, outputs: tuple[Tensor, ...], predicted: tuple[Tensor, ...], config: GalaxyDiTConfig
+) -> tuple[Tensor, ...]:
+    """The outputs of a computed call, corrected for the steps that were reused before it; `predicted` is what reuse
+    gives for this step.
+    """
+    count, computed, reused = len(call.samples), _pack(outputs), _pack(predicted)
+    rows = []
+    for place, steps in enumerate(reused_before(call)):
+        order = min(config.order, len(call.state.history[call.branch, call.samples[place]]) - 1)
+        one = computed[place::count]
+        rows.append(correction(one, reused[place::count], steps, order).add_(one) if steps else one)
+    return unpack(join_samples(rows), tuple(output.shape for output in outputs))
 
 
 def predict_samples(call: Call, order: int) -> Tensor:
@@ -48,6 +71,10 @@ def predict_samples(call: Call, order: int) -> Tensor:
 
 def _predict_sample(call: Call, place: int, order: int) -> Tensor:
     return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, order)
+
+
+def _step(call: Call, tensor: Tensor) -> CachedStep:
+    return CachedStep(call.info.step, call.info.sigma, tensor)
 
 
 def tensors_of(output: Any) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ from galaxydit.families import FAMILIES, Family, blocks_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.runtime.cache import build_output, keep, predict_samples, tensors_of, unpack
+from galaxydit.runtime.cache import build_output, correct, keep, predict_samples, reused_before, tensors_of, unpack
 from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
@@ -153,8 +153,27 @@ class Engine:
             return None
         if not call.skips_stack:
             call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
+            corrected = self._correct(call, tensors_of(output), forward)
             self._keep(call, tensors_of(output))
+            output = output if corrected is None else build_output(corrected, type(output))
         return output
+
+    @around_the_model
+    def _correct(
+        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
+    ) -> tuple[Tensor, ...] | None:
+        """The outputs corrected for the steps that were reused before this one; None where none were."""
+        if not (outputs and self.config.correction and call.is_cached and any(reused_before(call))):
+            return None
+        if self.config.reuse == "output":
+            return correct(call, outputs, self._predict_outputs(call), self.config)
+        outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
+        call.skips_stack = True  # embedding and output head run again, around what reuse would have given
+        try:
+            predicted = tensors_of(forward())
+        finally:
+            call.skips_stack = False
+        return correct(call, outputs, predicted, self.config)
 
     @around_the_model
     def _run_parts(self, call: Call, forward: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:

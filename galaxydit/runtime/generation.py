@@ -75,7 +75,7 @@ class TransformerState:
         self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
-        kept = [tensor for steps in self.history.values() for _, tensor in steps] + list(self.proxies.values())
+        kept = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
         return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
 

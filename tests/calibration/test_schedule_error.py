@@ -8,7 +8,7 @@ import torch
 
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.extrapolation import DAMPING, predict
+from galaxydit.extrapolation import DAMPING, CachedStep, predict
 from galaxydit.profiles.schema import ErrorPropagation
 
 NEUTRAL = ErrorPropagation()
@@ -34,7 +34,7 @@ def test_it_is_the_norm_of_the_summed_errors_of_the_predictions_in_use(
     following: int,
 ) -> None:
     sigmas, latent_error = recording.sigmas, np.zeros(outputs.shape[1])
-    history = tuple((sigmas[step], torch.from_numpy(outputs[step])) for step in cached_steps)
+    history = tuple(CachedStep(step, sigmas[step], torch.from_numpy(outputs[step])) for step in cached_steps)
     for step in range(cached_steps[-1] + 1, following):
         predicted = predict(history, sigmas[step], order).numpy()
         latent_error += recording.scheduler_response[step] * (predicted - outputs[step])

@@ -23,7 +23,7 @@ from galaxydit import (
     Threshold,
 )
 from galaxydit.acceleration import Acceleration
-from galaxydit.extrapolation import DAMPING, predict
+from galaxydit.extrapolation import DAMPING, CachedStep, predict
 from galaxydit.policies.policy import Decision, Observation
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
@@ -149,7 +149,7 @@ def test_a_schedule_runs_nothing_in_a_reused_step(tiny_wan_pipeline: WanPipeline
     assert acceleration.report.compute_fraction == pytest.approx(11 / 12)
     assert {call.distance for call in acceleration.report.calls} == {None}
     for branch in (0, 1):
-        history = tuple((sigmas[step], outputs[2 * step + branch]) for step in (2, 3))
+        history = tuple(CachedStep(step, sigmas[step], outputs[2 * step + branch]) for step in (2, 3))
         assert torch.allclose(outputs[8 + branch], predict(history, sigmas[4], 1), atol=1e-6)
 
 

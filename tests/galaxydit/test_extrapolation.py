@@ -1,10 +1,11 @@
+import pytest
 import torch
 
-from galaxydit.extrapolation import DAMPING, CachedStep, predict, remember
+from galaxydit.extrapolation import DAMPING, CachedStep, correction, predict, remember
 
 
 def cached(*values: tuple[float, float]) -> tuple[CachedStep, ...]:
-    return tuple((sigma, torch.full((2, 3), value)) for sigma, value in values)
+    return tuple(CachedStep(step, sigma, torch.full((2, 3), value)) for step, (sigma, value) in enumerate(values))
 
 
 def test_order_0_repeats_and_order_1_follows_the_damped_slope() -> None:
@@ -22,12 +23,27 @@ def test_writing_to_a_prediction_leaves_the_history_alone() -> None:
     history = cached((0.9, 1.0), (0.8, 3.0))
     for order in (0, 1):
         predict(history, 0.7, order).zero_()
-    assert [step[1].mean().item() for step in history] == [1.0, 3.0]
+    assert [step.tensor.mean().item() for step in history] == [1.0, 3.0]
 
 
 def test_no_more_is_remembered_than_is_needed() -> None:
     history: tuple[CachedStep, ...] = ()
     for step in cached((0.9, 1.0), (0.8, 2.0), (0.7, 3.0)):
         history = remember(history, step, 2)
-    assert [sigma for sigma, _ in history] == [0.8, 0.7]
+    assert [step.sigma for step in history] == [0.8, 0.7]
     assert len(remember(history, history[0], 1)) == 1
+
+
+@pytest.mark.parametrize("reused", [1, 2, 5])
+def test_after_the_correction_a_sum_of_repeated_outputs_is_that_of_a_line(reused: int) -> None:
+    line = [torch.full((2, 3), float(step)) for step in range(reused + 2)]
+    full, repeated = line[-1], line[0]
+    corrected = full + correction(full, repeated, reused, order=0)
+    assert torch.allclose(repeated * (reused + 1) + corrected, torch.stack(line).sum(0))
+
+
+def test_the_correction_leaves_what_it_reads_alone() -> None:
+    output, predicted = torch.ones(2, 3), torch.zeros(2, 3)
+    correction(output, predicted, 2, 1)
+    assert output.mean() == 1
+    assert predicted.mean() == 0

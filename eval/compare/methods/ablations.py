@@ -41,6 +41,7 @@ def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: An
 
 METHODS = (
     _ablation("last full step repeated", order=0),
+    _ablation("without correction", correction=False),
     _ablation("residual reused", reuse="residual"),
     _ablation("first fifth computed", warmup=0.2),
     _ablation("expected error instead of a budget", [{"max_error": value} for value in geometric_grid(0.003, 1.0, 18)]),

@@ -27,7 +27,7 @@ def even_schedule(steps: int, count: int) -> tuple[int, ...]:
 
 def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
     """Run the plugin with these full steps, and extrapolate the output of the others at order 0 or 1."""
-    return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order))
+    return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order, correction=False))
 
 
 def _method(order: int) -> Method:

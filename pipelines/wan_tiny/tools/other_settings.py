@@ -19,6 +19,7 @@ from peft import LoraConfig
 
 import galaxydit
 from galaxydit import GalaxyDiTConfig, Threshold
+from galaxydit.eval.compare.methods.galaxydit_methods import PAPER
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
@@ -74,9 +75,7 @@ def generate(
 def paper(threshold: float) -> GalaxyDiTConfig:
     """The paper's method, with the proxy that the calibration ranks first."""
     proxy = load_profile("wan-tiny").recipe.proxy
-    return GalaxyDiTConfig(
-        Threshold(threshold), proxy, warmup=0.2, keep_last=0, max_consecutive=None, reuse="residual", order=0
-    )
+    return GalaxyDiTConfig(Threshold(threshold), proxy, **PAPER)
 
 
 def tuned_threshold(pipe: WanPipeline, prompts: Sequence[str], settings: GenerationSettings) -> float:

@@ -26,6 +26,7 @@ def test_with_nothing_changed_it_is_the_shipped_default(wan_tiny, speedup):
     ("name", "changes"),
     [
         ("last full step repeated", {"order": 0}),
+        ("without correction", {"correction": False}),
         ("residual reused", {"reuse": "residual"}),
         ("first fifth computed", {"warmup": 0.2}),
     ],

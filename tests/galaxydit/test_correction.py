@@ -1,0 +1,107 @@
+"""The full step after reused ones makes up for what they missed."""
+
+from typing import Any
+
+import pytest
+import torch
+from diffusers import WanPipeline
+from torch import Tensor
+
+import galaxydit
+from galaxydit import FixedSteps, GalaxyDiTConfig, Observer, Threshold
+from galaxydit.acceleration import Acceleration
+from galaxydit.extrapolation import CORRECTED
+from galaxydit.runtime.call import Call
+from tests.galaxydit.test_acceleration import run
+
+STEPS = FixedSteps((0, 1, 2, 3, 4, 7, 8, 11))  # 5 and 6, 9 and 10 are reused
+
+
+def outputs_of(pipe: WanPipeline, config: GalaxyDiTConfig, **changes: Any) -> list[Tensor]:
+    """What each call of the transformer returned; both branches of a step follow each other."""
+    found: list[Tensor] = []
+    handle = pipe.transformer.register_forward_hook(lambda _, a, output: found.append(output[0].clone()))
+    with galaxydit.accelerate(pipe, config=config):
+        run(pipe, **changes)
+    handle.remove()
+    return found
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_full_step_adds_half_of_its_predictions_error_for_each_reused_step(
+    tiny_wan_pipeline: WanPipeline, order: int
+) -> None:
+    # Up to step 7 the latents are equal, so both runs see the same model there.
+    plain, corrected = (
+        outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, order=order, correction=wanted))
+        for wanted in (False, True)
+    )
+    repeated = FixedSteps((0, 1, 2, 3, 4, 8, 11))  # predicts step 7, too
+    predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=order, correction=False))
+    for call in range(14):
+        assert torch.equal(plain[call], corrected[call])
+    for call in (14, 15):
+        missed = CORRECTED[order] * 2 / 2 * (plain[call] - predicted[call])
+        assert missed.abs().max() > 0
+        torch.testing.assert_close(corrected[call], plain[call] + missed)
+
+
+def test_with_the_residual_reused_the_outputs_are_corrected_too(tiny_wan_pipeline: WanPipeline) -> None:
+    plain, corrected = (
+        outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, order=0, reuse="residual", correction=wanted))
+        for wanted in (False, True)
+    )
+    repeated = FixedSteps((0, 1, 2, 3, 4, 8, 11))
+    predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=0, reuse="residual", correction=False))
+    for call in (14, 15):
+        missed = plain[call] - predicted[call]
+        assert missed.abs().max() > 0
+        torch.testing.assert_close(corrected[call], plain[call] + missed)
+
+
+def test_the_cache_holds_what_the_model_gave(tiny_wan_pipeline: WanPipeline) -> None:
+    plain, corrected = (
+        outputs_of(
+            tiny_wan_pipeline, GalaxyDiTConfig(FixedSteps((0, 1, 2, 5)), order=0, keep_last=0, correction=wanted)
+        )
+        for wanted in (False, True)
+    )
+    assert not torch.equal(corrected[10], plain[10])
+    for call in (12, 13, 14, 15):  # repeated from step 5
+        assert torch.equal(corrected[call], plain[call])
+
+
+@pytest.mark.parametrize("reuse", ["output", "residual"])
+def test_samples_are_corrected_as_if_they_were_alone(tiny_wan_pipeline: WanPipeline, reuse: str) -> None:
+    prompts = ["a red ball", "two blue cubes before a mountain"]
+    config = GalaxyDiTConfig(Threshold(0.3), reuse=reuse)
+    noise = torch.randn(2, 16, 2, 4, 4, generator=torch.Generator().manual_seed(1))
+    with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
+        together = run(tiny_wan_pipeline, prompt=prompts, latents=noise)
+        counts = {call.sample for call in acceleration.report.calls}
+        for place, prompt in enumerate(prompts):
+            alone = run(tiny_wan_pipeline, prompt=prompt, latents=noise[place : place + 1])
+            torch.testing.assert_close(together[place : place + 1], alone, atol=1e-4, rtol=1e-4)
+    assert counts == {0, 1}
+
+
+def test_an_observer_that_decides_gets_what_it_predicts(tiny_wan_pipeline: WanPipeline) -> None:
+    class Repeats(Observer):
+        decides = True
+
+        def decide(self, call: Call) -> bool:
+            return call.info.step in (5, 6)
+
+        def on_output(self, call: Call, output: Tensor) -> None:
+            self.kept = {**getattr(self, "kept", {}), call.branch: output}
+
+        def predict(self, call: Call) -> Tensor:
+            return self.kept[call.branch].clone()
+
+    expected = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, order=0, correction=False))[14]
+    found: list[Tensor] = []
+    handle = tiny_wan_pipeline.transformer.register_forward_hook(lambda _, a, output: found.append(output[0].clone()))
+    with Acceleration(tiny_wan_pipeline, GalaxyDiTConfig(order=0), observer=Repeats()):
+        run(tiny_wan_pipeline)
+    handle.remove()
+    assert torch.equal(found[14], expected)
