@@ -1,5 +1,6 @@
 """The tensor of a reused step, extrapolated in sigma from the full steps before it, and what full steps correct."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -55,12 +56,29 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
 
 
-def correction(output: Tensor, predicted: Tensor, reused: int, order: int) -> Tensor:
-    """What a full step adds to its output y to make up for the `reused` steps before it, of which `order` predicted
-    them.
+def missed(sigmas: Sequence[float] | None, newest: int, step: int) -> float:
+    """What the steps that were reused between the full steps `newest` and `step` missed together, in units of the error
+    of reuse at `step`, by which its output counts.
 
-    With p, what reuse would have given for this step, y - p is the error of reuse where it is largest. It grew to that
-    from 0, so n reused steps missed n / 2 of it together (the trapezoidal rule). A scheduler adds up the outputs, so
-    the video is led back to where full steps would have taken it. Only the output is corrected; y itself is cached.
+    Reuse errs by 0 at `newest` and by more at each step, in proportion to the distance in sigma, and a scheduler
+    weights outputs by the length of their steps. Without known `sigmas` all lengths are taken as equal: n / 2 for n
+    steps. It is at most 2 n, which bounds the correction where `step` is much shorter than the steps before it.
     """
-    return (output - predicted).mul_(CORRECTED[order] * reused / 2)
+    reused = range(newest + 1, step)
+    levels = [*(sigmas or ()), 0.0]
+    if step + 1 >= len(levels) or not levels[newest] > levels[step] > levels[step + 1]:
+        return len(reused) / 2
+    grown = sum((levels[one] - levels[one + 1]) * (levels[newest] - levels[one]) for one in reused)
+    found = grown / (levels[newest] - levels[step]) / (levels[step] - levels[step + 1])
+    return min(found, 2.0 * len(reused))
+
+
+@beside_the_model
+def correction(output: Tensor, predicted: Tensor, missed: float, order: int) -> Tensor:
+    """What a full step adds to its output y to make up for reused steps before it, which `order` predicted.
+
+    With p, what reuse would have given for this step, y - p is the error of reuse where it is largest, of which
+    those steps `missed` a multiple (the trapezoidal rule). A scheduler adds up the outputs, so the video is led back to
+    where full steps would have taken it. Only the output is corrected; y itself is cached.
+    """
+    return (output - predicted).mul_(CORRECTED[order] * missed)

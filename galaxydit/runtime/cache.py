@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from galaxydit.extrapolation import CachedStep, correction, predict, remember
+from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.proxies import relative_l2
@@ -42,10 +42,11 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
     return None
 
 
-def reused_before(call: Call) -> list[int]:
-    """For each sample, the number of steps that were reused since its last full step."""
+def missed_before(call: Call) -> list[float]:
+    """For each sample, what the steps reused since its last full step missed, see `missed`; 0 where none were."""
     histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
-    return [call.info.step - history[-1].step - 1 if history else 0 for history in histories]
+    step, sigmas = call.info.step, call.generation.sigmas
+    return [missed(sigmas, history[-1].step, step) if history else 0.0 for history in histories]
 
 
 @beside_the_model
@@ -57,10 +58,10 @@ def correct(
     """
     count, computed, reused = len(call.samples), _pack(outputs), _pack(predicted)
     rows = []
-    for place, steps in enumerate(reused_before(call)):
+    for place, share in enumerate(missed_before(call)):
         order = min(config.order, len(call.state.history[call.branch, call.samples[place]]) - 1)
         one = computed[place::count]
-        rows.append(correction(one, reused[place::count], steps, order).add_(one) if steps else one)
+        rows.append(correction(one, reused[place::count], share, order).add_(one) if share else one)
     return unpack(join_samples(rows), tuple(output.shape for output in outputs))
 
 

@@ -15,7 +15,7 @@ from galaxydit.families import FAMILIES, Family, blocks_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.runtime.cache import build_output, correct, keep, predict_samples, reused_before, tensors_of, unpack
+from galaxydit.runtime.cache import build_output, correct, keep, missed_before, predict_samples, tensors_of, unpack
 from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
@@ -163,7 +163,7 @@ class Engine:
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
     ) -> tuple[Tensor, ...] | None:
         """The outputs corrected for the steps that were reused before this one; None where none were."""
-        if not (outputs and self.config.correction and call.is_cached and any(reused_before(call))):
+        if not (outputs and self.config.correction and call.is_cached and any(missed_before(call))):
             return None
         if self.config.reuse == "output":
             return correct(call, outputs, self._predict_outputs(call), self.config)

@@ -10,9 +10,10 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.extrapolation import CORRECTED
+from galaxydit.extrapolation import CORRECTED, CachedStep, correction, missed, predict, remember
 from galaxydit.runtime.call import Call
 from tests.galaxydit.test_acceleration import run
+from tests.galaxydit.test_samplers import SCHEDULERS
 
 STEPS = FixedSteps((0, 1, 2, 3, 4, 7, 8, 11))  # 5 and 6, 9 and 10 are reused
 
@@ -40,10 +41,11 @@ def test_a_full_step_adds_half_of_its_predictions_error_for_each_reused_step(
     predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=order, correction=False))
     for call in range(14):
         assert torch.equal(plain[call], corrected[call])
+    sigmas = tiny_wan_pipeline.scheduler.sigmas[:-1].tolist()
     for call in (14, 15):
-        missed = CORRECTED[order] * 2 / 2 * (plain[call] - predicted[call])
-        assert missed.abs().max() > 0
-        torch.testing.assert_close(corrected[call], plain[call] + missed)
+        added = CORRECTED[order] * missed(sigmas, 4, 7) * (plain[call] - predicted[call])
+        assert added.abs().max() > 0
+        torch.testing.assert_close(corrected[call], plain[call] + added)
 
 
 def test_with_the_residual_reused_the_outputs_are_corrected_too(tiny_wan_pipeline: WanPipeline) -> None:
@@ -53,10 +55,11 @@ def test_with_the_residual_reused_the_outputs_are_corrected_too(tiny_wan_pipelin
     )
     repeated = FixedSteps((0, 1, 2, 3, 4, 8, 11))
     predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=0, reuse="residual", correction=False))
+    sigmas = tiny_wan_pipeline.scheduler.sigmas[:-1].tolist()
     for call in (14, 15):
-        missed = plain[call] - predicted[call]
-        assert missed.abs().max() > 0
-        torch.testing.assert_close(corrected[call], plain[call] + missed)
+        added = missed(sigmas, 4, 7) * (plain[call] - predicted[call])
+        assert added.abs().max() > 0
+        torch.testing.assert_close(corrected[call], plain[call] + added)
 
 
 def test_the_cache_holds_what_the_model_gave(tiny_wan_pipeline: WanPipeline) -> None:
@@ -83,6 +86,33 @@ def test_samples_are_corrected_as_if_they_were_alone(tiny_wan_pipeline: WanPipel
             alone = run(tiny_wan_pipeline, prompt=prompt, latents=noise[place : place + 1])
             torch.testing.assert_close(together[place : place + 1], alone, atol=1e-4, rtol=1e-4)
     assert counts == {0, 1}
+
+
+@pytest.mark.parametrize("name", ["Euler", "UniPC", "UniPC order 3", "DPM++"])
+@pytest.mark.parametrize(("order", "left"), [(0, 0.65), (1, 0.85)])
+def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, order: int, left: float) -> None:
+    full = (0, 1, 2, 3, 4, 7, 10, 14, 18, 23, 26, 29)
+    first = torch.tensor([1.0, -2.0, 0.5]).reshape(1, 3, 1, 1, 1)
+
+    def latent(steps: tuple[int, ...], corrects: bool) -> torch.Tensor:
+        scheduler, found = SCHEDULERS[name](), first.double()
+        scheduler.set_timesteps(30)
+        history: tuple[CachedStep, ...] = ()
+        for step, timestep in enumerate(scheduler.timesteps):
+            sigma = float(scheduler.sigmas[step])
+            output = predict(history, sigma, order) if step not in steps else torch.sin(2 * sigma * first.double())
+            if step in steps:
+                computed = CachedStep(step, sigma, output)
+                if corrects and history:
+                    share = missed([float(one) for one in scheduler.sigmas[:-1]], history[-1].step, step)
+                    output = output + correction(output, predict(history, sigma, order), share, order)
+                history = remember(history, computed, order + 1)
+            found = scheduler.step(output, timestep, found, return_dict=False)[0]
+        return found
+
+    exact = latent(tuple(range(30)), False)
+    plain, corrected = (float((latent(full, corrects) - exact).norm()) for corrects in (False, True))
+    assert corrected < left * plain
 
 
 def test_an_observer_that_decides_gets_what_it_predicts(tiny_wan_pipeline: WanPipeline) -> None:
