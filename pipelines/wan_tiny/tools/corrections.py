@@ -1,13 +1,13 @@
-"""What the correction after reused steps gains on the step lists that were published for Wan2.1.
+"""What the correction after reused steps gains on the shipped schedules, and on step lists published for Wan2.1.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.corrections --prompts 8` logs the PSNR of captions outside training at
-each list's own flow shift and guidance, at order 0 and 1, without and with the correction. At these lists wan-tiny's
-PSNRs are near the published ones, so reuse errs about as much as on the real weights.
+`python -m galaxydit.pipelines.wan_tiny.tools.corrections --prompts 8` logs the PSNR of captions outside training
+without and with the correction: of the shipped schedules, and of the published step lists at their own flow shift and
+guidance, where wan-tiny's PSNRs are near the published ones, so that reuse errs about as much as on the real weights.
 """
 
 import argparse
 import logging
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import torch
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.published import StepList, load_published
+from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.eval.realism.step_lists import Cases, References
 from galaxydit.pipelines.generate import generate_batch
@@ -26,29 +27,26 @@ from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 logger = logging.getLogger(__name__)
 SEED = 500
+OWN_SHIFT, OWN_GUIDANCE = 5.0, 5.0  # of the published ones, the one that is wan-tiny's own after scaling
 
 
-def measure(references: References, rows: Sequence[StepList]) -> None:
-    """Log mean and worst PSNR of each list, in dB."""
-    for row in rows:
-        plain, settings = references.at(row.flow_shift, row.guidance)
-        for order in (0, 1):
-            for correction in (False, True):
-                config = GalaxyDiTConfig(
-                    FixedSteps(row.steps), keep_last=0, reuse="residual", order=order, correction=correction
-                )
-                found: list[float] = []
-                for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-                    with galaxydit.accelerate(references.pipe, config=config):
-                        videos = generate_batch(references.pipe, prompts, seeds, settings)
-                    found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
-                kind = "corrected" if correction else "plain"
-                logger.info("%s, order %d, %s: %.2f dB, worst %.1f", row.name, order, kind, np.mean(found), min(found))
+def measure(references: References, name: str, row: StepList | None, config: GalaxyDiTConfig) -> None:
+    """Log mean and worst PSNR without and with the correction, in dB; at the model's own flow shift without a row."""
+    plain, settings = references.at(row.flow_shift, row.guidance) if row else references.at(OWN_SHIFT, OWN_GUIDANCE)
+    for correction in (False, True):
+        found: list[float] = []
+        for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
+            with galaxydit.accelerate(references.pipe, config=replace(config, correction=correction)):
+                videos = generate_batch(references.pipe, prompts, seeds, settings)
+            found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
+        kind = "corrected" if correction else "plain"
+        logger.info("%s, %s: %.2f dB, worst %.1f", name, kind, np.mean(found), min(found))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--lists", type=int, default=5, help="only so many of the published step lists")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -56,9 +54,16 @@ def main() -> None:
     pipe.set_progress_bar_config(disable=True)
     seeds = tuple(range(SEED, SEED + arguments.prompts))
     cases = Cases(tuple(draw_prompts(arguments.prompts, SEED)), seeds, BATCH)
-    lists = [row for row in load_published().step_lists if row.method is None and row.plain_steps is None]
-    rows = [row for row in lists if not row.conditional_only]
-    measure(References(pipe, cases, recommended_settings(pipe), SHIFT_FACTOR), rows)
+    lists = [row for row in load_published().step_lists if row.steps and not (row.method or row.conditional_only)]
+    references = References(pipe, cases, recommended_settings(pipe), SHIFT_FACTOR)
+    for speedup in (2.0, 2.5, 3.0):
+        planned = shipped(pipe, speedup=speedup)
+        measure(references, f"the shipped schedule at {speedup:g}x", None, planned)
+        measure(references, f"the same at order 0, {speedup:g}x", None, replace(planned, order=0))
+    for row in lists[: arguments.lists]:
+        for order in (0, 1):
+            config = GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual", order=order)
+            measure(references, f"{row.name}, order {order}", row, config)
 
 
 if __name__ == "__main__":
