@@ -46,6 +46,7 @@ def measure(references: References, name: str, row: StepList | None, config: Gal
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--speedups", type=float, nargs="*", default=[2.0, 2.5, 3.0], help="of the shipped schedules")
     parser.add_argument("--lists", type=int, default=5, help="only so many of the published step lists")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     arguments = parser.parse_args()
@@ -56,7 +57,7 @@ def main() -> None:
     cases = Cases(tuple(draw_prompts(arguments.prompts, SEED)), seeds, BATCH)
     lists = [row for row in load_published().step_lists if row.steps and not (row.method or row.conditional_only)]
     references = References(pipe, cases, recommended_settings(pipe), SHIFT_FACTOR)
-    for speedup in (2.0, 2.5, 3.0):
+    for speedup in arguments.speedups:
         planned = shipped(pipe, speedup=speedup)
         measure(references, f"the shipped schedule at {speedup:g}x", None, planned)
         measure(references, f"the same at order 0, {speedup:g}x", None, replace(planned, order=0))
