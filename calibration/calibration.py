@@ -131,7 +131,7 @@ def calibrate(
         versions=timing["versions"],
     )
     progress("planning", 1, 1)
-    fixed = {**key, "part": "verification", "profile": profile.to_dict()}
+    fixed = {**key, "part": "verification", "profile": profile.to_dict(), "correction": True}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
         for index, prompt in enumerate(held_out)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from galaxydit.report import Report as Report
     from galaxydit.runtime.observer import Observer as Observer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",

@@ -26,7 +26,6 @@ from galaxydit.files import write_json
 
 logger = logging.getLogger(__name__)
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
-WARM_UP_STEPS = 3  # full, full, reused: every path once
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
 
@@ -69,11 +68,12 @@ class LatencyRun:
         trajectory = self._trajectory(sample.method, sample.compiled)
         full = trajectory.forced.full
         if not sample.blocks:
-            # Counted up to the first full step after a reused one; eagerly, as counting would disturb compiled blocks.
-            blocks_full, blocks_reused = self._trajectory(sample.method, False).count_blocks(full[2] + 1)
+            every_path = full[2] + 1  # steps, up to the first full one after a reused one
+            # Eagerly, as counting would disturb compiled blocks.
+            blocks_full, blocks_reused = self._trajectory(sample.method, False).count_blocks(every_path)
             sample.blocks = len(full) * blocks_full + (self.forced.steps - len(full)) * blocks_reused
-            trajectory.run(WARM_UP_STEPS)
-            sample.syncs_per_step = trajectory.count_syncs(WARM_UP_STEPS)
+            trajectory.run(every_path)
+            sample.syncs_per_step = trajectory.count_syncs(every_path)
         timing = trajectory.run(self.forced.steps)
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)

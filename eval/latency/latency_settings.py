@@ -87,7 +87,7 @@ class ForcedSteps:
 def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
     """A full first step, then as many full steps from the second to the last as make `fraction` of all, evenly spaced.
 
-    Extrapolation needs the first two. The third is reused, unless all are full, so three steps run every path.
+    Extrapolation needs the first two. The third is reused, unless all are full.
     Raises GalaxyDiTError for a fraction below 3 / steps or above 1.
     """
     check_number("fraction", fraction, 0.0, 1.0)

@@ -37,6 +37,7 @@ class Call:
         distances: relative L1 distance of the proxy for each sample; empty where it was not read.
         blocks_run: block evaluations done.
         skips_stack: whether the block stack is reused.
+        is_repeated: whether the model runs again, for what reuse would have given; nothing is observed then.
         before, after: hidden states `(batch, tokens, dim)` around the block stack, where they are watched.
         first_output: what the first block returned, where only some samples are computed after it.
         parts: the computed and the reused samples as calls of their own, where there are both.
@@ -56,6 +57,7 @@ class Call:
     distances: tuple[float, ...] = ()
     blocks_run: float = 0.0
     skips_stack: bool = False
+    is_repeated: bool = False
     before: Tensor | None = None
     after: Tensor | None = None
     first_output: Any = None

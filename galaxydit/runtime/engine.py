@@ -20,7 +20,7 @@ from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
-from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
+from galaxydit.runtime.step import Arrival, draws_noise, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -151,28 +151,35 @@ class Engine:
             output = forward()
         except LeaveForward:
             return None
-        if not call.skips_stack:
-            call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
-            corrected = self._correct(call, tensors_of(output), forward)
-            self._keep(call, tensors_of(output))
-            output = output if corrected is None else build_output(corrected, type(output))
-        return output
+        if call.skips_stack:
+            return output
+        call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
+        outputs = tensors_of(output)
+        corrected = self._correct(call, outputs, forward) if self._take(call, outputs) else None
+        self._keep(call, outputs)
+        return output if corrected is None else build_output(corrected, type(output))
+
+    @beside_the_model
+    def _take(self, call: Call, outputs: tuple[Tensor, ...]) -> bool:
+        """Show an output to the observer; returns whether it has to be corrected for steps reused before it."""
+        if outputs:
+            self.observer.on_output(call, outputs[0])
+        corrects = self.config.correction and call.is_cached and not draws_noise(self.session.source.scheduler)
+        return bool(outputs) and corrects and any(missed_before(call))
 
     @around_the_model
-    def _correct(
-        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
-    ) -> tuple[Tensor, ...] | None:
-        """The outputs corrected for the steps that were reused before this one; None where none were."""
-        if not (outputs and self.config.correction and call.is_cached and any(missed_before(call))):
-            return None
+    def _correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...]:
+        """The outputs corrected for the steps that were reused before this one."""
         if self.config.reuse == "output":
             return correct(call, outputs, self._predict_outputs(call), self.config)
         outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
-        call.skips_stack = True  # embedding and output head run again, around what reuse would have given
+        call.skips_stack = call.is_repeated = (
+            True  # embedding and output head run again, around what reuse would have given
+        )
         try:
             predicted = tensors_of(forward())
         finally:
-            call.skips_stack = False
+            call.skips_stack = call.is_repeated = False
         return correct(call, outputs, predicted, self.config)
 
     @around_the_model
@@ -203,7 +210,6 @@ class Engine:
         if not outputs:
             self.session.note("the transformer returned more than tensors, so it is computed in full")
             return
-        self.observer.on_output(call, outputs[0])
         problem = keep(call, outputs, self.config, token_group(self.transformer)) if call.is_cached else None
         if problem is not None:
             self.session.note(problem)
@@ -247,7 +253,7 @@ class Engine:
     @beside_the_model
     def _read_module(self, path: str, output: Any) -> None:
         call = self.call
-        if call is not None:
+        if call is not None and not call.is_repeated:
             self.observer.on_module(call, path, output)
             self._ask_observer(call)
             if call.is_reused and not call.skips_stack:

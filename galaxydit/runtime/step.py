@@ -180,6 +180,12 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
 
 
+def draws_noise(scheduler: Any | None) -> bool:
+    """Whether the scheduler replaces the latent's noise in every step, and with it what earlier outputs have added."""
+    named = any(name in type(scheduler).__name__ for name in ("DDPM", "LCM", "TCD", "Ancestral"))
+    return named or bool(getattr(getattr(scheduler, "config", None), "stochastic_sampling", False))
+
+
 def _sigmas(scheduler: Any | None) -> list[float] | None:
     """A scheduler's sigmas; a tensor is read once, because some lie on the GPU, where reading waits for its queue."""
     sigmas = getattr(scheduler, "sigmas", None)

@@ -1,10 +1,11 @@
 """The full step after reused ones makes up for what they missed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from diffusers import WanPipeline
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
 from torch import Tensor
 
 import galaxydit
@@ -113,6 +114,53 @@ def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, order: int
     exact = latent(tuple(range(30)), False)
     plain, corrected = (float((latent(full, corrects) - exact).norm()) for corrects in (False, True))
     assert corrected < left * plain
+
+
+def test_the_last_step_is_left_alone_where_lengths_are_unknown(tiny_wan_pipeline: WanPipeline) -> None:
+    def last(corrects: bool, keeps_sigmas: bool) -> Tensor:
+        config = GalaxyDiTConfig(FixedSteps((0, 1, 2, 3, 4, 5, 6, 7, 8, 11)), correction=corrects)
+        with pytest.MonkeyPatch.context() as patch:
+            if not keeps_sigmas:
+                patch.setattr("galaxydit.runtime.generation.sigmas_of", lambda *_: None)
+            return outputs_of(tiny_wan_pipeline, config)[-1]
+
+    assert torch.equal(last(True, False), last(False, False))
+    assert not torch.equal(last(True, True), last(False, True))
+
+
+@pytest.mark.parametrize(("changes", "corrects"), [({}, True), ({"stochastic_sampling": True}, False)])
+def test_schedulers_that_draw_noise_are_left_alone(
+    tiny_wan_pipeline: WanPipeline, changes: dict[str, bool], corrects: bool
+) -> None:
+    tiny_wan_pipeline.scheduler = FlowMatchEulerDiscreteScheduler(shift=5.0, **changes)
+    outputs = []
+    for wanted in (False, True):
+        torch.manual_seed(0)
+        outputs.append(outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, correction=wanted))[14])
+    assert torch.equal(*outputs) is not corrects
+
+
+def test_observers_see_the_model_once_and_before_the_correction(tiny_wan_pipeline: WanPipeline) -> None:
+    class Watches(Observer):
+        modules = ("condition_embedder",)
+
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+            self.outputs: dict[tuple[int, str], Tensor] = {}
+
+        def on_module(self, call: Call, path: str, output: Any) -> None:
+            self.seen.append(call.info.step)
+
+        def on_output(self, call: Call, output: Tensor) -> None:
+            self.outputs[call.info.step, call.branch] = output.clone()
+
+    config = GalaxyDiTConfig(STEPS, order=0, reuse="residual")
+    expected = outputs_of(tiny_wan_pipeline, replace(config, correction=False))[14]
+    observer = Watches()
+    with Acceleration(tiny_wan_pipeline, config, observer=observer):
+        run(tiny_wan_pipeline)
+    assert observer.seen == [step for step in range(12) for _ in range(2)]
+    assert torch.equal(observer.outputs[7, "cond"], expected)
 
 
 def test_an_observer_that_decides_gets_what_it_predicts(tiny_wan_pipeline: WanPipeline) -> None:

@@ -1,7 +1,7 @@
 """Ablations: the shipped default with one component removed or one added.
 
 Two more are methods of their own: guidance alignment is `galaxydit paper` against `galaxydit paper branches alone`, and
-the placement of full steps is `searched schedule` against `uniform skip order 1`.
+the placement of full steps is `searched schedule` against `uniform skip order 1`, both without the correction.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,9 @@ from galaxydit.profiles.resolve import settings_without_profile
 
 AT_SPEEDUPS = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 4.0, 4.5)]
 SHIPPED = "galaxydit"
-PAPER: dict[str, Any] = {"keep_last": 0, "max_consecutive": None, "reuse": "residual", "order": 0, "correction": False}
+PAPER: dict[str, Any] = {
+    "warmup": 0.2, "keep_last": 0, "max_consecutive": None, "reuse": "residual", "order": 0, "correction": False
+}  # fmt: skip
 
 
 @contextmanager
