@@ -57,12 +57,12 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
 
 
 def missed(sigmas: Sequence[float] | None, newest: int, step: int) -> float:
-    """What the steps that were reused between the full steps `newest` and `step` missed together, in units of the error
-    of reuse at `step`, by which its output counts.
+    """What the steps reused between the full steps `newest` and `step` missed together, divided by the error that reuse
+    would have had at `step` itself.
 
-    Reuse errs by 0 at `newest` and by more at each step, in proportion to the distance in sigma, and a scheduler
-    weights outputs by the length of their steps. Without known `sigmas` all lengths are taken as equal: n / 2 for n
-    steps. It is at most 2 n, which bounds the correction where `step` is much shorter than the steps before it.
+    The error grows from 0 at `newest` in proportion to the distance in sigma, and a scheduler weights outputs by the
+    length of their steps. Without known `sigmas` all lengths are taken as equal, which gives n / 2 for n steps. The
+    result is at most 2 n, because a `step` much shorter than the steps before it would be changed beyond recognition.
     """
     reused = range(newest + 1, step)
     levels = [*(sigmas or ()), 0.0]
@@ -75,10 +75,10 @@ def missed(sigmas: Sequence[float] | None, newest: int, step: int) -> float:
 
 @beside_the_model
 def correction(output: Tensor, predicted: Tensor, missed: float, order: int) -> Tensor:
-    """What a full step adds to its output y to make up for reused steps before it, which `order` predicted.
+    """What a full step adds to its output y to make up for the steps that were reused before it at this `order`.
 
-    With p, what reuse would have given for this step, y - p is the error of reuse where it is largest, of which
-    those steps `missed` a multiple (the trapezoidal rule). A scheduler adds up the outputs, so the video is led back to
-    where full steps would have taken it. Only the output is corrected; y itself is cached.
+    With p, what reuse would have given for this step, y - p is the error of reuse, and `missed` times it is what those
+    steps missed together (the trapezoidal rule). A scheduler adds outputs up, so the latent is led back to where full
+    steps would have taken it. The corrected output goes to the scheduler, while y itself is cached.
     """
     return (output - predicted).mul_(CORRECTED[order] * missed)
