@@ -45,9 +45,9 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
 def missed_before(call: Call) -> list[float]:
     """For each sample, what the steps reused since its last full step missed, see `missed`; 0 where none were.
 
-    The last step of schedulers without sigmas is often much longer than the others, so nothing is known of it.
+    The last step is left alone: no later one would remove the noise that a correction has.
     """
-    if call.generation.sigmas is None and call.info.is_last:
+    if call.info.is_last:
         return [0.0] * len(call.samples)
     histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
     step, sigmas = call.info.step, call.generation.sigmas
