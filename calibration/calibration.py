@@ -131,6 +131,7 @@ def calibrate(
         versions=timing["versions"],
     )
     progress("planning", 1, 1)
+    # Verifications of versions without the correction are void.
     fixed = {**key, "part": "verification", "profile": profile.to_dict(), "correction": True}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})

@@ -173,9 +173,8 @@ class Engine:
         if self.config.reuse == "output":
             return correct(call, outputs, self._predict_outputs(call), self.config)
         outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
-        call.skips_stack = call.is_repeated = (
-            True  # embedding and output head run again, around what reuse would have given
-        )
+        # Embedding and output head run again, around what reuse would have given.
+        call.skips_stack = call.is_repeated = True
         try:
             predicted = tensors_of(forward())
         finally:
