@@ -1,13 +1,16 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from diffusers import WanPipeline
 
-from galaxydit.calibration.build_profile import largest_expected_error, plan_targets
+from galaxydit.calibration.build_profile import build_profile, largest_expected_error, plan_targets
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.profiles.schema import ErrorPropagation, Profile, Target
 
@@ -17,13 +20,26 @@ def planned(recordings: list[Recording]) -> Callable[[float], tuple[Target, ...]
     """The target for a speedup, if there is one."""
     model = ScheduleError(recordings)
     schedules = best_schedules(model, len(model.sigmas), ErrorPropagation())
-    return lambda speedup: plan_targets(schedules, model.sigmas, [speedup])
+    return lambda speedup: plan_targets(schedules, model.sigmas, [speedup], warmup=0.0)
 
 
 def test_every_target_has_the_full_steps_that_its_speedup_leaves(drafted: Profile) -> None:
     steps = drafted.conditions.steps
     for target in drafted.recipe.targets:
         assert len(target.sigmas) == round(steps / target.speedup)
+
+
+def test_the_first_two_steps_are_computed_however_little_an_early_error_counts(
+    tiny_wan_pipeline: WanPipeline, recordings: list[Recording], settings: GenerationSettings
+) -> None:
+    late = ErrorPropagation((0.9, 0.2), (0.001, 100.0))
+    steps = len(recordings[0].sigmas)
+    free, _ = best_schedules(ScheduleError(recordings), steps, late)[round(steps / 5)]
+    assert free[1] > 1, "without the rule the second step would be reused"
+    arguments = {"seed": 0, "speedups": (5.0,), "propagation": late, "name": "late"}
+    (target,) = build_profile(tiny_wan_pipeline, recordings, replace(settings, steps=steps), **arguments).recipe.targets
+    assert target.sigmas[:2] == recordings[0].sigmas[:2]
+    assert target.warmup == 2 / steps
 
 
 def test_a_speedup_that_no_schedule_reaches_has_no_target(planned: Callable) -> None:
