@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
+STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "DDPM", "LCM", "SASolver", "SCM", "TCD")
+"""Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
 _READ_SIGMAS = WeakTensorKeyDictionary()
 
 
@@ -182,8 +184,9 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 def draws_noise(scheduler: Any | None) -> bool:
     """Whether the scheduler replaces the latent's noise in every step, and with it what earlier outputs have added."""
-    named = any(name in type(scheduler).__name__ for name in ("DDPM", "LCM", "TCD", "Ancestral"))
-    return named or bool(getattr(getattr(scheduler, "config", None), "stochastic_sampling", False))
+    config = getattr(scheduler, "config", None)
+    sampled = getattr(config, "stochastic_sampling", False) or getattr(config, "algorithm_type", "").startswith("sde")
+    return sampled or any(name in type(scheduler).__name__ for name in STOCHASTIC)
 
 
 def _sigmas(scheduler: Any | None) -> list[float] | None:
