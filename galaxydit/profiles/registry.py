@@ -1,14 +1,13 @@
 """The profiles that come with the plugin, and which of them belongs to a model."""
 
 import os
-import warnings
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from torch import nn
 
-from galaxydit.errors import ProfileWarning, refusal
+from galaxydit.errors import refusal
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.schema import Profile, read_profile
 
@@ -45,13 +44,4 @@ def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
             near = f" (the shipped {profile.name} is not used: {mismatch})"
     if not matching:
         return None, f"no profile belongs to this model{near}"
-    matching.sort(key=lambda profile: profile.kind != "measured")
-    same_kind = [profile.name for profile in matching if profile.kind == matching[0].kind]
-    if len(same_kind) > 1:
-        warnings.warn(
-            f"galaxydit: several profiles belong to this model and {same_kind[0]} is used; "
-            f"choose with profile=..., one of {', '.join(same_kind)}",
-            ProfileWarning,
-            stacklevel=2,
-        )
-    return matching[0], ""
+    return min(matching, key=lambda profile: profile.kind != "measured"), ""

@@ -200,8 +200,10 @@ def test_seconds_do_not_belong_to_the_identity() -> None:
 
 def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
     names = {profile.name: profile.kind for profile in shipped_profiles()}
-    for name in ("t2v-1.3b", "t2v-14b", "i2v-14b-480p", "i2v-14b-720p"):
+    for name in ("t2v-1.3b", "t2v-14b", "i2v-14b"):
         assert names[f"wan2.1-{name}"] == "starter"
+    models = [profile.model for profile in shipped_profiles()]
+    assert all(model not in models[:index] for index, model in enumerate(models)), "a model has one profile"
 
 
 def test_the_target_with_the_nearest_number_of_full_steps_is_taken_verified_or_not() -> None:
