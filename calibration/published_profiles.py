@@ -40,14 +40,13 @@ GUESSED = (
 _MODELS = {
     "t2v-1.3b": (30, 12, 16, KNOWN),
     "t2v-14b": (40, 40, 16, GUESSED),
-    "i2v-14b-480p": (40, 40, 36, GUESSED),
-    "i2v-14b-720p": (40, 40, 36, GUESSED),
+    "i2v-14b": (40, 40, 36, GUESSED),
 }
 """Blocks, attention heads and input channels of the transformer, and what is known of the plan's quality."""
 
 
 def published_profile(name: str) -> schema.Profile:
-    """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b", "i2v-14b-480p" or "i2v-14b-720p"."""
+    """The published profile of a Wan2.1 model: "t2v-1.3b", "t2v-14b" or "i2v-14b"."""
     layers, heads, channels, quality = _MODELS[name]
     config = {"num_layers": layers, "num_attention_heads": heads, "attention_head_dim": 128, "in_channels": channels}
     published = load_published()
