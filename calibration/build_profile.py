@@ -14,7 +14,7 @@ from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.rank import choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, round_digits
-from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import Schedule, best_schedules
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import refusal
@@ -37,7 +37,6 @@ from galaxydit.profiles.schema import (
     Verification,
 )
 
-ORDER: Literal[1] = 1
 REUSE: Literal["output"] = "output"
 WARMUP = 2
 """First steps that every plan computes: before the second one there is no slope to follow, and errors grow most there.
@@ -55,20 +54,22 @@ def build_profile(
     speedups: Sequence[float],
     propagation: ErrorPropagation,
     name: str,
+    order: Order = 1,
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Profile:
-    """The profile that follows from recordings alone, before verification; arguments as for `calibrate`.
+    """The profile that follows from recordings alone, before verification: predictions have this `order`, the other
+    arguments are those of `calibrate`.
 
     Raises GalaxyDiTError if no speedup can be planned.
     """
     ranking = rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
-    error_map, fit = fit_error_map(recordings, chosen, ORDER)
+    error_map, fit = fit_error_map(recordings, chosen, order)
     sigmas, transformers = recordings[0].sigmas, list(transformers_of(pipe).values())
     distances = np.mean([recording.distances[chosen] for recording in recordings], axis=0)
     cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(distances))))
-    schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation, warmup=WARMUP)
+    schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation, warmup=WARMUP, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
     verifications = tuple(
         Verification(target.speedup, largest_expected_error(target, error_map, cumulative))
@@ -85,7 +86,7 @@ def build_profile(
         source=f"galaxydit calibrate, {len(recordings)} samples",
         model=model_of(transformers[0]),
         conditions=conditions_of(pipe, recordings, settings, seed, device, versions),
-        recipe=Recipe(chosen, REUSE, ORDER, error_map, cumulative_distance=cumulative, targets=targets),
+        recipe=Recipe(chosen, REUSE, order, error_map, cumulative_distance=cumulative, targets=targets),
         evidence=Evidence(reason, ranking, fit, propagation, verifications),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
     )

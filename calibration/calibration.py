@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -15,10 +16,12 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations,
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
+from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
@@ -31,6 +34,10 @@ from galaxydit.validation import parse
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
+ORDER_SEED = 20_000  # likewise, for the choice of the order
+ORDERS: tuple[Order, ...] = (1, 0)  # at equal PSNR the first one
+ORDER_PROMPTS = 2
+ORDER_SPEEDUP = 2.0  # or the nearest one that is planned
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,13 @@ class Calibration:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
         recordings: of the samples that the profile was fitted to.
         verifications: of each target on each held-out prompt.
+        psnr_of_order: mean PSNR in dB of each order on two prompts of samples; the profile has the better one.
     """
 
     profile: Profile
     recordings: tuple[Recording, ...]
     verifications: tuple[VerifiedPrompt, ...]
+    psnr_of_order: dict[Order, float]
 
 
 def calibrate(
@@ -76,7 +85,8 @@ def calibrate(
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
         name: of the profile.
-        progress: called with the stage ("recording", "planning", "verifying"), and with the finished and all parts.
+        progress: called with the stage ("recording", "planning", "choosing the order", "verifying"), and with the
+            finished and all parts.
         executor: where the parts are measured; by default in this process, on `pipe`.
         load: returns the same pipeline on a worker of another executor.
 
@@ -119,28 +129,39 @@ def calibrate(
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
     propagation = average_perturbations([tuple(found) for part in parts for found in part["perturbations"]])
-    profile = build_profile(
-        pipe,
-        recordings,
-        settings,
-        seed=seed,
-        speedups=speedups,
-        propagation=propagation,
-        name=name,
-        device=timing["device"],
-        versions=timing["versions"],
-    )
+    drafts = {
+        order: build_profile(
+            pipe,
+            recordings,
+            settings,
+            seed=seed,
+            speedups=speedups,
+            propagation=propagation,
+            name=name,
+            order=order,
+            device=timing["device"],
+            versions=timing["versions"],
+        )
+        for order in ORDERS
+    }
     progress("planning", 1, 1)
-    # Verifications of versions without the correction are void.
-    fixed = {**key, "part": "verification", "profile": profile.to_dict(), "correction": True}
+    key |= {"correction": True}  # of full steps; what earlier versions accelerated is void
+    fixed = {**key, "part": "order", "profiles": [_at_one_speedup(draft).to_dict() for draft in drafts.values()]}
+    units = [
+        Unit(f"order-{index:04d}", {**fixed, **_start(prompt, seed + ORDER_SEED + index)})
+        for index, prompt in enumerate(own[:ORDER_PROMPTS])
+    ]
+    found = measure("choosing the order", units)
+    psnr_of_order = {order: fmean(psnrs[place] for psnrs in found) for place, order in enumerate(ORDERS)}
+    profile = drafts[max(ORDERS, key=lambda order: psnr_of_order[order])]
+    fixed = {**key, "part": "verification", "profile": profile.to_dict()}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
         for index, prompt in enumerate(held_out)
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
-    return Calibration(
-        add_measurements(profile, Seconds(**timing["seconds"]), verifications), recordings, verifications
-    )
+    profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
+    return Calibration(profile, recordings, verifications, psnr_of_order)
 
 
 @dataclass(eq=False)
@@ -155,19 +176,31 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """One part: seconds of a step, a recorded sample with its perturbations, or the verification of one prompt."""
+        """One part: seconds of a step, a recorded sample with its perturbations, PSNRs of one prompt by order, or the
+        verification of one prompt.
+        """
         data = unit.data
         settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
         if data["part"] == "timing":
             seconds = asdict(measure_seconds(self.pipe, prompt, settings, seed))
             # Of the process that measures: on Ray, and after a resume, it need not be this one.
             return Output({"seconds": seconds, "device": device_name(self.pipe), "versions": package_versions()})
+        if data["part"] == "order":
+            plain, profiles = generate(self.pipe, prompt, settings, seed), map(parse_profile, data["profiles"])
+            rows = [next(verify_prompt(self.pipe, one, prompt, settings, seed, plain)) for one in profiles]
+            return Output([row.psnr_db for row in rows])
         if data["part"] == "verification":
             profile = parse_profile(data["profile"])
             return Output([asdict(row) for row in verify_prompt(self.pipe, profile, prompt, settings, seed)])
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})
+
+
+def _at_one_speedup(profile: Profile) -> Profile:
+    """The profile with one target to verify, that nearest to `ORDER_SPEEDUP`."""
+    nearest = min(profile.evidence.verifications, key=lambda target: abs(target.speedup - ORDER_SPEEDUP))
+    return replace(profile, evidence=replace(profile.evidence, verifications=(nearest,)))
 
 
 def _start(prompt: str, seed: int) -> dict[str, Any]:

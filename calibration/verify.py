@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from diffusers import DiffusionPipeline
 
 import galaxydit
-from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.generate import Generation, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import Profile
@@ -33,10 +33,15 @@ class VerifiedPrompt:
 
 
 def verify_prompt(
-    pipe: DiffusionPipeline, profile: Profile, prompt: str, settings: GenerationSettings, seed: int
+    pipe: DiffusionPipeline,
+    profile: Profile,
+    prompt: str,
+    settings: GenerationSettings,
+    seed: int,
+    plain: Generation | None = None,
 ) -> Iterator[VerifiedPrompt]:
-    """Verify all targets on one prompt: one uncached generation, then one for each target."""
-    plain = generate(pipe, prompt, settings, seed)
+    """Verify all targets on one prompt: one uncached generation unless it is passed, then one for each target."""
+    plain = plain or generate(pipe, prompt, settings, seed)
     for asked in profile.evidence.verifications:
         with galaxydit.accelerate(pipe, speedup=asked.speedup, profile=profile) as acceleration:
             fast = generate(pipe, prompt, settings, seed)

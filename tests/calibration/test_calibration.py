@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from diffusers import WanPipeline
 
 import galaxydit
 from galaxydit.calibration.calibration import Calibration, calibrate
+from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import OnRay
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile
+from galaxydit.profiles.schema import Profile
 
 SCRIPT = """
     import sys
@@ -169,11 +172,32 @@ def test_a_part_that_fails_is_named(
         )
 
 
+@pytest.mark.parametrize("better", [0, 1])
+def test_the_order_with_the_better_videos_is_chosen(
+    better: int,
+    tiny_wan_pipeline: WanPipeline,
+    prompts: list[str],
+    settings: GenerationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def verified(pipe: WanPipeline, profile: Profile, prompt: str, *_: object) -> Iterator[VerifiedPrompt]:
+        psnr = 30.0 if profile.recipe.order == better else 29.0
+        for target in profile.evidence.verifications:
+            yield VerifiedPrompt(target.speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
+
+    monkeypatch.setattr("galaxydit.calibration.calibration.verify_prompt", verified)
+    options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0)}
+    found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
+    assert found.profile.recipe.order == better
+    assert found.psnr_of_order == {better: 30.0, 1 - better: 29.0}
+
+
 def test_a_decoder_that_overflows_gives_no_profile(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
 ) -> None:
     tiny_wan_pipeline.vae.decoder.conv_out.register_forward_hook(lambda module, inputs, output: output * torch.nan)
-    with pytest.raises(GalaxyDiTError, match=r"verification-0000.* failed: .*NaN is not allowed"):
+    with pytest.raises(GalaxyDiTError, match=r"order-0000.* failed: .*NaN is not allowed"):
         calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, settings=settings, verified_prompts=1)
 
 

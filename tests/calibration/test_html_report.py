@@ -23,7 +23,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     means[0] = replace(means[0], compute_fraction=0.9 / means[0].speedup)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=tuple(means)))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
-    page = write_report(Calibration(profile, nasty, verified), tmp_path / "report", "wan-tiny <b>")
+    page = write_report(Calibration(profile, nasty, verified, {}), tmp_path / "report", "wan-tiny <b>")
     text = page.read_text()
     assert "<title>Calibration of wan-tiny &lt;b&gt;</title>" in text
     assert NASTY not in text
@@ -48,6 +48,6 @@ def test_a_figure_is_added_as_the_readme_shows(
     monkeypatch.setattr(plots, "FIGURES", dict(plots.FIGURES))
     example = README.read_text().split("## Adding a figure")[1].split("```python\n")[1].split("```")[0]
     exec(example, {"FIGURES": plots.FIGURES})
-    page = write_report(Calibration(drafted, tuple(recordings), ()), tmp_path / "report").read_text()
+    page = write_report(Calibration(drafted, tuple(recordings), (), {}), tmp_path / "report").read_text()
     assert "Root mean square of the guided prediction at each step" in page
     assert (tmp_path / "report" / "norms.png").is_file()
