@@ -30,6 +30,7 @@ from galaxydit.profiles.schema import (
     Conditions,
     ErrorPropagation,
     Evidence,
+    Fit,
     Profile,
     Recipe,
     Seconds,
@@ -54,20 +55,48 @@ def build_profile(
     speedups: Sequence[float],
     propagation: ErrorPropagation,
     name: str,
-    order: Order = 1,
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Profile:
-    """The profile that follows from recordings alone, before verification: predictions have this `order`, the other
-    arguments are those of `calibrate`.
+    """The profile at order 1 that follows from recordings alone, before verification; arguments as for `calibrate`.
 
     Raises GalaxyDiTError if no speedup can be planned.
     """
     ranking = rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
-    error_map, fit = fit_error_map(recordings, chosen, order)
-    sigmas, transformers = recordings[0].sigmas, list(transformers_of(pipe).values())
-    distances = np.mean([recording.distances[chosen] for recording in recordings], axis=0)
+    recipe, fit, verifications = _plan(recordings, chosen, propagation, speedups, 1)
+    transformers = list(transformers_of(pipe).values())
+    return Profile(
+        schema_version=SCHEMA_VERSION,
+        name=name,
+        kind="measured",
+        source=f"galaxydit calibrate, {len(recordings)} samples",
+        model=model_of(transformers[0]),
+        conditions=conditions_of(pipe, recordings, settings, seed, device, versions),
+        recipe=recipe,
+        evidence=Evidence(reason, ranking, fit, propagation, verifications),
+        second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
+    )
+
+
+def at_order(profile: Profile, recordings: Sequence[Recording], speedups: Sequence[float], order: Order) -> Profile:
+    """A profile of `build_profile` planned for predictions of another order, from the same recordings and speedups."""
+    evidence = profile.evidence
+    recipe, fit, verifications = _plan(recordings, profile.recipe.proxy, evidence.propagation, speedups, order)
+    return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
+
+
+def _plan(
+    recordings: Sequence[Recording],
+    proxy: str,
+    propagation: ErrorPropagation,
+    speedups: Sequence[float],
+    order: Order,
+) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
+    """What depends on the order. Raises GalaxyDiTError if no speedup can be planned."""
+    sigmas = recordings[0].sigmas
+    error_map, fit = fit_error_map(recordings, proxy, order)
+    distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)
     cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(distances))))
     schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation, warmup=WARMUP, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
@@ -79,17 +108,8 @@ def build_profile(
     if not verifications:
         expected = f"speedups of which one can be planned with {len(sigmas)} steps"
         raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
-    return Profile(
-        schema_version=SCHEMA_VERSION,
-        name=name,
-        kind="measured",
-        source=f"galaxydit calibrate, {len(recordings)} samples",
-        model=model_of(transformers[0]),
-        conditions=conditions_of(pipe, recordings, settings, seed, device, versions),
-        recipe=Recipe(chosen, REUSE, order, error_map, cumulative_distance=cumulative, targets=targets),
-        evidence=Evidence(reason, ranking, fit, propagation, verifications),
-        second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
-    )
+    recipe = Recipe(proxy, REUSE, order, error_map, cumulative_distance=cumulative, targets=targets)
+    return recipe, fit, verifications
 
 
 def plan_targets(

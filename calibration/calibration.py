@@ -9,7 +9,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import REUSE, add_measurements, build_profile
+from galaxydit.calibration.build_profile import REUSE, add_measurements, at_order, build_profile
 from galaxydit.calibration.costs import measure_seconds
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
@@ -35,7 +35,6 @@ SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 ORDER_SEED = 20_000  # likewise, for the choice of the order
-ORDERS: tuple[Order, ...] = (1, 0)  # at equal PSNR the first one
 ORDER_PROMPTS = 2
 ORDER_SPEEDUP = 2.0  # or the nearest one that is planned
 
@@ -129,21 +128,18 @@ def calibrate(
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
     propagation = average_perturbations([tuple(found) for part in parts for found in part["perturbations"]])
-    drafts = {
-        order: build_profile(
-            pipe,
-            recordings,
-            settings,
-            seed=seed,
-            speedups=speedups,
-            propagation=propagation,
-            name=name,
-            order=order,
-            device=timing["device"],
-            versions=timing["versions"],
-        )
-        for order in ORDERS
-    }
+    profile = build_profile(
+        pipe,
+        recordings,
+        settings,
+        seed=seed,
+        speedups=speedups,
+        propagation=propagation,
+        name=name,
+        device=timing["device"],
+        versions=timing["versions"],
+    )
+    drafts: dict[Order, Profile] = {1: profile, 0: at_order(profile, recordings, speedups, 0)}
     progress("planning", 1, 1)
     key |= {"correction": True}  # of full steps; what earlier versions accelerated is void
     fixed = {**key, "part": "order", "profiles": [_at_one_speedup(draft).to_dict() for draft in drafts.values()]}
@@ -152,8 +148,8 @@ def calibrate(
         for index, prompt in enumerate(own[:ORDER_PROMPTS])
     ]
     found = measure("choosing the order", units)
-    psnr_of_order = {order: fmean(psnrs[place] for psnrs in found) for place, order in enumerate(ORDERS)}
-    profile = drafts[max(ORDERS, key=lambda order: psnr_of_order[order])]
+    psnr_of_order = {order: fmean(psnrs[place] for psnrs in found) for place, order in enumerate(drafts)}
+    profile = drafts[max(drafts, key=lambda order: psnr_of_order[order])]  # at equal PSNR order 1
     fixed = {**key, "part": "verification", "profile": profile.to_dict()}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
@@ -186,8 +182,9 @@ class CalibrationMaker(Maker):
             # Of the process that measures: on Ray, and after a resume, it need not be this one.
             return Output({"seconds": seconds, "device": device_name(self.pipe), "versions": package_versions()})
         if data["part"] == "order":
-            plain, profiles = generate(self.pipe, prompt, settings, seed), map(parse_profile, data["profiles"])
-            rows = [next(verify_prompt(self.pipe, one, prompt, settings, seed, plain)) for one in profiles]
+            plain = generate(self.pipe, prompt, settings, seed)
+            drafts = map(parse_profile, data["profiles"])
+            rows = [next(verify_prompt(self.pipe, draft, prompt, settings, seed, plain)) for draft in drafts]
             return Output([row.psnr_db for row in rows])
         if data["part"] == "verification":
             profile = parse_profile(data["profile"])

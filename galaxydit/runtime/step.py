@@ -185,7 +185,8 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 def draws_noise(scheduler: Any | None) -> bool:
     """Whether the scheduler replaces the latent's noise in every step, and with it what earlier outputs have added."""
     config = getattr(scheduler, "config", None)
-    sampled = getattr(config, "stochastic_sampling", False) or getattr(config, "algorithm_type", "").startswith("sde")
+    differential = str(getattr(config, "algorithm_type", "")).startswith("sde")
+    sampled = differential or bool(getattr(config, "stochastic_sampling", False))
     return sampled or any(name in type(scheduler).__name__ for name in STOCHASTIC)
 
 
