@@ -40,10 +40,10 @@ class Published:
     data: dict[str, Any]
     step_lists: tuple[StepList, ...]
 
-    def gain(self, step: int, steps: int = 50) -> float:
-        """Final deviation / local error of an error at a step, normalised as published (arXiv 2609.36433)."""
+    def gain(self, step: int) -> float:
+        """Final deviation / local error of an error at a step of 50, normalised as published (arXiv 2609.36433)."""
         law = self.data["propagation"]
-        return float(law["a"] * ((steps - 1 - step) / (steps - 1)) ** law["b"] + law["c"])
+        return float(law["a"] * ((49 - step) / 49) ** law["b"] + law["c"])
 
 
 def load_published() -> Published:

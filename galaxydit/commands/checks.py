@@ -15,11 +15,11 @@ def check_prompt_inputs(prompts: Iterable[str]) -> None:
         parse_inputs(prompt)
 
 
-def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
+def check_output_file(path: Path, suffix: str) -> None:
     """Raise GalaxyDiTError unless a file of this name can be written; leaves nothing behind."""
     if path.suffix != suffix:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
-        raise refusal(option, str(path), f"a name ending in {suffix}", f"pass for example {example}")
+        raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
     try:
         if not path.parent.is_dir():
             _write_nearby(path.parent)
@@ -29,7 +29,7 @@ def check_output_file(path: Path, suffix: str, option: str = "--out") -> None:
             path.touch()
             path.unlink()
     except OSError as error:
-        raise _unwritable(option, path, error) from error
+        raise _unwritable("--out", path, error) from error
 
 
 def check_output_folder(path: Path, option: str = "--out") -> None:

@@ -110,10 +110,10 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
             return scene
 
 
-def draw_prompts(count: int, seed: int, *, held_out: bool = True) -> list[str]:
-    """`count` different captions, by default ones that training never showed."""
-    rng = np.random.default_rng([seed, int(held_out)])
+def draw_prompts(count: int, seed: int) -> list[str]:
+    """`count` different captions that training never showed."""
+    rng = np.random.default_rng([seed, 1])
     prompts: dict[str, None] = {}
     while len(prompts) < count:
-        prompts.setdefault(draw_scene(rng, held_out=held_out).caption)
+        prompts.setdefault(draw_scene(rng, held_out=True).caption)
     return list(prompts)

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from skimage.metrics import peak_signal_noise_ratio
@@ -9,6 +11,13 @@ from galaxydit.pipelines.psnr import psnr
 def test_psnr_agrees_with_scikit_image() -> None:
     video, reference = np.random.default_rng(0).uniform(size=(2, 5, 8, 8, 3)).astype(np.float32)
     assert psnr(video, reference) == pytest.approx(peak_signal_noise_ratio(reference, video, data_range=1.0), abs=1e-4)
+
+
+def test_psnr_takes_the_mean_over_all_frames_before_the_logarithm() -> None:
+    reference = np.zeros((2, 16, 16, 3), np.float32)
+    video = reference.copy()
+    video[1] = 0.1
+    assert psnr(video, reference) == pytest.approx(-10 * math.log10(0.01 / 2), abs=1e-4)
 
 
 def test_psnr_is_120_for_equal_videos_and_zero_for_black_against_white() -> None:

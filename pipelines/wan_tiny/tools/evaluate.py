@@ -153,7 +153,7 @@ def evaluate(
         raise ValueError(f"prompts are {count} and batch is {batch}, allowed are integers from 1")
     pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
-    prompts = world.draw_prompts(count, seed, held_out=True)
+    prompts = world.draw_prompts(count, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     mark, journal = fingerprint(folder, settings, seed), out.with_suffix(".jsonl")
     records = load_records(journal, mark)

@@ -1,7 +1,6 @@
-"""The latency command runs, forces the decisions it says and writes what its schema promises; no time is asserted."""
+"""The latency command runs, forces the decisions it says and writes what it measured; no time is asserted."""
 
 import itertools
-import json
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -31,7 +30,6 @@ from galaxydit.eval.latency.timed_methods import METHODS
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 
 RESULTS = Path(__file__).parents[3] / "eval" / "results"
-SCHEMA = json.loads((RESULTS / "latency.schema.json").read_text())
 CPU = torch.device("cpu")
 SMALL = Preset(blocks=3, heads=2, head_dim=16, ffn_dim=32, text_dim=16, text_tokens=4)
 QUICK = LatencySettings(size="32x32x5", steps=12, repeats=1, device="cpu")
@@ -42,32 +40,8 @@ def small_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "tiny", SMALL)
 
 
-def check(value: Any, schema: dict[str, Any], root: dict[str, Any], place: str = "run") -> None:
-    """As much of JSON Schema as the schema uses, written apart from the code that writes the file."""
-    schema = root["$defs"][schema["$ref"].rsplit("/", 1)[-1]] if "$ref" in schema else schema
-    python = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
-    python["number"] = (int, float)
-    if "enum" in schema:
-        assert value in schema["enum"], place
-    if "type" in schema:
-        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        assert any(isinstance(value, python[name]) for name in names), f"{place} is {value!r}"
-        assert "boolean" in names or not isinstance(value, bool), place
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        assert not set(schema.get("required", ())) - set(value), place
-        for name, item in value.items():
-            inner = known.get(name, schema.get("additionalProperties", {}))
-            assert inner is not False, f"{place} has {name}, which the schema does not know"
-            check(item, inner, root, f"{place}.{name}")
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            check(item, schema.get("items", {}), root, f"{place}[{index}]")
-
-
 def test_every_method_has_a_row_whose_fraction_is_the_forced_one(tmp_path: Path) -> None:
     data = LatencyRun(QUICK).measure(tmp_path / "run.json")
-    check(data, SCHEMA, SCHEMA)
     assert data == load(tmp_path / "run.json")
     assert data["finished"]
     rows = {row["method"]: row for row in data["rows"]}
@@ -154,7 +128,6 @@ def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         LatencyRun(QUICK).measure(tmp_path / "run.json", stop_after_two)
     data = load(tmp_path / "run.json")
-    check(data, SCHEMA, SCHEMA)
     assert [row["method"] for row in data["rows"]] == ["plain", "galaxydit output"]
     assert not data["finished"]
     assert "ended early" in markdown(data)
@@ -169,7 +142,6 @@ def test_a_method_that_fails_gets_a_note_and_the_others_their_turns(
     monkeypatch.setitem(METHODS, "galaxydit output", fail)
     settings = replace(QUICK, methods=["galaxydit output", "plain"])
     data = LatencyRun(settings).measure(tmp_path / "run.json")
-    check(data, SCHEMA, SCHEMA)
     own, plain = data["rows"]
     assert (own["full_ms"], own["speedup"]) == (None, None)
     assert plain["speedup"] == 1.0
@@ -305,7 +277,6 @@ def test_pytorchs_notice_of_its_debug_mode_is_no_synchronization(monkeypatch: py
     assert trajectory.count_syncs(3) == 2.0, "once a branch"
 
 
-def test_committed_runs_fit_the_schema() -> None:
+def test_committed_runs_still_give_their_table() -> None:
     for path in RESULTS.glob("latency-*.json"):
-        check(load(path), SCHEMA, SCHEMA, path.name)
         assert markdown(load(path)).count("\n") > 2

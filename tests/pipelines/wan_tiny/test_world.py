@@ -39,7 +39,7 @@ def test_captions_read_like_the_grammar():
 
 def test_training_never_shows_a_held_out_caption():
     shown = {draw_clip(index, seed=1)[0] for index in range(200)}
-    unseen = draw_prompts(200, seed=1, held_out=True)
+    unseen = draw_prompts(200, seed=1)
     assert not any(world.is_held_out(caption) for caption in shown)
     assert all(world.is_held_out(caption) for caption in unseen)
     assert shown.isdisjoint(unseen)

@@ -63,7 +63,3 @@ def test_settings_are_distinct_and_json_able(method: Method, steps: int) -> None
     texts = [json.dumps(setting, sort_keys=True) for setting in method.settings(steps)]
     assert len(set(texts)) == len(texts)
     assert 12 <= len(texts) <= 40
-
-
-def test_the_methods_have_names_of_their_own() -> None:
-    assert len(BY_NAME) == len(METHODS)
