@@ -9,7 +9,6 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
-from galaxydit.calibration.scheduler_response import scheduler_response
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of, transformers_of
 from galaxydit.pipelines.generate import Generation, generate
@@ -19,6 +18,7 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import proxies_of, relative_l1
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.scheduler_response import scheduler_response
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 NORM = "guided norm"
@@ -76,7 +76,7 @@ class GenerationObserver(Observer):
             prompt=prompt,
             seed=seed,
             sigmas=tuple(map(round_digits, self._sigmas)),
-            scheduler_response=scheduler_response(self._scheduler, self._sigmas),
+            scheduler_response=tuple(map(round_digits, scheduler_response(self._scheduler, self._sigmas))),
             guidance_scale=guidance_of(self._pipe),
             latent_shape=self._latent_shape,
             distances={proxy: column(proxy) for proxy in proxies_of(self._family)},

@@ -15,10 +15,10 @@ from galaxydit.calibration.build_profile import plan_targets
 from galaxydit.calibration.published import Published, load_published
 from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.calibration.scheduler_response import euler_response
 from galaxydit.calibration.search import best_schedules
 from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles import schema
+from galaxydit.runtime.scheduler_response import euler_response
 
 STEPS = 50
 PROXY = "block_residual"

@@ -56,21 +56,21 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
 
 
-def missed(sigmas: Sequence[float] | None, newest: int, step: int) -> float:
+def missed(sigmas: Sequence[float] | None, weights: Sequence[float] | None, newest: int, step: int) -> float:
     """What the steps reused between the full steps `newest` and `step` missed together, divided by the error that reuse
     would have had at `step` itself.
 
-    The error grows from 0 at `newest` in proportion to the distance in sigma, and a scheduler weights outputs by the
-    length of their steps. Without known `sigmas` all lengths are taken as equal, which gives n / 2 for n steps. The
-    result is at most 2 n, because a `step` much shorter than the steps before it would be changed beyond recognition.
+    The error grows from 0 at `newest` in proportion to the distance in sigma, and `weights` are those with which each
+    output enters the final latent (`scheduler_response`). Without known sigmas or weights all steps count alike, which
+    gives n / 2 for n steps. The result is 0 where `step` has no weight of its own, and lies within 2 n, because a
+    `step` of little weight would be changed beyond recognition.
     """
-    reused = range(newest + 1, step)
-    levels = [*(sigmas or ()), 0.0]
-    if step + 1 >= len(levels) or not levels[newest] > levels[step] > levels[step + 1]:
+    reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
+    if sigmas is None or weights is None:
         return len(reused) / 2
-    grown = sum((levels[one] - levels[one + 1]) * (levels[newest] - levels[one]) for one in reused)
-    found = grown / (levels[newest] - levels[step]) / (levels[step] - levels[step + 1])
-    return min(found, 2.0 * len(reused))
+    grown = sum(weights[one] * (sigmas[newest] - sigmas[one]) for one in reused)
+    distance = (sigmas[newest] - sigmas[step]) * weights[step]
+    return max(-limit, min(grown / distance, limit)) if distance else 0.0
 
 
 @beside_the_model
@@ -78,7 +78,8 @@ def correction(output: Tensor, predicted: Tensor, missed: float, order: int) -> 
     """What a full step adds to its output y to make up for the steps that were reused before it at this `order`.
 
     With p, what reuse would have given for this step, y - p is the error of reuse, and `missed` times it is what those
-    steps missed together (the trapezoidal rule). A scheduler adds outputs up, so the latent is led back to where full
-    steps would have taken it. The corrected output goes to the scheduler, while y itself is cached.
+    steps missed together (the trapezoidal rule, with the scheduler's weights). A scheduler adds outputs up, so the
+    latent is led back to where full steps would have taken it. The corrected output goes to the scheduler, while y
+    itself is cached.
     """
     return (output - predicted).mul_(CORRECTED[order] * missed)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import CachedStep, correction, predict, remember
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS
 from galaxydit.proxies import relative_l2
@@ -27,10 +27,10 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
     call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
     if config.reuse == "output":
         tensor = _pack([output.detach() for output in outputs])
-    elif call.before is None or call.after is None:
+    elif call.residual is None:
         return "the block stack did not run as expected, so nothing of it is reused"
     else:
-        tensor = (call.after - call.before.to(call.after.device)).detach()  # blocks may lie on several GPUs
+        tensor = call.residual
     if count > 1 and len(tensor) != len(call.latent):
         return "the samples of a batch cannot be told apart in the output, so it is computed in full"
     for place, sample in enumerate(call.samples):
@@ -38,35 +38,30 @@ def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group
         kept = tensor if count == 1 else tensor[place::count].clone()
         if config.policy.learns_errors and history.get(key):
             call.state.errors[key] = float(relative_l2(kept, _predict_sample(call, place, config.order), group))
-        history[key] = remember(history.get(key, ()), _step(call, kept), config.history_length)
+        computed = CachedStep(call.info.step, call.info.sigma, kept)
+        history[key] = remember(history.get(key, ()), computed, config.history_length)
     return None
 
 
-def missed_before(call: Call) -> list[float]:
-    """For each sample, what the steps reused since its last full step missed, see `missed`; 0 where none were.
-
-    The last step is left alone: no later one would remove the noise that a correction has.
-    """
-    if call.info.is_last:
-        return [0.0] * len(call.samples)
+def full_steps_before(call: Call) -> list[int]:
+    """For each sample its last full step, which the steps after it repeat or follow; the step itself without one."""
     histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
-    step, sigmas = call.info.step, call.generation.sigmas
-    return [missed(sigmas, history[-1].step, step) if history else 0.0 for history in histories]
+    return [history[-1].step if history else call.info.step for history in histories]
 
 
 @beside_the_model
 def correct(
-    call: Call, outputs: tuple[Tensor, ...], predicted: tuple[Tensor, ...], config: GalaxyDiTConfig
+    call: Call, outputs: tuple[Tensor, ...], predicted: tuple[Tensor, ...], shares: Sequence[float], order: int
 ) -> tuple[Tensor, ...]:
-    """The outputs of a computed call, corrected for the steps that were reused before it; `predicted` is what reuse
-    gives for this step.
+    """The outputs of a computed call, corrected by the samples' `shares` of the error of reuse; `predicted` is what
+    reuse at `order` gives for this step.
     """
     count, computed, reused = len(call.samples), _pack(outputs), _pack(predicted)
     rows = []
-    for place, share in enumerate(missed_before(call)):
-        order = min(config.order, len(call.state.history[call.branch, call.samples[place]]) - 1)
+    for place, share in enumerate(shares):
+        known = len(call.state.history[call.branch, call.samples[place]]) - 1
         one = computed[place::count]
-        rows.append(correction(one, reused[place::count], share, order).add_(one) if share else one)
+        rows.append(correction(one, reused[place::count], share, min(order, known)).add_(one) if share else one)
     return unpack(join_samples(rows), tuple(output.shape for output in outputs))
 
 
@@ -77,10 +72,6 @@ def predict_samples(call: Call, order: int) -> Tensor:
 
 def _predict_sample(call: Call, place: int, order: int) -> Tensor:
     return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, order)
-
-
-def _step(call: Call, tensor: Tensor) -> CachedStep:
-    return CachedStep(call.info.step, call.info.sigma, tensor)
 
 
 def tensors_of(output: Any) -> tuple[Tensor, ...]:

@@ -38,7 +38,8 @@ class Call:
         blocks_run: block evaluations done.
         skips_stack: whether the block stack is reused.
         is_repeated: whether the model runs again, for what reuse would have given; nothing is observed then.
-        before, after: hidden states `(batch, tokens, dim)` around the block stack, where they are watched.
+        before: hidden states `(batch, tokens, dim)` before the block stack, where it is watched.
+        residual: what the block stack added to them in a full step.
         first_output: what the first block returned, where only some samples are computed after it.
         parts: the computed and the reused samples as calls of their own, where there are both.
     """
@@ -59,7 +60,7 @@ class Call:
     skips_stack: bool = False
     is_repeated: bool = False
     before: Tensor | None = None
-    after: Tensor | None = None
+    residual: Tensor | None = None
     first_output: Any = None
     parts: list["Call"] = field(default_factory=list)
 
@@ -99,7 +100,7 @@ class Call:
             distances=tuple(self.distances[place] for place in places) if self.distances else (),
             first_output=None if self.reused[places[0]] else take_rows(self.first_output, rows, count),
             before=None,
-            after=None,
+            residual=None,
             parts=[],
         )
 

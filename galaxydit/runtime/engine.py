@@ -2,7 +2,7 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,16 +11,25 @@ from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import token_group
+from galaxydit.extrapolation import missed
 from galaxydit.families import FAMILIES, Family, blocks_of
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.policy import FEW_STEPS, Decision
 from galaxydit.proxies import PROXIES, Place, Proxy
-from galaxydit.runtime.cache import build_output, correct, keep, missed_before, predict_samples, tensors_of, unpack
+from galaxydit.runtime.cache import (
+    build_output,
+    correct,
+    full_steps_before,
+    keep,
+    predict_samples,
+    tensors_of,
+    unpack,
+)
 from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
-from galaxydit.runtime.step import Arrival, draws_noise, locate, records_gradients, signature_of, timesteps_of
+from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -155,23 +164,35 @@ class Engine:
             return output
         call.blocks_run = self._blocks + (call.blocks_run if call.first_output is None else 0)
         outputs = tensors_of(output)
-        corrected = self._correct(call, outputs, forward) if self._take(call, outputs) else None
+        shares = self._take(call, outputs)
+        corrected = self._correct(call, outputs, shares, forward) if any(shares) else None
         self._keep(call, outputs)
         return output if corrected is None else build_output(corrected, type(output))
 
     @beside_the_model
-    def _take(self, call: Call, outputs: tuple[Tensor, ...]) -> bool:
-        """Show an output to the observer; returns whether it has to be corrected for steps reused before it."""
+    def _take(self, call: Call, outputs: tuple[Tensor, ...]) -> list[float]:
+        """Show an output to the observer; returns for each sample what share of its error of reuse corrects it for the
+        steps that were reused before, see `missed`.
+
+        The last step is left alone: no later one would remove the noise that a correction has.
+        """
         if outputs:
             self.observer.on_output(call, outputs[0])
-        corrects = self.config.correction and call.is_cached and not draws_noise(self.session.source.scheduler)
-        return bool(outputs) and corrects and any(missed_before(call))
+        if not outputs or not self.config.correction or not call.is_cached or call.info.is_last:
+            return []
+        step, full = call.info.step, full_steps_before(call)
+        if max(step - one for one in full) < 2 or not self.session.corrects():
+            return []
+        sigmas, weights = call.generation.sigmas, self.session.weights(call.generation)
+        return [missed(sigmas, weights, one, step) for one in full]
 
     @around_the_model
-    def _correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...]:
+    def _correct(
+        self, call: Call, outputs: tuple[Tensor, ...], shares: Sequence[float], forward: Callable[[], Any]
+    ) -> tuple[Tensor, ...]:
         """The outputs corrected for the steps that were reused before this one."""
         if self.config.reuse == "output":
-            return correct(call, outputs, self._predict_outputs(call), self.config)
+            return correct(call, outputs, self._predict_outputs(call), shares, self.config.order)
         outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
         # Embedding and output head run again, around what reuse would have given.
         call.skips_stack = call.is_repeated = True
@@ -179,7 +200,7 @@ class Engine:
             predicted = tensors_of(forward())
         finally:
             call.skips_stack = call.is_repeated = False
-        return correct(call, outputs, predicted, self.config)
+        return correct(call, outputs, predicted, shares, self.config.order)
 
     @around_the_model
     def _run_parts(self, call: Call, forward: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -290,7 +311,7 @@ class Engine:
             return self._run_first(call, hidden, forward, args, kwargs)
         output = forward(*args, **kwargs)
         if is_last and call.before is not None:
-            call.after = output
+            call.residual = (output - call.before.to(output.device)).detach()  # blocks may lie on several GPUs
             self.observer.on_stack(call, call.before, output)
         return output
 

@@ -17,7 +17,8 @@ from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.policy import Decision
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.step import Arrival, KnownInput, Signature, sigmas_of
+from galaxydit.runtime.scheduler_response import scheduler_response
+from galaxydit.runtime.step import Arrival, KnownInput, Signature, draws_noise, sigmas_of
 
 DEFAULT_REPORTS = 16
 
@@ -90,6 +91,7 @@ class Generation:
     text_seconds: float
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
+    weights: tuple[float, ...] | None = None
     timesteps: int | None = None
     step: int = -1
     sigma: float = float("inf")
@@ -280,6 +282,22 @@ class Session:
         if records[-1].step == generation.steps - 1:
             synchronize(device)
         generation.denoise_ended = time.perf_counter()
+
+    def corrects(self) -> bool:
+        """Whether full steps can make up for what reused ones missed: outputs add up in the latent."""
+        scheduler = self.source.scheduler
+        if scheduler is None:
+            self.note("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
+        elif draws_noise(scheduler):
+            self.note("the scheduler draws noise in every step, so full steps correct nothing")
+        return scheduler is not None and not draws_noise(scheduler)
+
+    @_one_at_a_time
+    def weights(self, generation: Generation) -> tuple[float, ...] | None:
+        """The weight of each output in the final latent, measured once; None where the scheduler gives no sigmas."""
+        if generation.weights is None and generation.sigmas is not None:
+            generation.weights = scheduler_response(self.source.scheduler, generation.sigmas, generation.first)
+        return generation.weights
 
     def decoded(self) -> None:
         """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
-STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "DDPM", "LCM", "SASolver", "SCM", "TCD")
+STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "LCM", "SASolver", "SCM", "SDE", "TCD")
 """Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
 _READ_SIGMAS = WeakTensorKeyDictionary()
 

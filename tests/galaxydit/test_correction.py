@@ -1,5 +1,6 @@
 """The full step after reused ones makes up for what they missed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
+from galaxydit.errors import FullComputeWarning
 from galaxydit.extrapolation import CORRECTED, CachedStep, correction, missed, predict, remember
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import draws_noise
 from tests.galaxydit.test_acceleration import run
 from tests.galaxydit.test_samplers import SCHEDULERS
@@ -31,6 +34,12 @@ def outputs_of(pipe: WanPipeline, config: GalaxyDiTConfig, **changes: Any) -> li
     return found
 
 
+def share_at_step_7(pipe: WanPipeline) -> float:
+    """What steps 5 and 6 miss, in units of the error of reuse at step 7."""
+    sigmas = pipe.scheduler.sigmas[:-1].tolist()
+    return missed(sigmas, scheduler_response(pipe.scheduler, sigmas), 4, 7)
+
+
 @pytest.mark.parametrize("order", [0, 1])
 def test_a_full_step_adds_what_the_reused_steps_before_it_missed(tiny_wan_pipeline: WanPipeline, order: int) -> None:
     # Up to step 7 the latents are equal, so both runs see the same model there.
@@ -42,9 +51,8 @@ def test_a_full_step_adds_what_the_reused_steps_before_it_missed(tiny_wan_pipeli
     predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=order, correction=False))
     for call in range(14):
         assert torch.equal(plain[call], corrected[call])
-    sigmas = tiny_wan_pipeline.scheduler.sigmas[:-1].tolist()
     for call in (14, 15):
-        added = CORRECTED[order] * missed(sigmas, 4, 7) * (plain[call] - predicted[call])
+        added = CORRECTED[order] * share_at_step_7(tiny_wan_pipeline) * (plain[call] - predicted[call])
         assert added.abs().max() > 0
         torch.testing.assert_close(corrected[call], plain[call] + added)
 
@@ -56,9 +64,8 @@ def test_with_the_residual_reused_the_outputs_are_corrected_too(tiny_wan_pipelin
     )
     repeated = FixedSteps((0, 1, 2, 3, 4, 8, 11))
     predicted = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(repeated, order=0, reuse="residual", correction=False))
-    sigmas = tiny_wan_pipeline.scheduler.sigmas[:-1].tolist()
     for call in (14, 15):
-        added = missed(sigmas, 4, 7) * (plain[call] - predicted[call])
+        added = share_at_step_7(tiny_wan_pipeline) * (plain[call] - predicted[call])
         assert added.abs().max() > 0
         torch.testing.assert_close(corrected[call], plain[call] + added)
 
@@ -90,31 +97,41 @@ def test_samples_are_corrected_as_if_they_were_alone(tiny_wan_pipeline: WanPipel
     assert any(not call.reused and call.step > 5 for call in calls)
 
 
-@pytest.mark.parametrize("name", ["Euler", "UniPC", "DPM++"])
-@pytest.mark.parametrize(("order", "left"), [(0, 0.65), (1, 0.85)])
-def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, order: int, left: float) -> None:
-    full = (0, 1, 2, 3, 4, 7, 10, 14, 18, 23, 26, 29)
-    first = torch.tensor([1.0, -2.0, 0.5]).reshape(1, 3, 1, 1, 1)
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if not name.endswith("SDE")])
+@pytest.mark.parametrize("every", [2, 3, 4])
+@pytest.mark.parametrize(("order", "left"), [(0, 0.6), (1, 0.8)])
+def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, every: int, order: int, left: float) -> None:
+    first = torch.tensor([1.0, -2.0, 0.5], dtype=torch.double).reshape(1, 3, 1, 1, 1)
+    scheduler = SCHEDULERS[name]()
+    scheduler.set_timesteps(30)
+    sigmas = scheduler.sigmas[:-1].tolist()
+    weights, calls = scheduler_response(scheduler, sigmas), len(sigmas)
 
-    def latent(steps: tuple[int, ...], corrects: bool) -> torch.Tensor:
-        scheduler, found = SCHEDULERS[name](), first.double()
+    def latent(steps: range, corrects: bool) -> torch.Tensor:
         scheduler.set_timesteps(30)
-        history: tuple[CachedStep, ...] = ()
+        found, history = first, ()
         for step, timestep in enumerate(scheduler.timesteps):
-            sigma = float(scheduler.sigmas[step])
-            output = predict(history, sigma, order) if step not in steps else torch.sin(2 * sigma * first.double())
-            if step in steps:
-                computed = CachedStep(step, sigma, output)
-                if corrects and history:
-                    share = missed([float(one) for one in scheduler.sigmas[:-1]], history[-1].step, step)
-                    output = output + correction(output, predict(history, sigma, order), share, order)
+            is_full = step < 3 or step in steps or step >= calls - 2
+            output = torch.exp(sigmas[step] * first) if is_full else predict(history, sigmas[step], order)
+            if is_full:
+                computed = CachedStep(step, sigmas[step], output)
+                if corrects and history and step < calls - 1:
+                    share = missed(sigmas, weights, history[-1].step, step)
+                    output = output + correction(output, predict(history, sigmas[step], order), share, order)
                 history = remember(history, computed, order + 1)
             found = scheduler.step(output, timestep, found, return_dict=False)[0]
         return found
 
-    exact = latent(tuple(range(30)), False)
-    plain, corrected = (float((latent(full, corrects) - exact).norm()) for corrects in (False, True))
+    exact = latent(range(calls), False)
+    plain, corrected = (float((latent(range(0, calls, every), corrects) - exact).norm()) for corrects in (False, True))
     assert corrected < left * plain
+
+
+def test_nothing_is_missed_where_no_step_is_reused_or_this_one_has_no_weight() -> None:
+    assert missed([1.0, 0.8, 0.6, 0.4, 0.2], [0.2] * 5, 2, 3) == 0
+    assert missed([1.0, 0.8, 0.6, 0.4, 0.2], [0.2, 0.2, 0.2, 0.0, 0.3], 0, 3) == 0
+    assert missed([1.0, 0.8, 0.6, 0.6, 0.2], [0.2] * 5, 2, 3) == 0
+    assert missed(None, None, 1, 4) == 1.0
 
 
 def test_the_last_step_is_left_alone(tiny_wan_pipeline: WanPipeline) -> None:
@@ -135,6 +152,19 @@ def test_schedulers_that_draw_noise_are_left_alone(
         torch.manual_seed(0)
         outputs.append(outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, correction=wanted))[14])
     assert torch.equal(*outputs) is not corrects
+
+
+def test_without_a_known_scheduler_nothing_is_corrected_and_the_report_says_so(tiny_wan_pipeline: WanPipeline) -> None:
+    latents = []
+    for wanted in (False, True):
+        config = GalaxyDiTConfig(STEPS, correction=wanted)
+        with (
+            nullcontext() if not wanted else pytest.warns(FullComputeWarning, match="scheduler is unknown"),
+            galaxydit.accelerate(tiny_wan_pipeline.transformer, config=config) as acceleration,
+        ):
+            latents.append(run(tiny_wan_pipeline))
+    assert torch.equal(*latents)
+    assert any("scheduler is unknown" in note for note in acceleration.report.notes)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from diffusers import (
     CogVideoXDPMScheduler,
     DPMSolverMultistepScheduler,
     FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
     UniPCMultistepScheduler,
 )
 
-from galaxydit.calibration.scheduler_response import scheduler_response
+from galaxydit.runtime.scheduler_response import scheduler_response
 
 STEPS = 20
 MULTISTEP = [
@@ -19,7 +20,7 @@ MULTISTEP = [
 
 
 def sigmas_of(scheduler: Any) -> tuple[float, ...]:
-    return tuple(scheduler.sigmas[:STEPS].tolist())
+    return tuple(scheduler.sigmas[:-1].tolist())
 
 
 def euler(sigmas: tuple[float, ...]) -> list[float]:
@@ -74,12 +75,38 @@ def test_a_scheduler_that_is_not_linear_or_wants_more_is_taken_for_eulers(schedu
     assert scheduler_response(scheduler, sigmas) == pytest.approx(euler(sigmas))
 
 
-def test_timesteps_that_a_fresh_scheduler_does_not_arrive_at_are_taken_for_eulers() -> None:
+def test_timesteps_of_the_pipelines_own_are_followed() -> None:
     shifted = FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)
     shifted.set_timesteps(STEPS, mu=0.8)
-    own = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True)
-    own.set_timesteps(STEPS)
-    own.timesteps = own.timesteps - 1
-    sigmas = tuple(1 - step / STEPS for step in range(STEPS))
+    own = FlowMatchEulerDiscreteScheduler()
+    own.set_timesteps(sigmas=[1.0, 0.7, 0.3])
     for scheduler in (shifted, own):
-        assert scheduler_response(scheduler, sigmas) == pytest.approx(euler(sigmas))
+        sigmas = tuple(scheduler.sigmas[:-1].tolist())
+        assert scheduler_response(scheduler, sigmas) == pytest.approx(euler(sigmas), abs=1e-5)
+
+
+def test_every_call_of_a_scheduler_that_calls_twice_a_step_has_its_weight() -> None:
+    scheduler = FlowMatchHeunDiscreteScheduler(shift=3.0)
+    scheduler.set_timesteps(STEPS)
+    response = scheduler_response(scheduler, scheduler.sigmas[:-1].tolist())
+    assert len(response) == 2 * STEPS - 1
+    assert min(response) > 0.1 / STEPS
+
+
+def test_a_generation_that_begins_in_the_middle_has_no_weights_before() -> None:
+    scheduler = MULTISTEP[0]
+    scheduler.set_timesteps(STEPS)
+    sigmas = sigmas_of(scheduler)
+    response = scheduler_response(scheduler, sigmas, 8)
+    assert response[:8] == (0.0,) * 8
+    assert sum(response) == pytest.approx(sigmas[8], abs=1e-3)
+
+
+def test_the_random_state_is_left_alone() -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler(stochastic_sampling=True)
+    scheduler.set_timesteps(STEPS)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    scheduler_response(scheduler, sigmas_of(scheduler))
+    assert torch.equal(torch.rand(3), expected)
