@@ -1,8 +1,7 @@
 """Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
 
-Every prompt is a caption that training never showed, with its own seed. What was measured for a prompt is kept in a
-JSONL file beside the result, so that a killed run goes on where it was; records of other weights or settings are
-dropped.
+Every prompt is a caption that training never showed, with its own seed. Each batch is a unit of a run, so that a killed
+one goes on where it was. Seconds of a generation are not among the figures: `galaxydit demo` measures them.
 """
 
 import argparse
@@ -10,10 +9,6 @@ import hashlib
 import json
 import logging
 import platform
-import statistics
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,23 +19,20 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from rich.console import Console
-from tqdm import tqdm
 
-from galaxydit.pipelines.generate import generate, generate_batch
+from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
+from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Store, Unit, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, Record, as_table, summarise
 
-logger = logging.getLogger(__name__)
-
 CLIP_SEED = 2  # of the clips for the autoencoder; training drew its own with seed 1
-TIMED_RUNS = 3
 
 Frames = NDArray[np.float32]
 
@@ -88,37 +80,6 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
     ]
 
 
-@contextmanager
-def transformer_seconds(pipe: Any) -> Iterator[list[float]]:
-    """Within the context, the seconds of each transformer call are appended to the list."""
-    seconds: list[float] = []
-    starts: list[float] = []
-
-    def now() -> float:
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    before = pipe.transformer.register_forward_pre_hook(lambda module, inputs: starts.append(now()))
-    after = pipe.transformer.register_forward_hook(lambda module, inputs, output: seconds.append(now() - starts.pop()))
-    try:
-        yield seconds
-    finally:
-        before.remove()
-        after.remove()
-
-
-def time_generation(pipe: Any, prompt: str, settings: GenerationSettings) -> tuple[float, float]:
-    """Median seconds of one generation at batch 1, and the median share of it spent in the transformer."""
-    generate(pipe, prompt, replace(settings, steps=2), seed=0)  # the first calls set up memory and kernels
-    runs = []
-    for seed in tqdm(range(TIMED_RUNS), desc="timing"):
-        with transformer_seconds(pipe) as seconds:
-            whole = generate(pipe, prompt, settings, seed).end_to_end_seconds
-        runs.append((whole, sum(seconds) / whole))
-    return statistics.median(whole for whole, _ in runs), statistics.median(share for _, share in runs)
-
-
 def fingerprint(folder: Path, settings: GenerationSettings, seed: int) -> str:
     """Changes with any weight, configuration or setting, so that records of another model are never mixed in."""
     digest = hashlib.sha256(json.dumps([asdict(settings), seed]).encode())
@@ -127,19 +88,16 @@ def fingerprint(folder: Path, settings: GenerationSettings, seed: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def load_records(path: Path, mark: str) -> dict[int, Record]:
-    """Records with this fingerprint by index. A line torn by a kill and records of anything else leave the file."""
-    records: dict[int, Record] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            logger.warning("dropped a torn line of %s", path)
-            continue
-        if record["fingerprint"] == mark:
-            records[record["index"]] = record
-    path.write_text("".join(json.dumps(record) + "\n" for record in records.values()))
-    return records
+class Evaluation(Maker):
+    """Measures one batch of prompts."""
+
+    def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
+        self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
+
+    def make(self, unit: Unit) -> Output:
+        indices = unit.data["indices"]
+        prompts = [self.prompts[index] for index in indices]
+        return Output(evaluate_batch(self.pipe, prompts, indices, self.seed, self.settings))
 
 
 def evaluate(
@@ -153,22 +111,13 @@ def evaluate(
         raise ValueError(f"prompts are {count} and batch is {batch}, allowed are integers from 1")
     pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
-    prompts = world.draw_prompts(count, seed)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    mark, journal = fingerprint(folder, settings, seed), out.with_suffix(".jsonl")
-    records = load_records(journal, mark)
-    todo = [index for index in range(count) if index not in records]
-    with tqdm(total=count, initial=count - len(todo), desc="prompts") as bar:
-        for start in range(0, len(todo), batch):
-            indices = todo[start : start + batch]
-            fresh = evaluate_batch(pipe, [prompts[index] for index in indices], indices, seed, settings)
-            with journal.open("a") as file:
-                for record in fresh:
-                    records[record["index"]] = record | {"fingerprint": mark}
-                    file.write(json.dumps(records[record["index"]]) + "\n")
-            bar.update(len(indices))
-    seconds, share = time_generation(pipe, prompts[0], settings)
-    figures = summarise((records[index] for index in range(count)), seconds, share, TIMED_RUNS)
+    store = Store(out.with_suffix(".parts")).create("evaluation of wan-tiny", {})
+    mark = fingerprint(folder, settings, seed)
+    batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
+    units = [Unit(f"prompts-{one[0]:04d}", {"fingerprint": mark, "indices": one}) for one in batches]
+    with LiveProgress() as progress:
+        run(units, Evaluation(pipe, world.draw_prompts(count, seed), seed, settings), store, progress=progress)
+    figures = summarise(record for records in results(units, store) for record in records)
     out.write_text(json.dumps(describe(figures, pipe, mark, count, seed, batch, settings), indent=2) + "\n")
     return figures
 
@@ -179,7 +128,7 @@ def describe(
     """All that someone needs to judge and to repeat the figures."""
     return {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
-        "settings": asdict(settings) | {"prompts": count, "seed": seed, "batch": batch, "timing_batch": 1},
+        "settings": asdict(settings) | {"prompts": count, "seed": seed, "batch": batch},
         "fingerprint": mark,
         "device": torch.cuda.get_device_name() if pipe.device.type == "cuda" else platform.machine(),
         "threads": torch.get_num_threads(),
@@ -197,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=EMBEDDED["wan-tiny"], help="folder of a saved pipeline")
     parser.add_argument("--prompts", type=int, default=64, help="how many unseen captions")
-    parser.add_argument("--batch", type=int, default=1, help="prompts generated at once; timing is always at one")
+    parser.add_argument("--batch", type=int, default=1, help="prompts generated at once")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts and of the noise")
     parser.add_argument("--out", type=Path, default=Path("runs/wan-tiny/evaluation.json"))
     arguments = parser.parse_args()

@@ -37,7 +37,7 @@ class Figure:
         return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
 
 
-def summarise(records: Iterable[Record], seconds: float, share: float, timed_runs: int) -> list[Figure]:
+def summarise(records: Iterable[Record]) -> list[Figure]:
     """The figures of the model card with their targets; shares are over clauses, the rest are means over prompts."""
     records = list(records)
 
@@ -59,12 +59,7 @@ def summarise(records: Iterable[Record], seconds: float, share: float, timed_run
             over_clauses("motion agreement" + suffix, kind, "motion_found", MOTIONS),
             over_clauses("stillness agreement" + suffix, kind, "motion_found", ("",)),
         ]
-    return [
-        *figures,
-        over_prompts("half the steps against all, dB", "half_steps_psnr"),
-        Figure("seconds of one generation", seconds, timed_runs, 2.0, 20.0),
-        Figure("transformer's share of the seconds", share, timed_runs, 0.85),
-    ]
+    return [*figures, over_prompts("half the steps against all, dB", "half_steps_psnr")]
 
 
 def as_table(figures: list[Figure]) -> Table:
