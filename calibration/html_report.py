@@ -43,7 +43,7 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
         f"<p>Profile: <b>{escape(profile.name)}</b>. Proxy: <b>{escape(profile.recipe.proxy)}</b>. "
-        f"{escape(profile.evidence.reason)}.</p>"
+        f"{escape(profile.evidence.reason)}; {calibration.chosen_order}.</p>"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
         f"video of the same seed, the mean over {len(verified)} held-out prompts. "

@@ -71,9 +71,8 @@ def calibrate(
     if as_json:
         show_json({"profile": calibration.profile.to_dict()})
         return
-    orders = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in calibration.psnr_of_order.items())
-    chosen = f"order {calibration.profile.recipe.order} is used: at 2x, or near it, {orders}"
-    show(calibration.profile.evidence.reason, chosen, build_table(target_table(calibration.profile)), *written)
+    reasons = calibration.profile.evidence.reason, calibration.chosen_order
+    show(*reasons, build_table(target_table(calibration.profile)), *written)
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:

@@ -23,11 +23,12 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     means[0] = replace(means[0], compute_fraction=0.9 / means[0].speedup)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=tuple(means)))
     nasty = (replace(recordings[0], prompt=NASTY), *recordings[1:])
-    page = write_report(Calibration(profile, nasty, verified, {}), tmp_path / "report", "wan-tiny <b>")
+    page = write_report(Calibration(profile, nasty, verified, {1: 30.0, 0: 29.04}), tmp_path / "report", "wan-tiny <b>")
     text = page.read_text()
     assert "<title>Calibration of wan-tiny &lt;b&gt;</title>" in text
     assert NASTY not in text
     assert "&lt;script&gt;" in text
+    assert f"order {profile.recipe.order} is used: at 2x, or near it, order 1 30.0 dB, order 0 29.0 dB." in text
     assert text.count(" came out as ") == 1
     assert f"Missed by more than 5 %: {asked[0].speedup:g}x came out as {asked[0].speedup / 0.9:.2f}x." in text
     assert text.count("data:image/png;base64,") == 5
