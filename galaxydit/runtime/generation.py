@@ -262,11 +262,15 @@ class Session:
 
     def note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Put a note into the current report and warn once."""
-        if self.current is not None and not self.current.finished and text not in self.current.notes:
-            self.current.notes.append(text)
+        self.remark(text)
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
+
+    def remark(self, text: str) -> None:
+        """Put a note into the current report."""
+        if self.current is not None and not self.current.finished and text not in self.current.notes:
+            self.current.notes.append(text)
 
     @_one_at_a_time
     def end(self) -> None:
@@ -287,9 +291,9 @@ class Session:
         """Whether full steps can make up for what reused ones missed: outputs add up in the latent."""
         scheduler = self.source.scheduler
         if scheduler is None:
-            self.note("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
+            self.remark("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
         elif draws_noise(scheduler):
-            self.note("the scheduler draws noise in every step, so full steps correct nothing")
+            self.remark("the scheduler draws noise in every step, so full steps correct nothing")
         return scheduler is not None and not draws_noise(scheduler)
 
     @_one_at_a_time

@@ -44,7 +44,8 @@ def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) 
 
 def _fresh(scheduler: Any, first: int) -> Any:
     """A scheduler of the same class and configuration at the same timesteps, before the step `first`."""
-    fresh = type(scheduler).from_config(scheduler.config)
+    changed = {"use_dynamic_shifting": False} if "use_dynamic_shifting" in scheduler.config else {}  # it asks for more
+    fresh = type(scheduler).from_config(scheduler.config, **changed)
     fresh.set_timesteps(scheduler.num_inference_steps)
     for name in ("timesteps", "sigmas"):  # a pipeline may have chosen its own
         if hasattr(scheduler, name):

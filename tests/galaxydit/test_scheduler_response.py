@@ -13,6 +13,7 @@ from diffusers import (
 from galaxydit.runtime.scheduler_response import scheduler_response
 
 STEPS = 20
+DYNAMIC = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, use_dynamic_shifting=True)
 MULTISTEP = [
     UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
     DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0),
@@ -27,9 +28,9 @@ def euler(sigmas: tuple[float, ...]) -> list[float]:
     return [high - low for high, low in zip(sigmas, (*sigmas[1:], 0.0), strict=True)]
 
 
-@pytest.mark.parametrize("scheduler", MULTISTEP)
+@pytest.mark.parametrize("scheduler", [*MULTISTEP, DYNAMIC])
 def test_the_response_to_fixed_predictions_gives_the_schedulers_own_latent(scheduler: Any) -> None:
-    scheduler.set_timesteps(STEPS)
+    scheduler.set_timesteps(STEPS, **({"mu": 0.8} if scheduler is DYNAMIC else {}))
     response = scheduler_response(scheduler, sigmas_of(scheduler))
     draw = torch.Generator().manual_seed(0)
     noise, predictions = torch.randn(1, 2, 1, 3, 3, generator=draw), torch.randn(STEPS, 1, 2, 1, 3, 3, generator=draw)
