@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from diffusers import FlowMatchEulerDiscreteScheduler
+
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.methods import first_block_cache, sea_cache
@@ -24,13 +26,21 @@ Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
 context manager of the method."""
 
 
-def _with_proxy(pipe: Any, reuse: Any) -> AbstractContextManager[Attached]:
+def _with_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContextManager[Attached]:
     config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
-    return accelerated(pipe.transformer, config=config)
+    return accelerated(pipe.transformer, config=config, scheduler=_scheduler(forced))
 
 
 def _without_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContextManager[Attached]:
-    return accelerated(pipe.transformer, config=GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse))
+    config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
+    return accelerated(pipe.transformer, config=config, scheduler=_scheduler(forced))
+
+
+def _scheduler(forced: ForcedSteps) -> FlowMatchEulerDiscreteScheduler:
+    """What a pipeline has, because without it full steps would correct nothing, and take less time."""
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(forced.steps)
+    return scheduler
 
 
 def _sea_cache(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
@@ -59,8 +69,8 @@ def _cache_dit(pipe: Any, forced: ForcedSteps) -> Iterator[Attached]:
 
 METHODS: dict[str, Attach] = {
     "plain": lambda pipe, forced: nullcontext(Attached(lambda: 0)),
-    "galaxydit output": lambda pipe, forced: _with_proxy(pipe, "output"),
-    "galaxydit residual": lambda pipe, forced: _with_proxy(pipe, "residual"),
+    "galaxydit output": lambda pipe, forced: _with_proxy(pipe, forced, "output"),
+    "galaxydit residual": lambda pipe, forced: _with_proxy(pipe, forced, "residual"),
     "galaxydit output, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "output"),
     "galaxydit residual, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "residual"),
     "FirstBlockCache": lambda pipe, forced: first_block_cache.METHOD.attach(pipe, {"threshold": NO_CHANGE}, None),
