@@ -17,7 +17,7 @@ from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.schedule_error import Order
-from galaxydit.calibration.search import LONGEST_GAP
+from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
 from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
@@ -106,6 +106,7 @@ def calibrate(
     key = {
         "schema": SCHEMA_VERSION,
         "recording": [field.name for field in fields(Recording)],  # other versions keep other fields
+        "planner": PLANNER_VERSION,
         "versions": package_versions(),
         **conditions_of(pipe, settings),
     }
@@ -147,7 +148,6 @@ def calibrate(
     )
     drafts: dict[Order, Profile] = {1: profile, 0: at_order(profile, recordings, speedups, 0)}
     progress("planning", 1, 1)
-    key |= {"correction": True}  # of full steps; what earlier versions accelerated is void
     fixed = {**key, "part": "order", "profiles": [_at_one_speedup(draft).to_dict() for draft in drafts.values()]}
     units = [
         Unit(f"order-{index:04d}", {**fixed, **_start(prompt, seed + ORDER_SEED + index)})

@@ -6,8 +6,9 @@ from galaxydit.calibration.recording import Array
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.schema import ErrorPropagation
 
-PLANNER_VERSION = 3
-"""Raise it when a change to recording, schedule error or search can change a schedule; older results are then void."""
+PLANNER_VERSION = 4
+"""Raise it when a change to recording, schedule error, search or the correction of full steps can change a result;
+older results are then void."""
 
 LONGEST_GAP = 12  # steps between two full steps
 

@@ -51,7 +51,8 @@ def accelerate(
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
         warmup: overrides `config.warmup`, share of first steps that are always computed.
         config: all settings. With `config`, `threshold` or `proxy`, and none of the first three, no profile is used.
-        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own.
+        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without any, full steps
+            correct nothing.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
     Returns:

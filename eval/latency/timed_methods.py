@@ -37,7 +37,9 @@ def _without_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContex
 
 
 def _scheduler(forced: ForcedSteps) -> FlowMatchEulerDiscreteScheduler:
-    """What a pipeline has, because without it full steps would correct nothing, and take less time."""
+    """An Euler scheduler with the forced number of steps; without one full steps correct nothing, and take less time
+    than in a pipeline.
+    """
     scheduler = FlowMatchEulerDiscreteScheduler()
     scheduler.set_timesteps(forced.steps)
     return scheduler

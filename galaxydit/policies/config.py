@@ -24,7 +24,8 @@ class GalaxyDiTConfig:
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
         order: 0 repeats the last full step; 1 follows the slope of the last two in sigma, damped to 0.85.
         correction: whether the full step after reused ones, of the same transformer and branch, makes up for what they
-            missed, as the error of its own prediction shows it (`galaxydit.extrapolation.correction`).
+            missed, as the error of its own prediction shows it (`galaxydit.extrapolation.correction`). It needs a known
+            scheduler that does not draw noise.
         guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
             meant for comparison.
         per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the

@@ -111,3 +111,21 @@ def test_the_random_state_is_left_alone() -> None:
     torch.manual_seed(0)
     scheduler_response(scheduler, sigmas_of(scheduler))
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("error", [KeyError, AssertionError, NotImplementedError])
+def test_whatever_a_scheduler_raises_is_no_error_of_the_generation(error: type[Exception]) -> None:
+    class Refuses(FlowMatchEulerDiscreteScheduler):
+        def step(self, *_: Any, **__: Any) -> Any:
+            raise error
+
+    scheduler = Refuses()
+    scheduler.set_timesteps(STEPS)
+    assert scheduler_response(scheduler, sigmas_of(scheduler)) == tuple(euler(sigmas_of(scheduler)))
+
+
+def test_outputs_that_the_pipeline_scales_count_by_lengths_in_noise_level() -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True)  # as Cosmos-Predict2 runs it
+    scheduler.set_timesteps(sigmas=[80.0, 20.0, 5.0, 1.0, 0.2])
+    levels = [sigma / (1 + sigma) for sigma in sigmas_of(scheduler)]
+    assert scheduler_response(scheduler, levels) == tuple(euler(tuple(levels)))

@@ -18,6 +18,7 @@ from diffusers import WanTransformer3DModel
 from torch._subclasses.fake_tensor import FakeTensorMode
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.runtime.generation import Session
 
 def place(module, device):
     for part in module.modules():
@@ -29,6 +30,7 @@ def place(module, device):
     hook = AlignDevicesHook(execution_device=torch.device(device), io_same_device=device == "npu:0")
     add_hook_to_module(module, hook)
 
+Session.corrects = lambda self: True  # no scheduler here, as fake sigmas have no values
 with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
     with torch.device("cpu"):
         transformer = WanTransformer3DModel(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import WanPipeline, WanTransformer3DModel
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
 from torch import Tensor
 
 import galaxydit
@@ -21,6 +21,13 @@ def fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
+
+
+def euler() -> FlowMatchEulerDiscreteScheduler:
+    """What drives the transformer; without it full steps would correct nothing."""
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(STEPS)
+    return scheduler
 
 
 def trajectory(transformer: WanTransformer3DModel) -> Tensor:
@@ -57,16 +64,16 @@ def test_only_the_block_is_compiled_and_the_result_is_the_same(
 ) -> None:
     transformer = tiny_transformer(3)
     config = GalaxyDiTConfig(proxy=proxy, reuse=reuse, **REUSING)
-    with galaxydit.accelerate(transformer, config=config) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
     assert any(decisions)
     graphs = Graphs()
     if compile_first:
         transformer.compile_repeated_blocks(backend=graphs)
-        acceleration = galaxydit.accelerate(transformer, config=config)
+        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=euler())
     else:
-        acceleration = galaxydit.accelerate(transformer, config=config)
+        acceleration = galaxydit.accelerate(transformer, config=config, scheduler=euler())
         transformer.compile_repeated_blocks(backend=graphs)
     result = trajectory(transformer)
     assert len(graphs.found) == 1, "one graph, the block, whatever the number of blocks, steps and branches"
@@ -84,7 +91,9 @@ def test_compiled_first_the_block_stays_a_full_graph_and_is_left_as_it_was(
     graphs = Graphs()
     transformer.compile_repeated_blocks(backend=graphs, fullgraph=True)
     before = [block._compiled_call_impl for block in transformer.blocks]
-    with galaxydit.accelerate(transformer, config=GalaxyDiTConfig(reuse=reuse, **REUSING)) as acceleration:
+    with galaxydit.accelerate(
+        transformer, config=GalaxyDiTConfig(reuse=reuse, **REUSING), scheduler=euler()
+    ) as acceleration:
         trajectory(transformer)
     assert acceleration.report.reused_steps == 4
     assert len(graphs.found) == 1
@@ -97,7 +106,7 @@ def test_blocks_compiled_anew_while_attached_are_left_alone_on_removal(
 ) -> None:
     transformer = tiny_transformer(3)
     transformer.compile_repeated_blocks(backend=Graphs())
-    acceleration = galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING))
+    acceleration = galaxydit.accelerate(transformer, config=GalaxyDiTConfig(**REUSING), scheduler=euler())
     transformer.compile_repeated_blocks(backend=Graphs())
     anew = [block._compiled_call_impl for block in transformer.blocks]
     acceleration.remove()
@@ -109,12 +118,12 @@ def test_a_wholly_compiled_transformer_keeps_its_decisions(
 ) -> None:
     transformer = tiny_transformer(3)
     config = GalaxyDiTConfig(**REUSING)
-    with galaxydit.accelerate(transformer, config=config) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
         expected = trajectory(transformer)
         decisions = [call.reused for call in acceleration.report.calls]
     graphs = Graphs()
     transformer.compile(backend=graphs)
-    with galaxydit.accelerate(transformer, config=config) as acceleration:
+    with galaxydit.accelerate(transformer, config=config, scheduler=euler()) as acceleration:
         assert torch.allclose(trajectory(transformer), expected, atol=1e-5)
     assert [call.reused for call in acceleration.report.calls] == decisions
     assert graphs.found

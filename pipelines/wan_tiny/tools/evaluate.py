@@ -116,7 +116,8 @@ def evaluate(
     batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
     units = [Unit(f"prompts-{one[0]:04d}", {"fingerprint": mark, "indices": one}) for one in batches]
     with LiveProgress() as progress:
-        run(units, Evaluation(pipe, world.draw_prompts(count, seed), seed, settings), store, progress=progress)
+        maker = Evaluation(pipe, world.draw_prompts(count, seed), seed, settings)
+        run(units, maker, store, progress=progress, retry_failed=True)
     figures = summarise(record for records in results(units, store) for record in records)
     out.write_text(json.dumps(describe(figures, pipe, mark, count, seed, batch, settings), indent=2) + "\n")
     return figures

@@ -14,27 +14,21 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number; `value` is None where nothing could be measured, and a bound where there is no target."""
+    """One measured number; `value` is None where nothing could be measured, `minimum` where there is no target."""
 
     name: str
     value: float | None
     n: int
     minimum: float | None = None
-    maximum: float | None = None
 
     @property
     def holds(self) -> bool | None:
         """Whether the target is met; None without a value or a target."""
-        if self.value is None or (self.minimum is None and self.maximum is None):
-            return None
-        return (self.minimum is None or self.value >= self.minimum) and (
-            self.maximum is None or self.value <= self.maximum
-        )
+        return None if self.value is None or self.minimum is None else self.value >= self.minimum
 
     @property
     def target(self) -> str:
-        bounds = {">=": self.minimum, "<=": self.maximum}
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+        return "" if self.minimum is None else f">= {self.minimum:g}"
 
 
 def summarise(records: Iterable[Record]) -> list[Figure]:
