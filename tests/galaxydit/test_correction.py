@@ -125,13 +125,6 @@ def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, every: int
     assert corrected < left * plain
 
 
-def test_nothing_is_missed_where_no_step_is_reused_or_this_one_has_no_weight() -> None:
-    assert missed([1.0, 0.8, 0.6, 0.4, 0.2], [0.2] * 5, 2, 3) == 0
-    assert missed([1.0, 0.8, 0.6, 0.4, 0.2], [0.2, 0.2, 0.2, 0.0, 0.3], 0, 3) == 0
-    assert missed([1.0, 0.8, 0.6, 0.6, 0.2], [0.2] * 5, 2, 3) == 0
-    assert missed(None, None, 1, 4) == 1.0
-
-
 def test_the_last_step_is_left_alone(tiny_wan_pipeline: WanPipeline) -> None:
     steps = FixedSteps((0, 1, 2, 3, 4, 5, 6, 7, 8, 11))
     plain, corrected = (

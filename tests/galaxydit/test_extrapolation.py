@@ -38,24 +38,28 @@ def test_no_more_is_remembered_than_is_needed() -> None:
 def test_after_the_correction_a_sum_of_repeated_outputs_is_that_of_a_line(reused: int) -> None:
     line = [torch.full((2, 3), float(step)) for step in range(reused + 2)]
     full, repeated = line[-1], line[0]
-    corrected = full + correction(full, repeated, missed(None, 0, reused + 1), order=0)
+    corrected = full + correction(full, repeated, missed(None, None, 0, reused + 1), order=0)
     assert torch.allclose(repeated * (reused + 1) + corrected, torch.stack(line).sum(0))
 
 
-def test_steps_of_unequal_length_count_by_their_length() -> None:
-    sigmas = (1.0, 0.9, 0.7, 0.4)
-    assert missed(sigmas, 0, 2) == pytest.approx((0.2 * 0.1) / 0.3 / 0.3)
-    assert missed(sigmas, 0, 3) == pytest.approx((0.2 * 0.1 + 0.3 * 0.3) / 0.6 / 0.4)
+def test_steps_count_by_their_weight_and_by_the_distance_from_the_last_full_step() -> None:
+    sigmas, weights = (1.0, 0.9, 0.7, 0.4), (0.1, 0.2, 0.3, 0.4)
+    assert missed(sigmas, weights, 0, 2) == pytest.approx((0.2 * 0.1) / 0.3 / 0.3)
+    assert missed(sigmas, weights, 0, 3) == pytest.approx((0.2 * 0.1 + 0.3 * 0.3) / 0.6 / 0.4)
+    assert missed(sigmas, (0.1, 0.2, 0.3, -0.4), 0, 3) == -missed(sigmas, weights, 0, 3)
+    assert missed(None, None, 0, 3) == 1.0
 
 
-@pytest.mark.parametrize("sigmas", [None, (0.9, 0.9, 0.9, 0.9), (0.9, 0.8)])
-def test_unknown_lengths_are_taken_as_equal(sigmas: tuple[float, ...] | None) -> None:
-    assert missed(sigmas, 0, 3) == 1.0
+def test_nothing_is_missed_where_no_step_is_reused_or_this_one_has_no_weight() -> None:
+    sigmas = (1.0, 0.8, 0.6, 0.6, 0.2)
+    assert missed(sigmas, (0.2,) * 5, 0, 1) == 0.0
+    assert missed(sigmas, (0.2, 0.2, 0.0, 0.2, 0.2), 0, 2) == 0.0
+    assert missed(sigmas, (0.2,) * 5, 2, 3) == 0.0
 
 
-def test_a_short_full_step_is_corrected_by_no_more_than_twice_the_reused_steps() -> None:
-    assert missed((1.0, 0.5, 0.2, 0.199), 0, 2) == 2.0
-    assert missed((1.0, 0.9), 0, 1) == 0.0
+def test_a_full_step_of_little_weight_is_corrected_by_no_more_than_twice_the_reused_steps() -> None:
+    assert missed((1.0, 0.5, 0.2), (0.5, 0.3, 0.001), 0, 2) == 2.0
+    assert missed((1.0, 0.5, 0.2), (0.5, 0.3, -0.001), 0, 2) == -2.0
 
 
 def test_the_correction_leaves_what_it_reads_alone() -> None:

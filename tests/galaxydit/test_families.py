@@ -61,7 +61,7 @@ def test_every_proxy_of_the_family_drives_reuse(tiny: Any, guidance: dict[str, A
         assert {call.step for call in calls if call.reused} == {call.step for call in deciding if call.reused}
         assert None not in [call.distance for call in deciding[1:]]
         assert [call.sigma for call in deciding] == sorted({call.sigma for call in deciding}, reverse=True)
-        assert not acceleration.report.notes
+        assert not [note for note in acceleration.report.notes if "draws noise" not in note]
         assert not torch.equal(latents, plain)
 
 
@@ -136,7 +136,7 @@ def test_a_speedup_is_met_without_a_profile(tiny: Any, guidance: dict[str, Any])
         latents = tiny.run(num_inference_steps=30, **guidance)
         assert torch.equal(tiny.run(num_inference_steps=30, **guidance), latents)
     assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
-    assert not [note for note in acceleration.report.notes if "profile" not in note]
+    assert not [note for note in acceleration.report.notes if "profile" not in note and "draws noise" not in note]
 
 
 @pytest.mark.parametrize("order", ["compile first", "accelerate first"])

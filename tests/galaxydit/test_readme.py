@@ -70,7 +70,7 @@ def test_a_family_is_one_entry() -> None:
         with galaxydit.accelerate(transformer, config=config) as acceleration:
             denoise(transformer)
         assert [call.step for call in acceleration.report.calls if call.reused] == [3, 4, 6, 7, 9, 10]
-        assert not acceleration.report.notes
+        assert [note for note in acceleration.report.notes if "scheduler is unknown" not in note] == []
     assert torch.equal(denoise(transformer), plain)
 
 
