@@ -292,9 +292,11 @@ class Session:
         scheduler = self.source.scheduler
         if scheduler is None:
             self.remark("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
-        elif draws_noise(scheduler):
+            return False
+        if draws_noise(scheduler):
             self.remark("the scheduler draws noise in every step, so full steps correct nothing")
-        return scheduler is not None and not draws_noise(scheduler)
+            return False
+        return True
 
     @_one_at_a_time
     def weights(self, generation: Generation) -> tuple[float, ...] | None:

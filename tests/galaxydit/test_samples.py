@@ -117,13 +117,13 @@ def test_the_blocks_that_run_are_those_that_the_report_counts(tiny_wan: Any, pro
         rows += len(output)
 
     handles = [block.ffn.register_forward_hook(count) for block in tiny_wan.pipe.transformer.blocks]
-    config = GalaxyDiTConfig(Threshold(0.11 if "block_r" in proxy else 0.06), proxy=proxy)
+    config = GalaxyDiTConfig(Threshold(0.125 if "block_r" in proxy else 0.06), proxy=proxy)
     with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
         run(tiny_wan, 0, 1, 2)
     for handle in handles:
         handle.remove()
     calls = acceleration.report.calls
-    assert len({tuple(decisions(acceleration.report, sample)) for sample in range(3)}) > 1
+    assert len({sum(call.reused for call in calls if call.sample == sample) for sample in range(3)}) > 1
     # A step that all samples reuse leaves the block in the middle, before its feed-forward part.
     assert rows == sum(int(call.blocks_run) for call in calls)
 

@@ -77,13 +77,15 @@ def test_a_scheduler_that_is_not_linear_or_wants_more_is_taken_for_eulers(schedu
 
 
 def test_timesteps_of_the_pipelines_own_are_followed() -> None:
-    shifted = FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)
-    shifted.set_timesteps(STEPS, mu=0.8)
-    own = FlowMatchEulerDiscreteScheduler()
-    own.set_timesteps(sigmas=[1.0, 0.7, 0.3])
-    for scheduler in (shifted, own):
-        sigmas = tuple(scheduler.sigmas[:-1].tolist())
-        assert scheduler_response(scheduler, sigmas) == pytest.approx(euler(sigmas), abs=1e-5)
+    usual, own = (UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True) for _ in range(2))
+    for scheduler in (usual, own):
+        scheduler.set_timesteps(STEPS)
+    own.sigmas = own.sigmas**2
+    own.timesteps = (own.sigmas[:-1] * 1000).long()
+    response = scheduler_response(own, sigmas_of(own))
+    assert sum(response) == pytest.approx(sigmas_of(own)[0], abs=1e-3)
+    assert response != pytest.approx(euler(sigmas_of(own)), rel=0.05)
+    assert response != pytest.approx(scheduler_response(usual, sigmas_of(usual)), rel=0.05)
 
 
 def test_every_call_of_a_scheduler_that_calls_twice_a_step_has_its_weight() -> None:
