@@ -5,7 +5,6 @@ one goes on where it was. Seconds of a generation are not among the figures: `ga
 """
 
 import argparse
-import hashlib
 import json
 import logging
 import platform
@@ -20,12 +19,13 @@ import transformers
 from numpy.typing import NDArray
 from rich.console import Console
 
+from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.model_names import EMBEDDED
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import WAN_TINY
-from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Store, Unit, results, run
+from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Store, Unit, hash_of, results, run
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny import world
 from galaxydit.pipelines.wan_tiny.detect import caption_agreement
@@ -80,14 +80,6 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
     ]
 
 
-def fingerprint(folder: Path, settings: GenerationSettings, seed: int) -> str:
-    """Changes with any weight, configuration or setting, so that records of another model are never mixed in."""
-    digest = hashlib.sha256(json.dumps([asdict(settings), seed]).encode())
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".safetensors")):
-        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 class Evaluation(Maker):
     """Measures one batch of prompts."""
 
@@ -112,7 +104,7 @@ def evaluate(
     pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
     store = Store(out.with_suffix(".parts")).create("evaluation of wan-tiny", {})
-    mark = fingerprint(folder, settings, seed)
+    mark = hash_of({**conditions_of(pipe, settings), "seed": seed})
     batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
     units = [Unit(f"prompts-{one[0]:04d}", {"fingerprint": mark, "indices": one}) for one in batches]
     with LiveProgress() as progress:
