@@ -1,5 +1,6 @@
 """What the checkout as a whole promises."""
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -15,3 +16,26 @@ def test_ci_ends_with_the_test_command_of_the_readme():
 def test_each_room_is_one_package_under_galaxydit():
     for room in ("pipelines", "calibration", "eval"):
         assert (ROOT / "galaxydit" / room).resolve() == ROOT / room
+
+
+ROOMS = ("pipelines", "calibration", "eval")
+
+
+def imported(file: Path) -> set[str]:
+    """The rooms that a file imports from anywhere in it; "galaxydit" stands for the command line."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("galaxydit.")}
+
+
+def test_imports_go_one_way_from_eval_to_the_plugin():
+    known = {"galaxydit": {"commands", "cli", *ROOMS}, "pipelines": {"commands", "cli", "calibration", "eval"}}
+    known |= {"calibration": {"commands", "cli", "eval"}, "eval": {"commands", "cli"}}
+    entrances = {ROOT / "galaxydit" / "__init__.py", ROOT / "galaxydit" / "cli.py"}
+    for room, forbidden in known.items():
+        for file in (ROOT / room).rglob("*.py"):
+            parts = file.relative_to(ROOT).parts
+            if room == "galaxydit" and (parts[1] in (*ROOMS, "commands") or file in entrances):
+                continue
+            assert not imported(file) & forbidden, file

@@ -27,7 +27,7 @@ EVAL_LAYERS = (
     ("compare",),
     ("jobs", "latency", "realism", "demo"),
     ("vbench",),
-    ("report",),
+    ("report", "studies"),
 )
 OTHER_ROOMS = ("pipelines", "calibration", "eval")
 FILES = [path for path in FOLDER.rglob("*.py") if path.relative_to(FOLDER).parts[0] not in OTHER_ROOMS]

@@ -1,7 +1,7 @@
 """Compare ways to predict reused steps on the schedules of the shipped profile.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.predictions --prompts 12` logs the PSNR of each against the plain videos,
-on captions outside training. Each prediction is a weighted sum of what the last computed steps gave.
+`python -m galaxydit.eval.studies.predictions --prompts 12` logs the PSNR of each against the plain videos,
+on captions not used in training. Each prediction is a weighted sum of what the last computed steps gave.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
+from galaxydit.eval.studies.batches import generate_in_batches
 from galaxydit.extrapolation import DAMPING
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.wan_tiny.tools.batches import generate_in_batches
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.profiles.registry import load_profile

@@ -1,6 +1,6 @@
 """How much a schedule of its own can win for a prompt, over one schedule for all: the limit of every adaptive rule.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.prompt_limit --prompts 8 --full-steps 25` logs both on captions outside
+`python -m galaxydit.eval.studies.prompt_limit --prompts 8 --full-steps 25` logs both on captions outside
 training, with the mean difference and its standard error.
 
 A prompt's own schedule is searched on its own full generation, which no rule can know beforehand, and the shared one by

@@ -1,7 +1,7 @@
 """Matrix products of bfloat16 on CPUs that lack instructions for them: computed in float32, rounded once, in a tenth of
 the time of PyTorch's own. CPUs with such instructions do the same.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.float32_products galaxydit.cli compare --prompts 12` runs a module so.
+`python -m galaxydit.eval.studies.float32_products galaxydit.cli compare --prompts 12` runs a module so.
 """
 
 import runpy

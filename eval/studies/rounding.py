@@ -1,6 +1,6 @@
 """How much of a PSNR is rounding: the same video twice in bfloat16, and the default and plain steps in both dtypes.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.rounding --prompts 12` logs PSNRs on captions outside training. "Plain
+`python -m galaxydit.eval.studies.rounding --prompts 12` logs PSNRs on captions not used in training. "Plain
 again" is a plain generation whose latent is changed by a ten-thousandth of the noise before one step. All its steps are
 computed, so its distance from the plain video is what rounding alone has become at the end.
 """
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 import galaxydit
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
+from galaxydit.eval.studies.batches import generate_in_batches
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.wan_tiny.tools.batches import generate_in_batches
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
 SEED = 77
 CHANGE = 1e-4
-FIRST_STEPS = (1, 9, 14)
+FIRST_STEPS = (1, 10, 14)  # the plans for 2.5x and 2x first reuse steps 10 and 14
 SPEEDUPS = (2.0, 2.5, 3.0)
 RATIO = 2.5  # of the flow shift; of those that `chosen steps` tries the best here, beside the plan's own levels
 Videos = NDArray[np.float32]

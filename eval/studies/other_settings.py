@@ -1,6 +1,6 @@
 """The shipped profile away from the settings it was calibrated at, beside the paper's method at equal compute.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.other_settings --prompts 6` logs both at 2x on captions outside training.
+`python -m galaxydit.eval.studies.other_settings --prompts 6` logs both at 2x on captions not used in training.
 The threshold of the paper's method is found by bisection on other captions, anew for each setting.
 """
 

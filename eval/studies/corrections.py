@@ -1,6 +1,6 @@
 """What the correction after reused steps gains on the shipped schedules, and on step lists published for Wan2.1.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.corrections --prompts 8` logs the PSNR of captions outside training
+`python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR of captions not used in training
 without and with the correction: of the shipped schedules, and of the published step lists at their own flow shift and
 guidance, where wan-tiny's PSNRs are near the published ones, so that reuse errs about as much as on the real weights.
 """
@@ -18,11 +18,11 @@ from galaxydit.calibration.published import StepList, load_published
 from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.eval.realism.step_lists import Cases, References
+from galaxydit.eval.studies.batches import BATCH
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.wan_tiny.tools.batches import BATCH
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 logger = logging.getLogger(__name__)

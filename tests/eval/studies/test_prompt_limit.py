@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from galaxydit.eval.compare.methods.schedule_search import search
-from galaxydit.pipelines.wan_tiny.tools import prompt_limit
+from galaxydit.eval.studies import prompt_limit
 from galaxydit.profiles.schema import ErrorPropagation
 
 

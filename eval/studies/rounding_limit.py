@@ -1,7 +1,7 @@
 """The PSNR that rounding leaves to a method whose predictions are exact but for the rounding of the last full step.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.rounding_limit --prompts 12` logs it at the schedules of the shipped
-profile, on captions outside training. Full steps are computed in bfloat16. At the others the model is computed in
+`python -m galaxydit.eval.studies.rounding_limit --prompts 12` logs it at the schedules of the shipped
+profile, on captions not used in training. Full steps are computed in bfloat16. At the others the model is computed in
 float32 at the latent as it is, and the rounding error of the branch's last full step is added.
 
 A method that computes one step of three gives each computed output three times the weight, and its rounding error with
@@ -18,8 +18,8 @@ import torch
 from diffusers.hooks.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
+from galaxydit.eval.studies.rounding import SEED, SPEEDUPS, Rounding, report
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.wan_tiny.tools.rounding import SEED, SPEEDUPS, Rounding, report
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 HOOK = "exact_prediction"

@@ -1,6 +1,6 @@
 """Predict the published step lists for independent directions of the latent, before any training.
 
-`python -m galaxydit.pipelines.wan_tiny.tools.predict_rows` needs latents of the stage `latents`. Each direction (a
+`python -m galaxydit.eval.studies.predict_rows` needs latents of the stage `latents`. Each direction (a
 Fourier mode, rotated over the channels) is denoised by itself with the exact prediction for its distribution: Gaussian,
 or one of four separated values. This says how a world, an autoencoder and a flow shift will answer to reuse.
 """
