@@ -20,7 +20,7 @@ DAMPING = 0.85
 """Share of the last slope that is followed (damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
 
 The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
-`python -m galaxydit.pipelines.wan_tiny.tools.predictions` compares other shares.
+`python -m galaxydit.eval.studies.predictions` compares other shares.
 """
 
 CORRECTED = (1.0, 0.5)
@@ -56,20 +56,20 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor
     return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
 
 
-def missed(sigmas: Sequence[float] | None, weights: Sequence[float] | None, newest: int, step: int) -> float:
+def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:
     """What the steps reused between the full steps `newest` and `step` missed together, divided by the error that reuse
     would have had at `step` itself.
 
-    The error grows from 0 at `newest` in proportion to the distance in sigma, and `weights` are those with which each
-    output enters the final latent (`scheduler_response`). Without known sigmas or weights all steps count alike, which
-    gives n / 2 for n steps. The result is 0 where `step` has no weight of its own, and lies within 2 n, because a
-    `step` of little weight would be changed beyond recognition.
+    The error grows from 0 at `newest` in proportion to the distance in sigma, and `response` is that of the final
+    latent to each output (`scheduler_response`). Without known sigmas or response all steps count alike, which gives
+    n / 2 for n steps. The result is 0 where `step` has no response of its own, and lies within 2 n, because a `step`
+    of little response would be changed beyond recognition.
     """
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
-    if sigmas is None or weights is None:
+    if sigmas is None or response is None:
         return len(reused) / 2
-    grown = sum(weights[one] * (sigmas[newest] - sigmas[one]) for one in reused)
-    distance = (sigmas[newest] - sigmas[step]) * weights[step]
+    grown = sum(response[one] * (sigmas[newest] - sigmas[one]) for one in reused)
+    distance = (sigmas[newest] - sigmas[step]) * response[step]
     return max(-limit, min(grown / distance, limit)) if distance else 0.0
 
 
@@ -78,7 +78,7 @@ def correction(output: Tensor, predicted: Tensor, missed: float, order: int) -> 
     """What a full step adds to its output y to make up for the steps that were reused before it at this `order`.
 
     With p, what reuse would have given for this step, y - p is the error of reuse, and `missed` times it is what those
-    steps missed together (the trapezoidal rule, with the scheduler's weights). A scheduler adds outputs up, so the
+    steps missed together (the trapezoidal rule, with the scheduler's response). A scheduler adds outputs up, so the
     latent is led back to where full steps would have taken it. The corrected output goes to the scheduler, while y
     itself is cached.
     """

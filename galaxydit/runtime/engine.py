@@ -183,8 +183,8 @@ class Engine:
         step, full = call.info.step, full_steps_before(call)
         if max(step - one for one in full) < 2 or not self.session.corrects():
             return []
-        sigmas, weights = call.generation.sigmas, self.session.weights(call.generation)
-        return [missed(sigmas, weights, one, step) for one in full]
+        sigmas, response = call.generation.sigmas, self.session.response(call.generation)
+        return [missed(sigmas, response, one, step) for one in full]
 
     @around_the_model
     def _correct(

@@ -91,7 +91,7 @@ class Generation:
     text_seconds: float
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
-    weights: tuple[float, ...] | None = None
+    response: tuple[float, ...] | None = None
     timesteps: int | None = None
     step: int = -1
     sigma: float = float("inf")
@@ -299,11 +299,11 @@ class Session:
         return True
 
     @_one_at_a_time
-    def weights(self, generation: Generation) -> tuple[float, ...] | None:
-        """The weight of each output in the final latent, measured once; None where the scheduler gives no sigmas."""
-        if generation.weights is None and generation.sigmas is not None:
-            generation.weights = scheduler_response(self.source.scheduler, generation.sigmas, generation.first)
-        return generation.weights
+    def response(self, generation: Generation) -> tuple[float, ...] | None:
+        """The final latent's linear response to each output, measured once; None without known sigmas."""
+        if generation.response is None and generation.sigmas is not None:
+            generation.response = scheduler_response(self.source.scheduler, generation.sigmas, generation.first)
+        return generation.response
 
     def decoded(self) -> None:
         """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""

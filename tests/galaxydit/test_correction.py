@@ -103,7 +103,7 @@ def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, every: int
     scheduler = SCHEDULERS[name]()
     scheduler.set_timesteps(30)
     sigmas = scheduler.sigmas[:-1].tolist()
-    weights, calls = scheduler_response(scheduler, sigmas), len(sigmas)
+    response, calls = scheduler_response(scheduler, sigmas), len(sigmas)
 
     def latent(steps: range, corrects: bool) -> torch.Tensor:
         scheduler.set_timesteps(30)
@@ -114,7 +114,7 @@ def test_it_brings_the_latent_nearer_to_that_of_full_steps(name: str, every: int
             if is_full:
                 computed = CachedStep(step, sigmas[step], output)
                 if corrects and history and step < calls - 1:
-                    share = missed(sigmas, weights, history[-1].step, step)
+                    share = missed(sigmas, response, history[-1].step, step)
                     output = output + correction(output, predict(history, sigmas[step], order), share, order)
                 history = remember(history, computed, order + 1)
             found = scheduler.step(output, timestep, found, return_dict=False)[0]

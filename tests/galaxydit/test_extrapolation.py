@@ -43,10 +43,10 @@ def test_after_the_correction_a_sum_of_repeated_outputs_is_that_of_a_line(reused
 
 
 def test_steps_count_by_their_weight_and_by_the_distance_from_the_last_full_step() -> None:
-    sigmas, weights = (1.0, 0.9, 0.7, 0.4), (0.1, 0.2, 0.3, 0.4)
-    assert missed(sigmas, weights, 0, 2) == pytest.approx((0.2 * 0.1) / 0.3 / 0.3)
-    assert missed(sigmas, weights, 0, 3) == pytest.approx((0.2 * 0.1 + 0.3 * 0.3) / 0.6 / 0.4)
-    assert missed(sigmas, (0.1, 0.2, 0.3, -0.4), 0, 3) == -missed(sigmas, weights, 0, 3)
+    sigmas, response = (1.0, 0.9, 0.7, 0.4), (0.1, 0.2, 0.3, 0.4)
+    assert missed(sigmas, response, 0, 2) == pytest.approx((0.2 * 0.1) / 0.3 / 0.3)
+    assert missed(sigmas, response, 0, 3) == pytest.approx((0.2 * 0.1 + 0.3 * 0.3) / 0.6 / 0.4)
+    assert missed(sigmas, (0.1, 0.2, 0.3, -0.4), 0, 3) == -missed(sigmas, response, 0, 3)
     assert missed(None, None, 0, 3) == 1.0
 
 
