@@ -43,6 +43,14 @@ def test_parquet_says_the_same_as_csv(run_of: Callable[..., Path], nasty: tuple[
     assert as_text == read_csv(write_csv(run, tmp_path / "results.csv"))
 
 
+def test_the_largest_seed_fits_into_parquet(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    run = read_run(run_of(["a"]))
+    run = replace(run, records=tuple(replace(record, seed=2**64 - 1) for record in run.records))
+    table = parquet.read_table(write_parquet(run, tmp_path / "results.parquet"))
+    assert set(table.column("seed").to_pylist()) == {2**64 - 1}
+
+
 @pytest.mark.parametrize("prompt", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula(run_of: Callable[..., Path], tmp_path: Path, prompt: str) -> None:
     rows = read_csv(write_csv(read_run(run_of([prompt])), tmp_path / "results.csv"))
