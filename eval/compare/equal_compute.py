@@ -9,6 +9,7 @@ from typing import Any
 
 from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
+from galaxydit.eval.compare.registry import ABLATION, METHOD_SOURCES, OWN
 from galaxydit.eval.compare.tune import pareto_front
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
@@ -60,7 +61,8 @@ class AtSpeedup:
         psnr_worst: of the worst prompt.
         ssim, denoise_speedup: means; the speedup is in seconds.
         psnr_of_prompt: dB; empty if the speedup is out of reach.
-        ahead: mean difference in dB to the best other method at this speedup; None without one.
+        ahead: mean difference in dB to the best other method at this speedup; None without one. Variants of this
+            project's own methods are no rivals of one another, unless there are no others.
         ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
         best_other: the name of that method.
     """
@@ -141,7 +143,9 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
     reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
     compared = []
     for one in reached:
-        best = next((other for other in reached if other is not one), None)
+        others = [other for other in reached if other is not one]
+        best = next((other for other in others if not _are_variants(one.method, other.method)), None)
+        best = best or next(iter(others), None)
         if best is not None:
             pairs = zip(one.psnr_of_prompt, best.psnr_of_prompt, strict=True)
             differences = [own - other for own, other in pairs]
@@ -149,3 +153,9 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
             one = replace(one, ahead=fmean(differences), ahead_low=low, ahead_high=high, best_other=best.method)
         compared.append(one)
     return compared + [one for one in found if one.psnr is None]
+
+
+def _are_variants(one: str, other: str) -> bool:
+    """Whether both are variants of the same method of this project."""
+    source = METHOD_SOURCES.get(one)
+    return source in (OWN, ABLATION) and source == METHOD_SOURCES.get(other)

@@ -38,7 +38,13 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
     if row.psnr is None:
         return (row.method, *[DASH] * len(SCORES), f"nearest: {settings_of(row)}")
     *quality, ahead, interval, speedup = scores(row)
-    return (row.method, *quality, f"{ahead} ({interval})", speedup, settings_of(row))
+    return (
+        row.method,
+        *quality,
+        f"{ahead} ({interval}), {row.best_other}" if row.best_other else DASH,
+        speedup,
+        settings_of(row),
+    )
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:

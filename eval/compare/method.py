@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.registry import is_installed, slug_of
+from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS, is_installed, slug_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 Setting = Mapping[str, Any]
@@ -36,8 +36,7 @@ class Method:
     """One way to generate a video faster.
 
     Attributes:
-        name: unique name for tables; no commas.
-        source: the paper or project that the method comes from.
+        name: unique name for tables; no commas. `registry.py` has its source.
         settings: returns the candidate settings for a number of steps, from accurate to fast. A tuned method should
             cover speedups from 1.25 to 3.5; the comparison tries all candidates on calibration prompts and scores the
             best of them.
@@ -48,18 +47,15 @@ class Method:
         generation: returns the generation settings of a setting, for a method that changes them (fewer steps).
         identity: returns what the results depend on besides setting, calibration, model and package versions, such as
             the code of this project. A stored result with another identity is not reused.
-        needs: module that must be importable, if it is not a dependency of this package.
         tuned: False scores all settings without tuning, for settings that a paper published.
     """
 
     name: str
-    source: str
     settings: Callable[[int], Sequence[Setting]]
     attach: Callable[[DiffusionPipeline, Setting, Any], AbstractContextManager[Attached]]
     calibrate: Calibrate | None = None
     generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None
     identity: Callable[[DiffusionPipeline], str] | None = None
-    needs: str | None = None
     tuned: bool = True
 
     def published(self, settings: Callable[[int], Sequence[Setting]]) -> "Method":
@@ -70,6 +66,16 @@ class Method:
     def slug(self) -> str:
         """The name in lower case with hyphens, for files and job files: "uniform-skip-order-0"."""
         return slug_of(self.name)
+
+    @property
+    def source(self) -> str:
+        """The paper or project that the method comes from; "" for one that the registry does not know."""
+        return METHOD_SOURCES.get(self.name, "")
+
+    @property
+    def needs(self) -> str | None:
+        """The module that must be importable, if it is not a dependency of this package."""
+        return NEEDS.get(self.name)
 
     @property
     def is_available(self) -> bool:

@@ -11,6 +11,7 @@ from galaxydit.errors import did_you_mean, refusal
 
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"  # the source of ablations
+OWN = "this project"  # that of the default, with a profile and without one
 
 NAMES_BY_SOURCE = {
     "control": [
@@ -34,7 +35,7 @@ NAMES_BY_SOURCE = {
     "arXiv 2508.17356": ["DiCache", "DiCache published"],
     "arXiv 2609.36433": ["RA-CFGCache", "RA-CFGCache published"],
     "GalaxyDiT, arXiv 2512.03451": ["galaxydit paper", "galaxydit paper branches alone"],
-    "this project": ["galaxydit", "galaxydit without a profile"],
+    OWN: ["galaxydit", "galaxydit without a profile"],
     ABLATION: [
         "last full step repeated",
         "without correction",

@@ -101,7 +101,6 @@ def enabled(
 
 def cache_method(
     name: str,
-    source: str,
     settings: Callable[[int], Sequence[Setting]],
     config: Callable[[DiffusionPipeline, Setting, Any], Any],
     calibrate: Calibrate | None = None,
@@ -111,7 +110,7 @@ def cache_method(
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return enabled(pipe, config(pipe, setting, calibration))
 
-    return Method(name, source, settings, attach, calibrate)
+    return Method(name, settings, attach, calibrate)
 
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:

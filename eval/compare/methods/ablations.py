@@ -16,7 +16,6 @@ from galaxydit.errors import refusal
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, accelerated, profile_identity
-from galaxydit.eval.compare.registry import ABLATION
 from galaxydit.profiles.registry import find_profile
 from galaxydit.profiles.resolve import find_settings
 
@@ -36,7 +35,7 @@ def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: An
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, config=replace(shipped(pipe, **setting), **changed))
 
-    return Method(name, ABLATION, lambda steps: targets, attach, identity=profile_identity)
+    return Method(name, lambda steps: targets, attach, identity=profile_identity)
 
 
 METHODS = (

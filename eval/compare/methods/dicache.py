@@ -35,7 +35,6 @@ def published_settings(steps: int) -> list[Setting]:
 
 METHOD = Method(
     name="DiCache",
-    source="arXiv 2508.17356",
     settings=settings,
     attach=lambda pipe, setting, calibration: under_rule(
         pipe,

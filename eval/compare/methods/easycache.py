@@ -38,7 +38,6 @@ def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: i
 
 METHOD = Method(
     name="EasyCache",
-    source="arXiv 2507.02860",
     settings=settings,
     attach=lambda pipe, setting, calibration: under_rule(
         pipe,

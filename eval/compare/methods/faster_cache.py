@@ -86,7 +86,7 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
             yield attached
 
 
-METHOD = Method("FasterCache", "FasterCache, arXiv 2410.19355; diffusers", _settings, _attach)
+METHOD = Method("FasterCache", _settings, _attach)
 # The intervals of diffusers' documentation, and those of arXiv 2609.36433.
 PUBLISHED = METHOD.published(
     lambda steps: [

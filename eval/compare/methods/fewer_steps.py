@@ -8,7 +8,6 @@ from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
 METHOD = Method(
     name="fewer steps",
-    source="control",
     settings=lambda steps: [{"steps": count} for count in full_step_counts(steps)],
     attach=lambda pipe, setting, calibration: nullcontext(Attached(lambda: 0)),
     generation=lambda settings, setting: replace(settings, steps=setting["steps"]),

@@ -7,7 +7,6 @@ from galaxydit.eval.compare.third_party import cache_method
 
 METHOD = cache_method(
     "FirstBlockCache",
-    "ParaAttention; diffusers",
     lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.008, 1.0, 17)],
     lambda pipe, setting, calibration: FirstBlockCacheConfig(threshold=setting["threshold"]),
 )

@@ -47,7 +47,6 @@ def _paper(name: str, *, guidance_alignment: bool) -> Method:
 
     return Method(
         name=name,
-        source="GalaxyDiT, arXiv 2512.03451",
         # Proxies change by 0.1 to 30 % a step, so the range serves all of them.
         settings=lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.003, 3.0, 22)],
         attach=attach,
@@ -61,14 +60,12 @@ METHODS = (
     _paper("galaxydit paper branches alone", guidance_alignment=False),
     Method(
         name=SHIPPED,
-        source="this project",
         settings=lambda steps: AT_SPEEDUPS,
         attach=lambda pipe, setting, calibration: accelerated(pipe, speedup=setting["speedup"]),
         identity=profile_identity,
     ),
     Method(
         name="galaxydit without a profile",
-        source="this project",
         settings=lambda steps: AT_SPEEDUPS,
         attach=lambda pipe, setting, calibration: accelerated(
             pipe, config=settings_without_profile(pipe, 1, GalaxyDiTConfig(), setting["speedup"])

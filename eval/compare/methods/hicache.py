@@ -40,7 +40,6 @@ class HermiteState(TaylorSeerState):
 METHOD = replace(
     PUBLISHED,
     name="HiCache published",
-    source="HiCache, arXiv 2508.16984",
     settings=lambda steps: [{**PUBLISHED_SETTING, "max_order": order} for order in (1, 2)],
     attach=lambda pipe, setting, calibration: on_published_steps(pipe, setting, HermiteState),
 )

@@ -77,5 +77,5 @@ def _calibrate(
     return {"ratios": [fmean(column) for column in zip(*rows, strict=True)]}
 
 
-METHOD = cache_method("MagCache", "MagCache, arXiv 2506.09045; diffusers", _settings, _config, _calibrate)
+METHOD = cache_method("MagCache", _settings, _config, _calibrate)
 METHODS = (METHOD, METHOD.published(_published_settings))

@@ -40,7 +40,6 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iter
 
 METHOD = Method(
     name="plain again",
-    source="control",
     settings=lambda steps: [{"steps": steps}],
     attach=_attach,
     identity=with_rules(__file__),

@@ -178,5 +178,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     return under_rule(pipe, new_rule, signal="time_projection")
 
 
-METHOD = Method("RA-CFGCache", "arXiv 2609.36433", settings, attach, calibrate, identity=with_rules(__file__))
+METHOD = Method("RA-CFGCache", settings, attach, calibrate, identity=with_rules(__file__))
 METHODS = (METHOD, METHOD.published(published_settings))

@@ -44,7 +44,6 @@ def identity(pipe: DiffusionPipeline) -> str:
 
 METHOD = Method(
     name="searched schedule",
-    source="control",
     settings=lambda steps: [{"full_steps": count} for count in full_step_counts(steps)],
     attach=lambda pipe, setting, calibration: following(pipe, calibration[str(setting["full_steps"])], ORDER),
     calibrate=search,

@@ -19,7 +19,6 @@ def _settings(steps: int) -> list[Setting]:
 def _method(order: int) -> Method:
     return cache_method(
         f"SeaCache order {order}",
-        "SeaCache, arXiv 2602.18993; diffusers",
         _settings,
         lambda pipe, setting, calibration: SeaCacheConfig(residual_order=order, **setting),
     )

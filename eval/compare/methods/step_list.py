@@ -39,4 +39,4 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     return under_rule(pipe, lambda: ScheduleRule([*full, *more], unconditional=full), joint=not more)
 
 
-METHOD = Method("step list", "control", settings, attach, identity=with_rules(__file__), tuned=False)
+METHOD = Method("step list", settings, attach, identity=with_rules(__file__), tuned=False)

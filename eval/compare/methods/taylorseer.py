@@ -72,7 +72,7 @@ def on_published_steps(
         yield attached
 
 
-METHOD = cache_method("TaylorSeer", "TaylorSeer, arXiv 2503.06923; diffusers", _settings, taylorseer_config)
+METHOD = cache_method("TaylorSeer", _settings, taylorseer_config)
 PUBLISHED = replace(
     METHOD.published(lambda steps: [PUBLISHED_SETTING]),
     attach=lambda pipe, setting, calibration: on_published_steps(pipe, setting),

@@ -98,5 +98,5 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     return under_rule(pipe, rule, signal=setting["signal"], joint=False)
 
 
-METHOD = Method("TeaCache", "arXiv 2411.19108", settings, attach, calibrate, identity=with_rules(__file__))
+METHOD = Method("TeaCache", settings, attach, calibrate, identity=with_rules(__file__))
 METHODS = (METHOD, METHOD.published(published_settings))

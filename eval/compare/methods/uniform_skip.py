@@ -33,7 +33,6 @@ def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> A
 def _method(order: int) -> Method:
     return Method(
         name=f"uniform skip order {order}",
-        source="control",
         settings=lambda steps: [{"steps": steps, "full_steps": count} for count in full_step_counts(steps)],
         attach=lambda pipe, setting, _: following(pipe, even_schedule(setting["steps"], setting["full_steps"]), order),
         identity=prediction_identity,

@@ -94,3 +94,11 @@ def test_methods_are_ordered_and_compared_with_the_best_other_one():
     assert best.ahead_low is not None
     assert 1.0 <= best.ahead_low <= best.ahead <= best.ahead_high <= 3.0
     assert (slow.psnr, slow.ahead) == (None, None)
+
+
+def test_the_default_is_compared_with_other_projects_and_not_with_itself_without_a_profile():
+    own = [row("galaxydit", 2.0, 33.0, 41.0), row("galaxydit without a profile", 2.0, 32.0, 40.0)]
+    found = {one.method: one.best_other for one in compare_at([*own, row("TaylorSeer", 2.0, 30.0, 39.0)], 2.0)}
+    assert found["galaxydit"] == found["galaxydit without a profile"] == "TaylorSeer"
+    assert found["TaylorSeer"] == "galaxydit"
+    assert compare_at(own, 2.0)[0].best_other == "galaxydit without a profile"
