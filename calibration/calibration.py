@@ -86,7 +86,7 @@ def calibrate(
         resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
             continues from there and gives the same profile.
         samples: recorded generations, at least 2.
-        settings: of the generations; by default what the makers of the model recommend.
+        settings: of the generations; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
         name: of the profile.

@@ -44,7 +44,7 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Time the parts of a short uncached generation after a warm-up; medians, so that outliers do not count."""
+    """Time the parts of a short plain generation after a warm-up; medians, so that outliers do not count."""
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(one, family_of(one)) for one in transformers]
     blocks = len(stacks[0])

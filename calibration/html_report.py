@@ -45,7 +45,7 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         f"<p>Profile: <b>{escape(profile.name)}</b>. Proxy: <b>{escape(profile.recipe.proxy)}</b>. "
         f"{escape(profile.evidence.reason)}; {calibration.chosen_order}.</p>"
         "<h2>What a speedup costs</h2>"
-        "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the uncached "
+        "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain "
         f"video of the same seed, the mean over {len(verified)} held-out prompts. "
         f"Missed by more than 5 %: {'; '.join(missed) or 'none'}.</p>"
         f"{_table(target_table(profile))}<h2>Figures</h2>{pictures}"

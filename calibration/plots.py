@@ -108,7 +108,7 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     axes.plot(speedups, [target.psnr_db for target in evidence.verifications], "-o", color=BLUE, label="plan")
     for row in calibration.verifications:
         axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
-    axes.set(xlabel="speedup (block evaluations)", ylabel="PSNR against the uncached video, dB")
+    axes.set(xlabel="speedup (block evaluations)", ylabel="PSNR against the plain video, dB")
     axes.legend()
     second.plot([1, max(speedups)], [1, max(speedups)], color=GREY, lw=1)
     measured = [1 / (target.compute_fraction or math.nan) for target in evidence.verifications]

@@ -19,7 +19,7 @@ class VerifiedPrompt:
     Attributes:
         speedup: of the target.
         compute_fraction: block evaluations done / block evaluations without the plugin.
-        psnr_db: PSNR against the uncached video; at most 120.
+        psnr_db: PSNR against the plain video; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
     """
 
@@ -40,7 +40,7 @@ def verify_prompt(
     seed: int,
     plain: Generation | None = None,
 ) -> Iterator[VerifiedPrompt]:
-    """Verify all targets on one prompt: one uncached generation unless it is passed, then one for each target."""
+    """Verify all targets on one prompt: one plain generation unless it is passed, then one for each target."""
     plain = plain or generate(pipe, prompt, settings, seed)
     for asked in profile.evidence.verifications:
         with galaxydit.accelerate(pipe, speedup=asked.speedup, profile=profile) as acceleration:

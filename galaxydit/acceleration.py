@@ -195,7 +195,7 @@ class Acceleration:
 
     @property
     def reports(self) -> list[Report]:
-        """The reports of the last `keep_reports` generations, oldest first; the last may still be running."""
+        """The reports of the last `keep_reports` finished generations and of the one under way, oldest first."""
         current = self._session.current
         return [*self._session.reports, *([current.report()] if current else [])]
 

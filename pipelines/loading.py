@@ -29,8 +29,8 @@ def load_pipeline(
 
     name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
         "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
-        A published model gets the flow shift that its makers recommend; `recommended_settings(pipe)` has the rest.
-    dtype: by default what the makers recommend, else bfloat16. The autoencoder of Wan stays in float32, as its makers
+        A published model gets the flow shift that its authors recommend; `recommended_settings(pipe)` has the rest.
+    dtype: by default what the authors recommend, else bfloat16. The autoencoder of Wan stays in float32, as its authors
         advise.
     device: by default the GPU if there is one.
     revision: a branch, tag or commit on the hub.

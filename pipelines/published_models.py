@@ -1,4 +1,4 @@
-"""Published models by name, and the settings that their makers recommend."""
+"""Published models by name, and the settings that their authors recommend."""
 
 import inspect
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ WAN_NEGATIVE = (
     "poorly drawn faces, deformed, disfigured, misshapen limbs, fused fingers, still picture, messy background, three "
     "legs, many people in the background, walking backwards"
 )
-"""The negative prompt of Wan's makers, in the English of diffusers' documentation."""
+"""The negative prompt of Wan's authors, in the English of diffusers' documentation."""
 LTX_NEGATIVE = "worst quality, inconsistent motion, blurry, jittery, distorted"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published model and how its makers run it.
+    """A published model and how its authors run it.
 
     Attributes:
         hub_id: its repository on the Hugging Face hub.
@@ -89,7 +89,7 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """What the makers recommend for this pipeline; without a flow shift where its scheduler takes none.
+    """What the authors recommend for this pipeline; without a flow shift where its scheduler takes none.
 
     A checkpoint of `CHECKPOINTS` is known by its hub id. Wan's text-to-video models are told apart by their layers and
     options, too, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own

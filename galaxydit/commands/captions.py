@@ -1,4 +1,4 @@
-"""Prompts of a command: a text file, or for the embedded model a number of captions that training never showed."""
+"""Prompts of a command: a text file, or for the embedded model a number of captions not used in training."""
 
 import re
 from collections.abc import Container

@@ -31,7 +31,7 @@ def generate(
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
 ) -> None:
-    """Generate one video. What is not given is what the makers of the model recommend."""
+    """Generate one video. What is not given is what the authors of the model recommend."""
     given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value is not None]
     if given and not accelerate:
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=given[0])

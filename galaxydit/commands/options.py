@@ -44,7 +44,7 @@ class ModelOptions:
     offload: Annotated[
         Offload, typer.Option(help="For small GPUs: weights stay in CPU memory; sequential needs the least memory.")
     ] = "none"
-    dtype: Annotated[DtypeName | None, typer.Option(help="By default what the makers recommend.")] = None
+    dtype: Annotated[DtypeName | None, typer.Option(help="By default what the authors recommend.")] = None
 
     def __post_init__(self) -> None:
         local_folder(self.model)
@@ -87,7 +87,7 @@ class Shape:
         return replace(settings, **{name: value for name, value in vars(self).items() if value is not None})
 
     def settings_for(self, pipe: "DiffusionPipeline") -> GenerationSettings:
-        """What the makers of the model recommend, with the options that were given in its place."""
+        """What the authors of the model recommend, with the options that were given in its place."""
         from galaxydit.pipelines.published_models import recommended_settings
 
         return self._in_place_of(recommended_settings(pipe))

@@ -111,7 +111,7 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
 
 
 def draw_prompts(count: int, seed: int) -> list[str]:
-    """`count` different captions that training never showed."""
+    """`count` different captions not used in training."""
     rng = np.random.default_rng([seed, 1])
     prompts: dict[str, None] = {}
     while len(prompts) < count:
