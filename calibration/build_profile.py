@@ -40,8 +40,9 @@ from galaxydit.profiles.schema import (
 
 REUSE: Literal["output"] = "output"
 WARMUP = 2
-"""First steps that every plan computes: before the second one there is no slope to follow, and errors grow most there.
-Plans without it changed the layout of some videos of wan-tiny at 4x, although their expected error was lower.
+"""Number of first steps that every plan computes, because order 1 needs two full steps and early errors grow most.
+
+Plans without a warm-up changed the layout of some wan-tiny videos at 4x, although their expected error was lower.
 """
 SPARE_REUSE = 2  # reused steps in a row that a target allows beyond its longest interval
 
@@ -93,7 +94,7 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
-    """What depends on the order. Raises GalaxyDiTError if no speedup can be planned."""
+    """Recipe, fit and unmeasured verifications at one order. Raises GalaxyDiTError if no speedup can be planned."""
     sigmas = recordings[0].sigmas
     error_map, fit = fit_error_map(recordings, proxy, order)
     distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)

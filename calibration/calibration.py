@@ -90,8 +90,8 @@ def calibrate(
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
         name: of the profile.
-        progress: called with the stage ("recording", "planning", "choosing the order", "verifying"), and with the
-            finished and all parts.
+        progress: called with the stage ("timing", "recording", "planning", "choosing the order" or "verifying"), the
+            number of finished parts and the number of all parts.
         executor: where the parts are measured; by default in this process, on `pipe`.
         load: returns the same pipeline on a worker of another executor.
 
@@ -217,7 +217,8 @@ def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
     for speedup in speedups:
         check_number("speedups", speedup, 1.0, 100.0)
         if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:
-            raise refusal("speedups", speedup, f"a full step in {LONGEST_GAP}", f"pass less than {LONGEST_GAP}")
+            expected = f"speedups that compute at least one of {LONGEST_GAP} steps"
+            raise refusal("speedups", speedup, expected, f"pass less than {LONGEST_GAP}")
 
 
 def _check_runs_all_steps(pipe: DiffusionPipeline) -> None:

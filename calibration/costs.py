@@ -22,8 +22,9 @@ STEPS = 10
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
-    """Denoise speedup if `full_steps` of `steps` are computed, at least 1."""
-    reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks  # half, for hooks and extrapolation
+    """Predicted denoise speedup in seconds, at least 1, if `full_steps` of `steps` are computed."""
+    # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
+    reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
     return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
 
 

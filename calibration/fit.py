@@ -12,12 +12,12 @@ from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.policies.error_map import Curve, ErrorMap
 from galaxydit.profiles.schema import Fit
 
-GAPS = (1, 2, 3, 4, 5, 6)
-GAPS_BEFORE = (1, 2, 3, 4)
-FIRST_STEP = 2
-GROUPS = 12
-SIGMA_BINS = 5
-MINIMUM_GAIN = 0.02  # of explained variance, for one curve per noise level
+GAPS = (1, 2, 3, 4, 5, 6)  # steps since the last full step
+GAPS_BEFORE = (1, 2, 3, 4)  # steps between the last two full steps
+FIRST_STEP = 2  # earliest full step that is reused in the fit
+GROUPS = 12  # knots of a curve
+SIGMA_BINS = 5  # curves, if there is one for each group of noise levels
+MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a single one
 
 
 @dataclass(frozen=True)

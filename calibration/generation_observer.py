@@ -22,7 +22,7 @@ from galaxydit.runtime.scheduler_response import scheduler_response
 
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 NORM = "guided norm"
-GUIDED_ELEMENTS = 2**17  # about, of each guided prediction; those of all steps are kept
+GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's guided prediction
 
 
 class GenerationObserver(Observer):

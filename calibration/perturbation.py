@@ -14,7 +14,7 @@ from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import FixedSteps
 from galaxydit.profiles.schema import ErrorPropagation
 
-INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; about 2.7 generations in all
+INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; all three cost about 2.7 plain generations
 SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video
 
 Perturbation = tuple[int, float, float]

@@ -1,4 +1,4 @@
-"""What is published about the real weights, for calibration and for every room that measures beside it."""
+"""Published measurements of Wan2.1-T2V-1.3B, read by calibration/ and eval/."""
 
 import json
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Published:
     step_lists: tuple[StepList, ...]
 
     def gain(self, step: int) -> float:
-        """Final deviation / local error of an error at a step of 50, normalised as published (arXiv 2609.36433)."""
+        """Normalised deviation of the final latent / error of the prediction at `step`, 0 to 49 (arXiv 2609.36433)."""
         law = self.data["propagation"]
         return float(law["a"] * ((49 - step) / 49) ** law["b"] + law["c"])
 

@@ -92,8 +92,8 @@ def starter_targets() -> tuple[schema.Target, ...]:
 def published_recording(published: Published, sigmas: Sequence[float]) -> Recording:
     """What a calibration would record at these sigmas, in units of the mean velocity, from the curvature alone.
 
-    The prediction changes by rho2 times the step in sigma, always in one direction. Nothing is published about
-    directions; errors are then largest inside an interval, and intervals still add up incoherently.
+    The prediction changes by rho2 times the step in sigma. All changes are taken as parallel, because no directions are
+    published: the worst case within a reuse interval. Errors of different intervals still add incoherently.
     """
     curvature, step = curvature_at(published, np.array(sigmas)), -np.diff(sigmas)
     changes = (curvature[:-1] + curvature[1:]) / 2 * step

@@ -33,7 +33,7 @@ class Recording:
         guided_products: mean products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`.
             They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
             kept.
-        switch: first step of the second transformer, which has nothing cached of the first; 0 where there is one.
+        switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
     """
 
     prompt: str

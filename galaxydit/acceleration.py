@@ -41,8 +41,8 @@ def accelerate(
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; met in every generation. The default is 2.0, and all steps where there are fewer than 0.28
-            of those that the profile was measured with.
+            computed allow; every generation meets it. The default is 2.0; with the default, generations of fewer than
+            0.28 times the profile's steps are computed in full.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
@@ -50,7 +50,8 @@ def accelerate(
         threshold: the policy `Threshold(threshold)`; larger is faster, 0 changes nothing.
         proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
         warmup: overrides `config.warmup`, share of first steps that are always computed.
-        config: all settings. With `config`, `threshold` or `proxy`, and none of the first three, no profile is used.
+        config: all settings. With `config`, `threshold` or `proxy` and without `speedup`, `max_error` and `profile`, no
+            profile is used.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without any, full steps
             correct nothing.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
@@ -201,8 +202,8 @@ class Acceleration:
 
     @property
     def report(self) -> Report:
-        """The report of the last generation; raises GalaxyDiTError before the first, and where the pipeline has got
-        another transformer since, of whose generations there is none.
+        """The report of the last generation. Raises GalaxyDiTError before the first one, and if a transformer of the
+        pipeline was replaced since, because the plugin is not attached to the new one.
         """
         if replaced := self._replaced():
             raise GalaxyDiTError(replaced)

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; what was written takes its place when the block ends well, else it goes."""
+    """Yield a temporary path beside `path`. It replaces `path` if the block succeeds, else it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:

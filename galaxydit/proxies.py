@@ -130,7 +130,7 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
 
 
 def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
-    """Root mean square of (tensor - reference) / root mean square of `tensor`: a scalar of at least 0."""
+    """Root mean square of `tensor - reference` / that of `tensor`, over all ranks of `group`: a float32 scalar >= 0."""
     norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (tensor - reference, tensor)]
     change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

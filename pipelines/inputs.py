@@ -70,7 +70,8 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
     for name in (*IMAGES, *VIDEOS):
         if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:
-            raise ValueError(f"{kind} needs an {name}: give the prompt as a JSON object such as {EXAMPLE}")
+            article = "an" if name == "image" else "a"
+            raise ValueError(f"{kind} needs {article} {name}: give the prompt as a JSON object such as {EXAMPLE}")
     missing = {"generator", "callback_on_step_end", *inputs} - set(parameters)
     if missing:
         raise ValueError(

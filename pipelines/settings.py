@@ -9,7 +9,7 @@ Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
-"""Written once: Python holds `Literal`s for equal whose order differs, and messages print either."""
+"""The one definition: `Literal`s that differ only in order compare equal, so that messages could print either order."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 KIND = "comparison"
 VIDEO = "video.mp4"
-SCHEMA = 2  # of what a result holds and of how it is counted
+SCHEMA = 2  # version of a result's fields and of the counting; raise it when either changes
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,6 @@ class Bench:
 
 
 def _as_calibrated(method: Method) -> Method:
-    """The method under the name of its `calibrate`, if it has one."""
+    """A copy named after its `calibrate`, if it has one, so that methods with equal `calibrate` share one unit."""
     found = method.calibrate
     return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}") if found else method

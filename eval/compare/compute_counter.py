@@ -1,9 +1,10 @@
-"""Compute counted from outside, independently of what a method reports.
+"""Count compute independently of what a method reports.
 
-Most caches replace a module's forward method, so a call of the module proves nothing. A part of a block (in Wan:
-self-attention, cross-attention, feed-forward) runs if its first layer with weights does. It counts the floating-point
-operations that PyTorch counts in one plain call (matrix products and attention), times the share of the plain batch and
-tokens that came in. What a method computes outside the parts is not counted.
+Most caches replace a module's forward method, so a call of the module does not show that it ran. The counter therefore
+observes the first layer with weights of each part of a block (in Wan: self-attention, cross-attention, feed-forward).
+Each call of that layer counts the floating-point operations of the part in one plain call (matrix products and
+attention, as PyTorch counts them), times the elements of its input / those in the plain call. What a method computes
+outside the parts is not counted.
 """
 
 from collections.abc import Callable, Iterator

@@ -62,7 +62,7 @@ class AtSpeedup:
         ssim, denoise_speedup: means; the speedup is in seconds.
         psnr_of_prompt: dB; empty if the speedup is out of reach.
         ahead: mean difference in dB to the best other method at this speedup; None without one. Variants of this
-            project's own methods are no rivals of one another, unless there are no others.
+            project's methods are compared with one another only if no other method reaches the speedup.
         ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
         best_other: the name of that method.
     """
@@ -105,9 +105,10 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate. A
-    setting that meets the speedup is used as it is. One that another beats in speed and PSNR does not count: the faster
-    one serves in its place. Nor does one that left a video as it was, whose PSNR stands for infinity.
+    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
+
+    A setting that meets the speedup is used without interpolation. Settings off the Pareto front of speedup and mean
+    PSNR are ignored. So are settings that left a video unchanged, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))

@@ -50,7 +50,7 @@ class ComparisonPlan:
         seen = set(self.prompts) & set(self.calibration_prompts)
         if seen:
             expected = f"none of the calibration prompts, of which it holds {len(seen)}"
-            raise refusal("prompts", min(seen), expected, "leave them out, because settings tuned on a prompt know it")
+            raise refusal("prompts", min(seen), expected, "leave them out, because settings were tuned on them")
 
     @property
     def cases(self) -> tuple[Case, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETTINGS = ("steps", "guidance", "guidance_2", "flow_shift", "negative_prompt", "height", "width", "frames", "fps")
 RENAMED = {"guidance": "guidance_scale", "guidance_2": "guidance_scale_2", "frames": "num_frames"}
 PLUGIN, FEWER_STEPS = "galaxydit", "fewer-steps"
-EXAMPLE_STEPS = 50  # for which methods of the comparison tell what their settings look like
+EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to find the names and types of its options
 
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ class Job:
         return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
-        """The seeds of one prompt. Counted on, so that no two videos of a job start from the same noise by default."""
+        """The seeds of one prompt. By default they continue from prompt to prompt, so no two prompts share a seed."""
         first = self.seed + prompt_index * self.samples
         return self.seeds or tuple(range(first, first + self.samples))
 

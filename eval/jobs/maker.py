@@ -34,7 +34,7 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video with what it took. Where `compute_fraction` is None, `flops`, counted in the blocks, tell it."""
+    """A video and its compute. If `compute_fraction` is None, it follows from `flops`, counted in the blocks."""
 
     video: Generation
     compute_fraction: float | None = None
@@ -53,7 +53,7 @@ class VideoMaker(Maker):
     def prepare(self, rank: Rank) -> None:
         """Load the model, and check that the store is bound to it and that all variants suit it.
 
-        A video of a few steps takes one-time costs, and meets sizes that the pipeline refuses, before anything counts.
+        A warm-up video of at most 3 steps takes the one-time costs, and fails early for a size that cannot be made.
         """
         job = self.job
         dtype = None if job.dtype is None else getattr(torch, job.dtype)

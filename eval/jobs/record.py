@@ -16,7 +16,7 @@ VIDEO = "video.mp4"  # name of the file among those of a record
 
 @dataclass(frozen=True)
 class VideoResult:
-    """What making a video gives; nothing where it failed.
+    """The measurements of one video; every field keeps its default for a failed unit.
 
     Attributes:
         frames_sha256: of the decoded float frames, by `hash_frames`.

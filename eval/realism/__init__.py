@@ -1,4 +1,4 @@
-"""Hold a Wan model against what is published about the real weights."""
+"""Compare a Wan model with the published measurements of Wan2.1-T2V-1.3B."""
 
 SHIFT_FACTOR = 0.3  # flow shift of the embedded model / of Wan2.1: published shifts 3, 5 and 8 times this factor
 STEPS = 50  # of all published runs

@@ -11,10 +11,9 @@ def change_per_step(trajectory: Trajectory) -> Array:
     """Relative change of the velocity from one step to the next, `(steps,)`: norm of the second derivative of the path
     by sigma, in units of its chord, times the length of the step in sigma; mean over the batch.
 
-    The path is drawn in a plane, as arXiv 2609.39343 does: one coordinate is the distance from the chord, which leads
-    from the noise to the result, and the other is what the speed leaves. The curvature of the full vector is larger,
-    because there each value may bend in a direction of its own (for FLUX.1 it is 2.7 times as large, with a correlation
-    of 0.97).
+    The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord
+    between noise and result, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is
+    larger, because its values bend in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
     """
     start = trajectory.latents[0]
     chord = trajectory.latents[-1] - start

@@ -37,7 +37,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class Row:
-    """A published PSNR and ours: dB of each prompt, and what is known about the published run."""
+    """The published PSNR in dB, and `psnr`, that of each prompt measured here, in dB."""
 
     name: str
     published: float

@@ -26,9 +26,9 @@ SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filter
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     """Write the report to `path` and return it.
 
-    Videos lie in the page if `embed` is true, else they are links relative to it; by default they are embedded as long
-    as they are small together. The content security policy allows this one script and this one style by their hashes
-    and no address on a network, so that nothing in a prompt or a traceback can act or reach out.
+    With `embed` the page contains the videos, else it links to them; by default it contains them up to 24 MiB in total.
+    The content security policy allows only the page's own script and style, by their hashes, and no network address, so
+    that text in a prompt or a traceback can neither run code nor load anything.
 
     Raises GalaxyDiTError if links cannot work because the page is not to lie in the run's folder.
     """

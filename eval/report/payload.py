@@ -90,8 +90,8 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
     found = {(name, version) for record in run.records for name, version in record.versions.items()}
     versions = sorted(f"{name} {version}" for name, version in found if sum(one == name for one, _ in found) > 1)
     notes = {
-        f"{failed} failed: they are counted and shown, and lie in no mean.": failed,
-        f"{missing} not made yet: the figures will still move.": missing,
+        f"{failed} failed: they are shown, but no mean includes them.": failed,
+        f"{missing} not made yet: the figures can still change.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
         f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,

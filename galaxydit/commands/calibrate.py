@@ -29,7 +29,7 @@ def calibrate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure a profile for `accelerate`. Started again after an interruption, it continues where it was."""
+    """Measure a profile for `accelerate`. The same command resumes an interrupted calibration."""
     check_output_file(out, ".json")
     if report is not None:
         check_output_folder(report, "--report")

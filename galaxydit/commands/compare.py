@@ -28,13 +28,13 @@ def compare(
     methods: Annotated[str, typer.Option(help="Names with commas, see --list, or all, published, ablations.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for results, tables, plot and videos.")] = Path("runs/compare"),
     calibration: Annotated[Path | None, typer.Option(help="Prompts to tune on; by default wan-tiny's own.")] = None,
-    tune_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 8,
+    tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
     sizes: options.Sizes,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Compare all methods at equal compute. Started again after a kill, it goes on where it was."""
+    """Compare methods at equal compute. The same command resumes an interrupted comparison."""
     if list_methods:
         _list_methods(as_json)
         return

@@ -40,7 +40,7 @@ def run(
         bool, typer.Option("--example", callback=_show_example, is_eager=True, help="Show a job file with every key.")
     ] = False,
 ) -> None:
-    """Make what is missing or damaged of a job. Give the same command again to go on."""
+    """Make the missing and damaged videos of a job. The same command resumes an interrupted run."""
     from galaxydit.eval.jobs.jobfile import read_job
     from galaxydit.eval.jobs.run_job import open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress

@@ -106,7 +106,9 @@ class Sizes(Shape):
 class Request:
     """Options of `galaxydit.accelerate`; raises GalaxyDiTError for those that suit no model."""
 
-    speedup: Annotated[float | None, typer.Option(min=1, help="Times less compute in the blocks; by default 2.")] = None
+    speedup: Annotated[
+        float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
+    ] = None
     max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
     profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None
     threshold: Annotated[
@@ -145,7 +147,7 @@ class RayOptions:
         return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
 
     def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
-        """The pipeline, and on Ray, whose workers have the GPUs, what loads it there: here it is only read then."""
+        """The pipeline, and with Ray the function that loads it on a worker; the one here then stays on the CPU."""
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load

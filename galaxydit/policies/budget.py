@@ -6,7 +6,7 @@ from galaxydit.errors import GalaxyDiTError, check_number
 
 
 def check_request(speedup: float | None, max_error: float | None, threshold: float | None) -> None:
-    """Raise GalaxyDiTError for wishes out of range, and for a threshold together with one of the others."""
+    """Raise GalaxyDiTError for a value out of range, and for a threshold together with one of the others."""
     for field, value, minimum in (
         ("speedup", speedup, 1.0),
         ("max_error", max_error, 0.0),

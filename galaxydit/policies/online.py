@@ -59,7 +59,7 @@ class Online:
         """Compute what the limits of the configuration or the schedule say, and what would exceed `max_error`."""
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced
-        if self.schedule is not None:  # which heeds the limits, except for the cap
+        if self.schedule is not None:  # it applies the limits of the configuration, except for max_consecutive
             planned, after = self.schedule.decide(observation, state.schedule)
             state = replace(state, schedule=after)
             blocked = None if planned.reuse else planned.reason

@@ -55,8 +55,8 @@ class Schedule:
         cumulative_distance: mean proxy distance of the calibration, which gives the expected error, because the proxy
             is not read.
         fewest_steps: generations of fewer steps are computed in full.
-        boundary: noise level below which a second transformer computes; its first step is always computed. None where
-            there is one.
+        boundary: noise level below which a second transformer computes; its first step is always computed. None for a
+            single transformer.
         planned_sigmas: noise levels of all steps that were planned, with which planned steps keep their places among
             all steps under another flow shift; without them they keep their noise levels.
     """

@@ -16,8 +16,8 @@ from galaxydit.torch_compile import beside_the_model
 
 
 def keep(call: Call, outputs: tuple[Tensor, ...], config: GalaxyDiTConfig, group: Any | None) -> str | None:
-    """Remember what a computed call gave, and the error that its prediction would have had; returns why where it cannot
-    be remembered.
+    """Store the output of a computed call, or its residual, and the error that a prediction would have had. Returns the
+    reason if it cannot be stored, else None.
 
     Nothing reuses the last step, so it is not kept.
     """

@@ -81,10 +81,10 @@ class PlacedHook(PluginHook):
 
 
 class TimerHook(PluginHook):
-    """On a text encoder or the VAE's decoder: measures the seconds of the text, and the time of the decoding.
+    """On a text encoder or the VAE's decoder: adds up the seconds of text encoding, or stores when decoding ended.
 
-    `replaced` says what is wrong if the pipeline has got another transformer. Before the steps that is an error; where
-    the VAE decodes it is a warning, because the video is finished.
+    `replaced` returns an error text if a transformer of the pipeline was replaced, else "". The text encoder's hook
+    raises it; the decoder's hook warns, because the video is already denoised.
     """
 
     def __init__(self, session: Session, replaced: Callable[[], str], *, encodes_text: bool) -> None:

@@ -26,7 +26,7 @@ class Observer:
     decides = False
 
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
-        """Receive a proxy's tensor, which the observer may keep. A reused call has those before its decision alone."""
+        """Receive a proxy's tensor, which the observer may keep. A reused call reads none after its decision."""
 
     def on_module(self, call: "Call", path: str, output: Any) -> None:
         """Receive what one of `modules` returned."""

@@ -46,7 +46,7 @@ class Process:
         self._maker.prepare(rank)
 
     def work(self, unit: Unit) -> Record | None:
-        """The record of a unit. Of processes that share a video all make it, and the first one writes it."""
+        """The record of a unit. If several processes share a video, only the first commits it; others return None."""
         if self._rank.size == 1:
             return finish(unit, self._maker, self._store)
         record, files = attempt(unit, self._maker)
@@ -65,7 +65,7 @@ class Worker:
 
 
 class OnRay(Executor, AbstractContextManager["OnRay"]):
-    """The executor. A context manager: on leaving it, workers end, and so does a cluster that it started.
+    """Makes units on a Ray cluster. On leaving its context it ends its workers, and the cluster if it started it.
 
     address: "local" starts a cluster on this machine; "auto" and "ray://host:port" join one.
     workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one where it has no GPU.

@@ -153,7 +153,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
             self._live = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """So many parts of a stage without units are finished."""
+        """Show that `done` of `total` parts of a stage without units are finished."""
         if stage != self.stage:
             self.stop()
             self.stage = stage

@@ -3,10 +3,10 @@
 runs/x/
   run.json                       what the run is, with the format of the store
   units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
-  files/<unit id>.<token>.<name> what records stand for, such as videos; each attempt has its own token
+  files/<unit id>.<token>.<name> the files of records, such as videos; each attempt has its own token
 
-Any process may make any unit, at any time, also twice: the first record stays. A file that no record names counts for
-nothing. So nothing is locked, and a process may die anywhere.
+Any process may make any unit at any time, also twice: the first record stays. Files that no record names are ignored.
+Therefore the store needs no locks, and a process may be killed at any time.
 """
 
 import hashlib

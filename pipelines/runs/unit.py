@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 
-FORMAT: Literal[2] = 2  # of records and of the store; the first one had claims
+FORMAT: Literal[2] = 2  # version of the records and of the store
 
 
 @dataclass(frozen=True)

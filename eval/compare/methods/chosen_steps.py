@@ -24,10 +24,10 @@ PLANNED = "planned"
 
 
 class ChosenNoiseLevels(UniPCMultistepScheduler):
-    """UniPC at chosen ones of its noise levels, whatever number of steps is asked for.
+    """UniPC on a subset of its noise levels, whatever number of steps the pipeline passes.
 
-    The choice is part of the configuration, so that a copy with another flow shift chooses from its own levels. Its
-    name is private, because `from_config` warns of all others that `__init__` does not take.
+    The configuration entry `_choice` holds the subset, so that a copy with another flow shift chooses from its own
+    levels. The underscore is needed, because `from_config` warns of public entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor
@@ -41,7 +41,7 @@ class ChosenNoiseLevels(UniPCMultistepScheduler):
         levels = ratio * levels / (1 + (ratio - 1) * levels)
         self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
         self.timesteps = (self.sigmas[:-1] * self.config.num_train_timesteps).to(device=device, dtype=torch.int64)
-        self.set_begin_index(0)  # large flow shifts round two levels to one timestep, at whose second the search begins
+        self.set_begin_index(0)  # else diffusers starts at the second of two levels rounded to the same timestep
 
 
 @contextmanager

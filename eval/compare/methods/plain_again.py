@@ -1,4 +1,4 @@
-"""Control: every step computed, but the first output rounded otherwise, which shows how much of a PSNR is rounding."""
+"""Control: compute every step, but round the first outputs differently, to measure the PSNR of rounding alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from galaxydit.runtime.call import Call
 
 
 class RoundedOtherwise(Observer):
-    """Computes every step, and changes the first outputs, each on its own, by up to half the epsilon of their dtype."""
+    """Computes every step; multiplies each element of the first outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
 
     decides = True
 

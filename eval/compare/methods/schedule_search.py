@@ -38,7 +38,7 @@ def search(
 
 
 def identity(pipe: DiffusionPipeline) -> str:
-    """What a schedule and what follows it depend on."""
+    """SHA-256 of the extrapolation and the planner's version: the code that a searched schedule's results depend on."""
     return f"{prediction_identity(pipe)} planner {PLANNER_VERSION}"
 
 

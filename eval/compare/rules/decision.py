@@ -70,8 +70,8 @@ class AccumulationRule:
 
 
 class ScheduleRule:
-    """Compute the steps in `full`, in the unconditional branch those in `unconditional`, if given, which needs one
-    decision per branch.
+    """Compute the steps in `full`; in the unconditional branch those in `unconditional`, if it is given, which needs
+    `joint=False` in `under_rule`.
     """
 
     def __init__(self, full: Collection[int], unconditional: Collection[int] | None = None) -> None:

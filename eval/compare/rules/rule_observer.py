@@ -158,7 +158,7 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
-        """Cache what the blocks added to their input in a full step, with the first block as signal in the last two."""
+        """Cache what the blocks added to their input in a full step; with the signal "first_block" of the last two."""
         previous = self.state.residuals.get(call.branch, ())[-1:] if self.signal == "first_block" else ()
         self.state.residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))
 
