@@ -73,7 +73,7 @@ def build_profile(
         kind="measured",
         source=f"galaxydit calibrate, {len(recordings)} samples",
         model=model_of(transformers[0]),
-        conditions=conditions_of(pipe, recordings, settings, seed, device, versions),
+        conditions=_profile_conditions(pipe, recordings, settings, seed, device, versions),
         recipe=recipe,
         evidence=Evidence(reason, ranking, fit, propagation, verifications),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
@@ -149,7 +149,7 @@ def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: Cumu
     return round_digits(max(expected, default=0.0), 6)
 
 
-def conditions_of(
+def _profile_conditions(
     pipe: DiffusionPipeline,
     recordings: Sequence[Recording],
     settings: GenerationSettings,

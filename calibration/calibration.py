@@ -2,23 +2,24 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import REUSE, add_measurements, at_order, build_profile
+from galaxydit.calibration.build_profile import add_measurements, at_order, build_profile
 from galaxydit.calibration.costs import measure_seconds
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.prompt_files import split_prompts
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.samples import split_prompts
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
-from galaxydit.calibration.verify import VerifiedPrompt, verify_prompt
+from galaxydit.calibration.verify import VerifiedPrompt, verify_target
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate
@@ -148,7 +149,10 @@ def calibrate(
     )
     drafts: dict[Order, Profile] = {1: profile, 0: at_order(profile, recordings, speedups, 0)}
     progress("planning", 1, 1)
-    fixed = {**key, "part": "order", "profiles": [_at_one_speedup(draft).to_dict() for draft in drafts.values()]}
+    speedup = min(
+        (target.speedup for target in profile.evidence.verifications), key=lambda one: abs(one - ORDER_SPEEDUP)
+    )
+    fixed = {**key, "part": "order", "speedup": speedup, "profiles": [draft.to_dict() for draft in drafts.values()]}
     units = [
         Unit(f"order-{index:04d}", {**fixed, **_start(prompt, seed + ORDER_SEED + index)})
         for index, prompt in enumerate(own[:ORDER_PROMPTS])
@@ -187,23 +191,17 @@ class CalibrationMaker(Maker):
             seconds = asdict(measure_seconds(self.pipe, prompt, settings, seed))
             # Of the process that measures: on Ray, and after a resume, it need not be this one.
             return Output({"seconds": seconds, "device": device_name(self.pipe), "versions": package_versions()})
-        if data["part"] == "order":
+        if data["part"] in ("order", "verification"):
             plain = generate(self.pipe, prompt, settings, seed)
-            drafts = map(parse_profile, data["profiles"])
-            rows = [next(verify_prompt(self.pipe, draft, prompt, settings, seed, plain)) for draft in drafts]
-            return Output([row.psnr_db for row in rows])
-        if data["part"] == "verification":
+            verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
+            if data["part"] == "order":
+                drafts = map(parse_profile, data["profiles"])
+                return Output([verify(draft, data["speedup"]).psnr_db for draft in drafts])
             profile = parse_profile(data["profile"])
-            return Output([asdict(row) for row in verify_prompt(self.pipe, profile, prompt, settings, seed)])
+            return Output([asdict(verify(profile, target.speedup)) for target in profile.evidence.verifications])
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
-        perturbations = [perturb(self.pipe, recording, generation, index, REUSE) for index in data["intervals"]]
+        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})
-
-
-def _at_one_speedup(profile: Profile) -> Profile:
-    """The profile with one target to verify, that nearest to `ORDER_SPEEDUP`."""
-    nearest = min(profile.evidence.verifications, key=lambda target: abs(target.speedup - ORDER_SPEEDUP))
-    return replace(profile, evidence=replace(profile.evidence, verifications=(nearest,)))
 
 
 def _start(prompt: str, seed: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import Seconds
-from galaxydit.runtime.generation import synchronize
+from galaxydit.runtime.session import synchronize
 
 STEPS = 10
 

@@ -11,7 +11,7 @@ from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of, transformers_of
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
@@ -130,7 +130,7 @@ class GenerationObserver(Observer):
 
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
-) -> tuple[Recording, Generation]:
+) -> tuple[Recording, GeneratedVideo]:
     """Record a full generation, which is returned undecoded; raises GalaxyDiTError for an accelerated pipeline."""
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):

@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline
 import galaxydit
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import FixedSteps
 from galaxydit.profiles.schema import ErrorPropagation
@@ -32,14 +32,10 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
     return tuple(step for step in range(steps) if step not in places)
 
 
-def perturb(
-    pipe: DiffusionPipeline, recording: Recording, plain: Generation, interval: int, reuse: str
-) -> Perturbation:
+def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
     """Repeat `plain` with reuse in an interval; sensitivity: rms change of the final latent / error that it caused."""
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
-    with galaxydit.accelerate(
-        pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False, reuse=reuse)
-    ):
+    with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
     introduced = float(ScheduleError([recording]).final_error(schedule, ErrorPropagation())[0])

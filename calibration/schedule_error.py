@@ -38,7 +38,7 @@ class ScheduleError:
         self.mean_products = self.products.mean(axis=0)
         self.interval_error = cache(self._interval_error)
 
-    def _interval_error(self, older: int | None, newest: int, following: int, order: Order = 1) -> Array:
+    def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
         """d(newest, following) as coefficients of the differences of y, `(steps - 1,)`.
 
         `older` is the full step before `newest`; None where there is none. Without one of the same transformer,

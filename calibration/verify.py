@@ -1,12 +1,11 @@
 """Verify a profile on held-out prompts: measure compute fraction, PSNR and seconds of each target."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diffusers import DiffusionPipeline
 
 import galaxydit
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import Profile
@@ -32,25 +31,24 @@ class VerifiedPrompt:
     plain_seconds: float
 
 
-def verify_prompt(
+def verify_target(
     pipe: DiffusionPipeline,
     profile: Profile,
+    speedup: float,
     prompt: str,
     settings: GenerationSettings,
     seed: int,
-    plain: Generation | None = None,
-) -> Iterator[VerifiedPrompt]:
-    """Verify all targets on one prompt: one plain generation unless it is passed, then one for each target."""
-    plain = plain or generate(pipe, prompt, settings, seed)
-    for asked in profile.evidence.verifications:
-        with galaxydit.accelerate(pipe, speedup=asked.speedup, profile=profile) as acceleration:
-            fast = generate(pipe, prompt, settings, seed)
-        yield VerifiedPrompt(
-            speedup=asked.speedup,
-            prompt=prompt,
-            seed=seed,
-            compute_fraction=acceleration.report.compute_fraction,
-            psnr_db=psnr(fast.frames, plain.frames),
-            denoise_seconds=fast.denoise_seconds,
-            plain_seconds=plain.denoise_seconds,
-        )
+    plain: GeneratedVideo,
+) -> VerifiedPrompt:
+    """Generate the prompt at a speedup of the profile, and compare with `plain`, the plain generation of this seed."""
+    with galaxydit.accelerate(pipe, speedup=speedup, profile=profile) as acceleration:
+        fast = generate(pipe, prompt, settings, seed)
+    return VerifiedPrompt(
+        speedup=speedup,
+        prompt=prompt,
+        seed=seed,
+        compute_fraction=acceleration.report.compute_fraction,
+        psnr_db=psnr(fast.frames, plain.frames),
+        denoise_seconds=fast.denoise_seconds,
+        plain_seconds=plain.denoise_seconds,
+    )

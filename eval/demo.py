@@ -13,7 +13,7 @@ import galaxydit
 from galaxydit.errors import refusal
 from galaxydit.eval.metrics import PSNR, SSIM
 from galaxydit.files import write_json
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.video import display_scale, save_video, side_by_side
 
@@ -98,7 +98,7 @@ def run_demo(
     names = ("plain", "accelerated", f"{half_steps} plain steps")
     samples: list[list[DemoSample]] = []  # by prompt, then by name
     reports: list[galaxydit.Report] = []
-    videos: list[Generation] = []
+    videos: list[GeneratedVideo] = []
 
     on_progress("warming up")
     generate(pipe, prompts[0], replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
@@ -124,7 +124,7 @@ def run_demo(
     return result
 
 
-def _measure(generation: Generation, compute_fraction: float, plain: Generation) -> DemoSample:
+def _measure(generation: GeneratedVideo, compute_fraction: float, plain: GeneratedVideo) -> DemoSample:
     same = generation is plain
     return DemoSample(
         prompt=generation.prompt,
@@ -137,7 +137,7 @@ def _measure(generation: Generation, compute_fraction: float, plain: Generation)
     )
 
 
-def _write_files(result: DemoResult, videos: Sequence[Generation], pipe: DiffusionPipeline) -> None:
+def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: DiffusionPipeline) -> None:
     row, baseline, accelerated, decisions, report = result.files
     frames = [video.frames for video in videos]
     scale = display_scale(frames[0])

@@ -12,15 +12,16 @@ from torch import nn
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
 from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.resolve import differences, find_settings
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import proxies_of
 from galaxydit.report import Report
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.generation import DEFAULT_REPORTS, Session, Source
 from galaxydit.runtime.hooks import HOOK_NAME, HookSet, PlacedHook, RootHook, TimerHook, refuse_other_caches
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
 
 
 def accelerate(
@@ -157,8 +158,8 @@ class Acceleration:
             warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
-        steps_back = getattr(config.policy, "fewest_steps", 0) > 0
-        compared = None if profile is None else partial(differences, profile, steps_back)
+        short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
+        compared = None if profile is None else partial(differences, profile, short_in_full)
         self._session = Session(config, source, notes, compared, keep_reports)
         self._hooks = HookSet()
         try:

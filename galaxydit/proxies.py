@@ -54,12 +54,16 @@ class Proxy:
     differs_by_sample: bool = True
 
 
-def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
+SPECTRAL_POWER = 3.0
+"""Power with which the spectrum of clean latents is assumed to fall with frequency (SeaCache)."""
+
+
+def filter_latent(latent: Tensor, sigma: float) -> Tensor:
     """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
 
-    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-power, the best linear
+    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-3, the best linear
     estimate of the clean part multiplies each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
-    Source of the idea and of power 3: SeaCache, arXiv 2602.18993.
+    Source of the idea and of the power 3: SeaCache, arXiv 2602.18993.
     """
     axes = (-3, -2, -1)
     spectrum = torch.fft.rfftn(latent.float(), dim=axes)
@@ -69,7 +73,7 @@ def filter_latent(latent: Tensor, sigma: float, power: float = 3.0) -> Tensor:
         + torch.fft.fftfreq(height, device=latent.device)[:, None] ** 2
         + torch.fft.rfftfreq(width, device=latent.device) ** 2
     )
-    signal = (1 - sigma) ** 2 * squares.clamp_min(1.0 / max(frames, height, width) ** 2) ** (-power / 2)
+    signal = (1 - sigma) ** 2 * squares.clamp_min(1.0 / max(frames, height, width) ** 2) ** (-SPECTRAL_POWER / 2)
     weight = signal / (signal + sigma**2 + torch.finfo(torch.float32).tiny)
     return torch.fft.irfftn(spectrum * weight, s=(frames, height, width), dim=axes)
 
@@ -129,8 +133,8 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
     return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(2.0)
 
 
-def relative_l2(tensor: Tensor, reference: Tensor, group: Any | None = None) -> Tensor:
-    """Root mean square of `tensor - reference` / that of `tensor`, over all ranks of `group`: a float32 scalar >= 0."""
-    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (tensor - reference, tensor)]
+def relative_l2(actual: Tensor, predicted: Tensor, group: Any | None = None) -> Tensor:
+    """Root mean square of `actual - predicted` / that of `actual`, over all ranks of `group`: a float32 scalar >= 0."""
+    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (actual - predicted, actual)]
     change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

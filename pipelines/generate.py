@@ -16,14 +16,14 @@ from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.generation import synchronize
+from galaxydit.runtime.session import synchronize
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
 
 
 @dataclass(frozen=True, eq=False)
-class Generation:
+class GeneratedVideo:
     """One generated video.
 
     frames: `(frames, height, width, 3)` float32 in [0, 1]; `(0, 0, 0, 3)` where nothing was decoded.
@@ -49,7 +49,7 @@ def generate(
     *,
     decode: bool = True,
     on_step: Callable[[int, int], None] | None = None,
-) -> Generation:
+) -> GeneratedVideo:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
     time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
     a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
@@ -80,7 +80,7 @@ def generate(
         raise ValueError(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
-    return Generation(
+    return GeneratedVideo(
         prompt=prompt,
         seed=seed,
         settings=settings,

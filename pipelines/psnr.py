@@ -26,8 +26,13 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
         raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
     error = float(np.mean(np.subtract(video, reference, dtype=np.float64) ** 2))
     if not math.isfinite(error):  # max() below would take NaN for equal videos
-        raise GalaxyDiTError(
-            "a video with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or "
-            "with less guidance, because the model or its decoder has overflowed"
-        )
+        raise nan_error("a video")
     return -10 * math.log10(max(10 ** (-HIGHEST_PSNR / 10), error))
+
+
+def nan_error(name: str) -> GalaxyDiTError:
+    """The error for a video that holds NaN."""
+    return GalaxyDiTError(
+        f"{name} with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or with "
+        "less guidance, because the model or its decoder has overflowed"
+    )

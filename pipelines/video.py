@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import refusal
 from galaxydit.files import replacing
+from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
 
 LABEL_HEIGHT = 24  # pixels
@@ -34,10 +35,7 @@ def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
         raise refusal(f"{name}.dtype", str(frames.dtype), "uint8 or floats", "convert it to one of them")
     low, high = float(frames.min()), float(frames.max())
     if math.isnan(low):
-        raise GalaxyDiTError(
-            f"{name} with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or "
-            "with less guidance, because the model or its decoder has overflowed"
-        )
+        raise nan_error(name)
     if not (low >= 0.0 and high <= 1.0):
         raise refusal(name, f"{low:g} to {high:g}", "floats in [0, 1]", "rescale or clip it")
 

@@ -22,7 +22,7 @@ from galaxydit.eval.compare.plan import Case
 from galaxydit.eval.metrics import SSIM
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
@@ -46,7 +46,9 @@ class Workload:
     settings: GenerationSettings
     parts: tuple[Part, ...] = ()
 
-    def run(self, case: Case, method: Method, setting: Setting, calibration: Any) -> tuple[Generation, ComputeCounter]:
+    def run(
+        self, case: Case, method: Method, setting: Setting, calibration: Any
+    ) -> tuple[GeneratedVideo, ComputeCounter]:
         """One generation with a method, and what it computed."""
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
         transformer = next(iter(transformers_of(self.pipe).values()))  # the only one, if there are parts
@@ -56,7 +58,7 @@ class Workload:
         ):
             return generate(self.pipe, case.prompt, settings, case.seed), counter
 
-    def run_plain(self, case: Case) -> tuple[Generation, ComputeCounter]:
+    def run_plain(self, case: Case) -> tuple[GeneratedVideo, ComputeCounter]:
         """One generation without any method."""
         return self.run(case, fewer_steps.METHOD, {"steps": self.settings.steps}, None)
 
@@ -96,7 +98,7 @@ class SampleMaker(Maker):
     methods: Mapping[str, Method]
     store: Store
     _workload: Workload | None = None
-    _plain: tuple[Case, Generation, ComputeCounter] | None = None
+    _plain: tuple[Case, GeneratedVideo, ComputeCounter] | None = None
 
     def prepare(self, rank: Rank) -> None:
         """Load the pipeline."""

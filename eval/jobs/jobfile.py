@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from galaxydit.calibration.samples import read_lines
+from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant, needs_calibration, options_of

@@ -19,7 +19,7 @@ from galaxydit.eval.jobs.jobfile import named
 from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoResult, to_plain
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Store, Unit
@@ -36,7 +36,7 @@ CALIBRATION_SEED = 1_000_000
 class Generated:
     """A video and its compute. If `compute_fraction` is None, it follows from `flops`, counted in the blocks."""
 
-    video: Generation
+    video: GeneratedVideo
     compute_fraction: float | None = None
     flops: float = 0.0
     report: Mapping[str, Any] | None = None

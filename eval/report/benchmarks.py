@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS
-from galaxydit.eval.report.run import Run
+from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, results_path
 
 NAMED = 4  # missing dimensions that are named, the others are counted

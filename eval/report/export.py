@@ -7,7 +7,7 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.report.run import Run
+from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, values_of
 from galaxydit.files import replacing
 
@@ -57,7 +57,7 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
     for record in run.records:
         row = {name: getattr(record, name, None) for name in COLUMNS}
         row |= values_of(record, run.baselines.get(record.pair))
-        row["error"] = record.traceback.strip().rpartition("\n")[2] if record.traceback else None
+        row["error"] = record.reason or None
         row["steps"] = record.settings.get("steps") if record.settings else None
         row["reused_steps"] = record.report.get("reused_steps") if record.report else None
         if record.shape is not None:

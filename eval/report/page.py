@@ -15,7 +15,7 @@ import av
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.payload import encode, page_data
-from galaxydit.eval.report.run import Run
+from galaxydit.eval.report.read_run import Run
 from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
 

@@ -10,7 +10,7 @@ from typing import Any
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
-from galaxydit.eval.report.run import Run
+from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
 
 
@@ -121,8 +121,9 @@ def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list
 def _unit(run: Run, record: VideoRecord, variant: int, source: Any) -> dict[str, Any]:
     unit = {"variant": variant, "values": values_of(record, run.baselines.get(record.pair))}
     if not record.is_done:
-        trace = record.traceback or "no traceback"
-        return unit | {"failed": trace, "reason": trace.strip().splitlines()[-1], "attempts": record.attempts}
+        missing = "no traceback"
+        failed = {"failed": record.traceback or missing, "reason": record.reason or missing}
+        return unit | failed | {"attempts": record.attempts}
     if record.report is not None:
         unit["steps"] = step_letters(record.report)
     if source is None or record.shape is None:

@@ -7,7 +7,7 @@ import numpy as np
 from diffusers import WanPipeline
 from numpy.typing import NDArray
 
-from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts

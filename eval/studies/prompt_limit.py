@@ -15,11 +15,11 @@ from statistics import fmean, stdev
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.methods.schedule_search import ORDER, search
 from galaxydit.eval.compare.methods.uniform_skip import following
 from galaxydit.eval.compare.plan import TUNING_SEED
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
@@ -50,7 +50,7 @@ def prompt_limits(
         plain = generate(pipe, prompt, settings, 0)
         own = search(pipe, [prompt], settings, 0, propagation)
 
-        def quality(schedules: dict[str, tuple[int, ...]], plain: Generation = plain) -> float:
+        def quality(schedules: dict[str, tuple[int, ...]], plain: GeneratedVideo = plain) -> float:
             with following(pipe, schedules[str(count)], ORDER):
                 return psnr(generate(pipe, plain.prompt, settings, plain.seed).frames, plain.frames)
 

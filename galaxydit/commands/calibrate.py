@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from galaxydit.calibration.samples import split_prompts
+from galaxydit.calibration.prompt_files import split_prompts
 from galaxydit.commands import options
 from galaxydit.commands.captions import calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs

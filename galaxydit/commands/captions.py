@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from galaxydit.calibration.samples import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.commands.console import say
 from galaxydit.errors import refusal
 

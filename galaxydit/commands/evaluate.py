@@ -15,7 +15,7 @@ from galaxydit.commands.eval_vbench import vbench
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 
 if TYPE_CHECKING:
-    from galaxydit.eval.report.run import Run
+    from galaxydit.eval.report.read_run import Run
 
 app = typer.Typer(help="Evaluate many prompts in many variants.", no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def status(run: RunPath, verify: Verify = False, as_json: AsJson = False) -> Non
                 reasons[unit_id] = f"damaged, the same `galaxydit eval run` makes it again: {damage}"
                 continue
             if record.traceback is not None:
-                reasons[unit_id] = record.traceback.strip().splitlines()[-1]
+                reasons[unit_id] = record.reason
             yield record
 
     counted = tally(sound(), len(units))
@@ -98,7 +98,7 @@ def report(
 ) -> None:
     """Write the report of a run: one HTML page, which opens from disk."""
     from galaxydit.eval.report.page import write_page
-    from galaxydit.eval.report.run import read_run
+    from galaxydit.eval.report.read_run import read_run
 
     found = read_run(run)
     show(write_page(found, out or _folder_of(found) / "report.html", embed))
@@ -111,7 +111,7 @@ def export(
 ) -> None:
     """Write the finished units of a run as tables, one row each."""
     from galaxydit.eval.report.export import write_csv, write_parquet
-    from galaxydit.eval.report.run import read_run
+    from galaxydit.eval.report.read_run import read_run
 
     found = read_run(run)
     folder = out or _folder_of(found)

@@ -47,8 +47,8 @@ def realism(
     tuning = reserved or texts[:1]
     with working(f"loading {source.model}"):
         from galaxydit.calibration.published import load_published
+        from galaxydit.eval.realism.measurements import Realism
         from galaxydit.eval.realism.plot import draw
-        from galaxydit.eval.realism.run import Realism
         from galaxydit.eval.realism.step_lists import Cases
 
         pipe = source.load()

@@ -20,7 +20,7 @@ from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
-from galaxydit.runtime.generation import Source
+from galaxydit.runtime.session import Source
 from galaxydit.runtime.step import adapters_of
 
 DEFAULT_SPEEDUP = 2.0
@@ -32,11 +32,11 @@ SERVED_SHARE = 0.28
 
 
 def differences(
-    profile: Profile, steps_back: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
+    profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
 ) -> list[str]:
     """How a generation differs from what its profile was measured under, as sentences for the report.
 
-    With `steps_back`, generations of fewer steps than the profile serves are computed in full.
+    With `short_in_full`, generations of fewer steps than the profile serves are computed in full.
     """
     conditions = profile.conditions
     found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
@@ -46,7 +46,7 @@ def differences(
             f"{conditions.flow_shift}): the planned steps keep their places among all steps"
         ]
     if FEW_STEPS < steps < fewest_steps(profile):
-        done = "all are computed by default" if steps_back else "reuse can be worse than computing fewer steps"
+        done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
         found = [
             f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
             f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
@@ -128,7 +128,7 @@ def find_settings(
     schedule = None
     if speedup is not None:
         fewest = fewest_steps(found) if by_default else 0
-        schedule = replace(schedule_for(found, target, speedup), fewest_steps=fewest, boundary=boundary_of(pipe))
+        schedule = schedule_for(found, target, speedup, fewest, boundary_of(pipe))
     policy = Threshold(threshold) if threshold is not None else policy_of(schedule, max_error, recipe.error_map)
     return replace(settings, policy=policy), found, _static_notes(found, speedup)
 
@@ -164,10 +164,14 @@ def policy_of(schedule: Schedule | None, max_error: float | None, error_map: Err
     return schedule
 
 
-def schedule_for(profile: Profile, target: Target, speedup: float) -> Schedule:
+def schedule_for(
+    profile: Profile, target: Target, speedup: float, fewest_steps: int = 0, boundary: float | None = None
+) -> Schedule:
     """The schedule of a recipe for one target. Raises GalaxyDiTError for a speedup out of range."""
     recipe, planned = profile.recipe, profile.conditions.sigmas
-    return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, planned_sigmas=planned)
+    return Schedule(
+        speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest_steps, boundary, planned
+    )
 
 
 def boundary_of(pipe: Any) -> float | None:

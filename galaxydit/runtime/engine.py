@@ -26,9 +26,9 @@ from galaxydit.runtime.cache import (
     unpack,
 )
 from galaxydit.runtime.call import Call, decide, distances_of, divide
-from galaxydit.runtime.generation import Session
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
+from galaxydit.runtime.session import Session
 from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 

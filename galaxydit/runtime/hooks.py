@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from galaxydit.errors import FullComputeWarning, GalaxyDiTError
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.generation import Session, synchronize
+from galaxydit.runtime.session import Session, synchronize
 from galaxydit.torch_compile import around_the_model, hook_around_compiled
 
 HOOK_NAME = "galaxydit"

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from galaxydit.errors import refusal
-from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, finish, finished
+from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, make_and_commit, new_record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
 
@@ -48,7 +48,7 @@ class Process:
     def work(self, unit: Unit) -> Record | None:
         """The record of a unit. If several processes share a video, only the first commits it; others return None."""
         if self._rank.size == 1:
-            return finish(unit, self._maker, self._store)
+            return make_and_commit(unit, self._maker, self._store)
         record, files = attempt(unit, self._maker)
         return self._store.commit(record, files) if self._rank.index == 0 else None
 
@@ -199,7 +199,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
                     "and try fewer --workers"
                 )
             trace = f"{DEATHS} workers died while they made this unit; the last time: {error}"
-            record = finished(worker.units.popleft(), None, trace, attempts=DEATHS)
+            record = new_record(worker.units.popleft(), None, trace, attempts=DEATHS)
             self._progress.finish(worker.number, self._store.commit(record, {}))
         if worker.units:
             self._queue.appendleft(worker.units)

@@ -71,7 +71,7 @@ class InProcess(Executor):
         for group in groups:
             for unit in group:
                 progress.begin(0, unit)
-                progress.finish(0, finish(unit, maker, store))
+                progress.finish(0, make_and_commit(unit, maker, store))
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,13 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
     for unit in units:
         record = store.read(unit.id)
         if record is None or not record.is_done:
-            trace = "it has no record" if record is None else (record.traceback or "").strip().splitlines()[-1]
-            raise GalaxyDiTError(f"{unit.id} of {store.root} failed: {trace}; mend this, and start again")
+            reason = "it has no record" if record is None else record.reason
+            raise GalaxyDiTError(f"{unit.id} of {store.root} failed: {reason}; mend this, and start again")
         found.append(record.result)
     return found
 
 
-def finish(unit: Unit, maker: Maker, store: Store) -> Record:
+def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
     """The record of a unit, which is made if there is none. Called by workers."""
     known = store.read_sound(unit.id)
     return store.commit(*attempt(unit, maker)) if known is None else known
@@ -163,18 +163,18 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
-            record = finished(unit, None, trace, attempts=attempts, seconds=seconds)
+            record = new_record(unit, None, trace, attempts=attempts, seconds=seconds)
             if isinstance(error, HopelessUnitError | GalaxyDiTError):
                 break
         else:
-            return finished(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
+            return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
     return record, {}
 
 
 def _check_storable(unit: Unit, made: Output) -> None:
     """Raise GalaxyDiTError for a result that no record can hold, so that the unit fails and not the whole run."""
     try:
-        encode(finished(unit, made.result))
+        encode(new_record(unit, made.result))
     except (TypeError, ValueError) as error:
         raise GalaxyDiTError(
             f"the result of {unit.name} cannot be stored ({error}): expected plain data with finite numbers; if the "
@@ -182,7 +182,7 @@ def _check_storable(unit: Unit, made: Output) -> None:
         ) from error
 
 
-def finished(
+def new_record(
     unit: Unit, result: Any, traceback: str | None = None, *, attempts: int = 1, seconds: float = 0.0
 ) -> Record:
     """The record of a unit that this process finished just now, failed if there is a traceback."""

@@ -89,6 +89,11 @@ class Record:
         """Whether the unit has a result."""
         return self.status == "done"
 
+    @property
+    def reason(self) -> str:
+        """Why the unit failed: the last line of its traceback; "" if it did not fail."""
+        return (self.traceback or "").strip().rpartition("\n")[2]
+
 
 _ADAPTER = TypeAdapter(Record)
 

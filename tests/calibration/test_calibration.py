@@ -4,7 +4,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -181,12 +180,11 @@ def test_the_order_with_the_better_videos_is_chosen(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def verified(pipe: WanPipeline, profile: Profile, prompt: str, *_: object) -> Iterator[VerifiedPrompt]:
+    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **_: object) -> VerifiedPrompt:
         psnr = 30.0 if profile.recipe.order == better else 29.0
-        for target in profile.evidence.verifications:
-            yield VerifiedPrompt(target.speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
+        return VerifiedPrompt(speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
 
-    monkeypatch.setattr("galaxydit.calibration.calibration.verify_prompt", verified)
+    monkeypatch.setattr("galaxydit.calibration.calibration.verify_target", verified)
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0)}
     found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
     assert found.profile.recipe.order == better

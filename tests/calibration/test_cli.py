@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import galaxydit.calibration
-from galaxydit.calibration.samples import read_prompts
+from galaxydit.calibration.prompt_files import read_prompts
 from galaxydit.cli import main
 from galaxydit.profiles.registry import load_profile
 

@@ -25,8 +25,8 @@ def test_the_sensitivity_turns_the_introduced_error_into_the_final_error(
     tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, prompts: list[str]
 ) -> None:
     recording, plain = record_sample(tiny_wan_pipeline, prompts[0], settings, 0)
-    interval, sigma, sensitivity = perturb(tiny_wan_pipeline, recording, plain, 1, "output")
-    again = perturb(tiny_wan_pipeline, recording, plain, 1, "output")
+    interval, sigma, sensitivity = perturb(tiny_wan_pipeline, recording, plain, 1)
+    again = perturb(tiny_wan_pipeline, recording, plain, 1)
     assert (interval, sigma, sensitivity) == again
     assert recording.sigmas[-1] < sigma < recording.sigmas[0]
     full = perturbed_schedule(recording.steps, INTERVALS[1])

@@ -50,7 +50,7 @@ def test_errors_of_different_intervals_add_incoherently_or_coherently(recording:
     coherent = model.final_error(full, NEUTRAL, coherence=1.0)
     assert incoherent != pytest.approx(coherent)
     assert model.final_error(full, NEUTRAL, coherence=0.5) == pytest.approx((incoherent + coherent) / 2)
-    rows = [model.interval_error(6, 7, 11), model.interval_error(11, 12, 15)]
+    rows = [model.interval_error(6, 7, 11, 1), model.interval_error(11, 12, 15, 1)]
     assert incoherent == pytest.approx(sum(row @ model.mean_products @ row for row in rows))
     assert coherent == pytest.approx(sum(rows) @ model.mean_products @ sum(rows))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.realism.run import Realism
+from galaxydit.eval.realism.measurements import Realism
 from galaxydit.pipelines.runs.store import Store
 
 SMALL = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "10", "--guidance", "3"]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
-from galaxydit.runtime.generation import Session
+from galaxydit.runtime.session import Session
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))

@@ -18,7 +18,7 @@ from diffusers import WanTransformer3DModel
 from torch._subclasses.fake_tensor import FakeTensorMode
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.runtime.generation import Session
+from galaxydit.runtime.session import Session
 
 def place(module, device):
     for part in module.modules():

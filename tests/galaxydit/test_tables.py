@@ -14,7 +14,7 @@ from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency, realism
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
-from galaxydit.eval.realism.run import goals
+from galaxydit.eval.realism.measurements import goals
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores
 from galaxydit.families import FAMILIES
 from galaxydit.pipelines.settings import GenerationSettings

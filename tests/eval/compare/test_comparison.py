@@ -25,7 +25,7 @@ from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS
 from galaxydit.eval.compare.side_by_side import save_videos
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import InProcess, OnRay, finished
+from galaxydit.pipelines.runs import InProcess, OnRay, new_record
 from galaxydit.pipelines.video import load_video, to_uint8
 
 PLAN = ComparisonPlan(
@@ -254,7 +254,7 @@ def test_a_method_whose_workers_die_is_left_out_with_that_reason(tiny_wan_pipeli
     class Dying(InProcess):
         def work(self, groups, maker, store, progress):
             for unit in (unit for group in groups for unit in group if unit.data["method"] == METHODS[1].name):
-                store.commit(finished(unit, None, "10 workers died while they made this unit"), {})
+                store.commit(new_record(unit, None, "10 workers died while they made this unit"), {})
             super().work(groups, maker, store, progress)
 
     comparison = run_comparison(tiny_wan_pipeline, METHODS, PLAN, settings, tmp_path, executor=Dying())
@@ -279,7 +279,7 @@ def test_a_result_depends_on_all_that_it_was_measured_under(tiny_wan_pipeline, s
         before = len(generations.prompts)
         bench = Bench(tiny_wan_pipeline, settings, tmp_path, [method])
         unit = bench.calibration_unit(replace(method, calibrate=lambda *_: calibration), [str(calibration)], 0)
-        calibrated = bench.store.commit(finished(unit, calibration), {}).unit if calibration else None
+        calibrated = bench.store.commit(new_record(unit, calibration), {}).unit if calibration else None
         bench.measure([bench.sample_unit(method, calibrated, setting, case, keep=False)])
         return len(generations.prompts) > before
 

@@ -40,6 +40,8 @@ def test_code_is_the_same_with_other_words_and_another_with_other_numbers(tmp_pa
     first = identity('"""What it does."""\n\ndef f(x):\n    """Half."""\n    return x / 2\n')
     assert identity("def f(x):  # halves\n    return x / 2\n") == first
     assert identity("def f(x):\n    return x / 3\n") != first
+    assert identity('A = 1\n"""One."""\n') == identity('A = 1\n"""A number."""\n') == identity("A = 1\n")
+    assert identity("A = 1\n") != identity("A = 2\n")
 
 
 def test_numbers_are_spread_in_equal_ratios():

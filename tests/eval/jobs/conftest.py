@@ -11,7 +11,7 @@ from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.maker import Generated, VideoMaker
 from galaxydit.eval.jobs.run_job import open_run
-from galaxydit.pipelines.generate import Generation
+from galaxydit.pipelines.generate import GeneratedVideo
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -51,7 +51,7 @@ def invented_video(maker: VideoMaker, unit: Unit) -> Generated:
     prompt, seed, settings = unit.data["prompt"], unit.data["seed"], maker.workload.settings
     digest = hashlib.sha256(f"{unit.data['variant']['name']} {prompt} {seed}".encode()).digest()
     frames = np.random.default_rng(int.from_bytes(digest[:8], "big")).random((3, 16, 16, 3), dtype=np.float32)
-    return Generated(Generation(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
+    return Generated(GeneratedVideo(prompt, seed, settings, frames, torch.zeros(1), 2.0, 1.0), 0.5)
 
 
 @pytest.fixture

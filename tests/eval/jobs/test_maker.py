@@ -10,7 +10,7 @@ import pytest
 
 from galaxydit.eval.jobs.job import Job, Variant
 from galaxydit.eval.jobs.maker import VideoMaker
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines.runs import Outcome, Unit, run
 
 

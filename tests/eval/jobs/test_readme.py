@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from galaxydit.cli import main
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 
 README = Path(__file__).parents[3] / "README.md"
 

@@ -22,7 +22,7 @@ from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
 from galaxydit.eval.metrics import PSNR
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.runs import Unit

@@ -13,7 +13,7 @@ from galaxydit.calibration.published import load_published
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
-from galaxydit.eval.realism.run import Realism, goals
+from galaxydit.eval.realism.measurements import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row, published_method
 from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate, generate_batch

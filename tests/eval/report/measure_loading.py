@@ -14,7 +14,7 @@ from conftest import NASTY, make_run, open_browser
 from rich.console import Console
 
 from galaxydit.eval.report.page import write_page
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 
 PROMPTS = 32
 OPENINGS = 5

@@ -9,7 +9,7 @@ import pytest
 
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.page import write_page
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 
 TIMES = "return [...arguments[0].querySelectorAll('video')].map((video) => video.currentTime)"
 READY = "return [...arguments[0].querySelectorAll('video')].every((video) => video.readyState >= 2)"

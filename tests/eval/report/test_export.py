@@ -10,7 +10,7 @@ import pytest
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report.export import COLUMNS, write_csv, write_parquet
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.report import page
 from galaxydit.eval.report.page import SCRIPTS, write_page
 from galaxydit.eval.report.payload import encode, step_letters
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, results_path
 from galaxydit.files import write_json
 from galaxydit.pipelines.video import load_video

@@ -11,7 +11,7 @@ import pytest
 
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.published.vbench import DIMENSIONS
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.run import evaluate, open_environment
 from galaxydit.pipelines.runs import Unit
 from galaxydit.pipelines.video import load_video

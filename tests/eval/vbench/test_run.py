@@ -8,7 +8,7 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.published.vbench import DIMENSIONS
-from galaxydit.eval.report.run import read_run
+from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.results import read_results, results_path
 from galaxydit.eval.vbench.run import check_weights, evaluate
 

@@ -10,7 +10,7 @@ import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.every_method import EVERY_METHOD
-from galaxydit.pipelines.generate import Generation, generate
+from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 
 PROMPT = "a red ball moves left over a plain background"
@@ -36,12 +36,12 @@ def ten_steps(tiny_settings) -> GenerationSettings:
 
 
 @pytest.fixture
-def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[Generation, float]]:
+def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[GeneratedVideo, float]]:
     """Runs a method once; gives the video and the compute fraction counted."""
     parts = measure_parts(tiny_wan_pipeline, PROMPT, ten_steps)
     plain_flops = 2 * STEPS * sum(part.flops for part in parts)
 
-    def run(name: str, setting: dict[str, Any], calibration: Any = None) -> tuple[Generation, float]:
+    def run(name: str, setting: dict[str, Any], calibration: Any = None) -> tuple[GeneratedVideo, float]:
         method = METHODS[name]
         settings = method.generation(ten_steps, setting) if method.generation else ten_steps
         with (
