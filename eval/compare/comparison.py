@@ -139,12 +139,16 @@ class _Stages:
         cases: Sequence[Case],
         choose: Callable[[Sequence[Candidate]], list[int]],
     ) -> list[Contender]:
-        """The contenders with the settings whose indices `choose` returns; those that are not tuned keep all."""
+        """The contenders with the settings whose indices `choose` returns, and those that ask for a wanted speedup;
+        contenders that are not tuned keep all.
+        """
         samples = self._measure(stage, [one for one in contenders if one.method.tuned], cases)
         narrowed = []
         for one in self.remaining(contenders):
             if one.method.tuned:
-                chosen = choose([candidate(index, found) for index, found in enumerate(samples[one.method.name])])
+                found = [candidate(index, results) for index, results in enumerate(samples[one.method.name])]
+                asking = [i for i, setting in enumerate(one.settings) if setting.get("speedup") in self.plan.speedups]
+                chosen = sorted({*choose(found), *asking}, key=lambda index: found[index].log_speedup)
                 one = replace(one, settings=tuple(one.settings[index] for index in chosen))
             narrowed.append(one)
         return narrowed

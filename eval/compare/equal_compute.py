@@ -108,11 +108,13 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
 
     A setting that meets the speedup is used without interpolation. Settings off the Pareto front of speedup and mean
-    PSNR are ignored. So are settings that left a video unchanged, because their PSNR of 120 dB stands for infinity.
+    PSNR are ignored, except for one that asks for just this speedup, because that is what its user gets. Ignored are
+    also settings that left a video unchanged, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
-    same = [row for row in best if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
+    asking = [row for row in changing if row.setting.get("speedup") == speedup]
+    same = [row for row in (*asking, *best) if math.isclose(row.compute_speedup, speedup, rel_tol=SAME_SPEEDUP)]
     slower = [row for row in best if row.compute_speedup < speedup]
     faster = [row for row in best if row.compute_speedup > speedup]
     used = same[:1] or [*slower[-1:], *faster[:1]]

@@ -13,6 +13,7 @@ from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare import bench as bench_module
+from galaxydit.eval.compare import comparison as comparison_module
 from galaxydit.eval.compare.bench import Bench
 from galaxydit.eval.compare.comparison import run_comparison
 from galaxydit.eval.compare.every_method import EVERY_METHOD, choose_methods
@@ -162,6 +163,17 @@ def test_tuning_never_generates_a_scored_prompt(tiny_wan_pipeline, settings, tmp
     first_scored = next(i for i, prompt in enumerate(generations.prompts) if prompt in PLAN.prompts)
     assert set(generations.prompts[:first_scored]) == set(asked) == set(PLAN.tuning_prompts)
     assert set(generations.prompts[first_scored:]) == set(PLAN.prompts)
+
+
+def test_settings_that_ask_for_a_wanted_speedup_are_scored_whatever_tuning_found(
+    tiny_wan_pipeline, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(comparison_module, "bracket", lambda candidates, speedups, scored: [])
+    asking = next(one for one in EVERY_METHOD if one.name == "galaxydit without a profile")
+    method = replace(asking, settings=lambda steps: [{"speedup": value} for value in (1.25, 1.5, 1.75, 2.0)])
+    plan = replace(PLAN, speedups=(1.5, 2.0))
+    found = run_comparison(tiny_wan_pipeline, [method], plan, settings, tmp_path)
+    assert [row.setting for row in found.rows] == [{"speedup": 1.5}, {"speedup": 2.0}]
 
 
 def test_methods_that_calibrate_alike_do_it_once(tiny_wan_pipeline, settings, tmp_path):

@@ -20,9 +20,9 @@ SAMPLE = Sample(
 )
 
 
-def row(method: str, speedup: float, *psnr: float) -> Row:
+def row(method: str, speedup: float, *psnr: float, key: str = "x") -> Row:
     samples = [replace(SAMPLE, compute_fraction=1 / speedup, psnr=value) for value in psnr]
-    return summarize(method, {"speedup": speedup}, samples, seeds=1)
+    return summarize(method, {key: speedup}, samples, seeds=1)
 
 
 def test_a_row_holds_means_sums_and_the_worst():
@@ -75,7 +75,7 @@ def test_a_setting_that_left_a_video_as_it_was_is_no_end_of_an_interpolation():
 def test_a_setting_that_meets_the_speedup_is_taken_alone():
     found = at_speedup([row("m", 1.5, 40.0), row("m", 2.0, 33.0), row("m", 3.0, 1.0)], 2.0)
     assert found.psnr == 33.0
-    assert found.settings == ({"speedup": 2.0},)
+    assert found.settings == ({"x": 2.0},)
 
 
 @pytest.mark.parametrize(("speedup", "nearest"), [(1.2, 1.5), (4.0, 3.0)])
@@ -102,3 +102,9 @@ def test_the_default_is_compared_with_other_projects_and_not_with_itself_without
     assert found["galaxydit"] == found["galaxydit without a profile"] == "TaylorSeer"
     assert found["TaylorSeer"] == "galaxydit"
     assert compare_at(own, 2.0)[0].best_other == "galaxydit without a profile"
+
+
+def test_a_setting_that_asks_for_the_speedup_is_used_though_a_faster_one_was_better():
+    worse, better = row("own", 2.0, 30.0, key="speedup"), row("own", 2.2, 33.0, key="speedup")
+    assert at_speedup([worse, better], 2.0).psnr == 30.0
+    assert at_speedup([row("own", 2.0, 30.0), row("own", 2.2, 33.0)], 2.0).psnr == 33.0
