@@ -107,4 +107,3 @@ def test_the_default_is_compared_with_other_projects_and_not_with_itself_without
 def test_a_setting_that_asks_for_the_speedup_is_used_though_a_faster_one_was_better():
     worse, better = row("own", 2.0, 30.0, key="speedup"), row("own", 2.2, 33.0, key="speedup")
     assert at_speedup([worse, better], 2.0).psnr == 30.0
-    assert at_speedup([row("own", 2.0, 30.0), row("own", 2.2, 33.0)], 2.0).psnr == 33.0
