@@ -66,8 +66,9 @@ def accelerate(
     """
     if config is not None and not isinstance(config, GalaxyDiTConfig):
         raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
-    if scheduler is not None and not (hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")):
-        raise refusal("scheduler", scheduler, "a diffusers scheduler", "pass for example pipe.scheduler")
+    is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
+    if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
+        raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
         check_count("keep_reports", keep_reports, minimum=1)
     policy = None if threshold is None else Threshold(threshold)

@@ -23,6 +23,11 @@ The outputs are rounded and their path bends, so the whole slope overshoots over
 `python -m galaxydit.eval.studies.predictions` compares other shares.
 """
 
+LARGEST_AHEAD = 10.0
+"""Most times that the difference between two full steps is added: more than the longest gap of a calibrated schedule
+asks for. Where two noise levels almost coincide, more would multiply rounding errors.
+"""
+
 CORRECTED = (1.0, 0.5)
 """By order, the share of the estimated error of a reuse interval that is corrected.
 
@@ -37,9 +42,10 @@ def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> t
 
 def slope_ahead(sigma: float, newest: float, older: float) -> float:
     """How many times the difference between two full steps, at the noise levels `newest` and `older`, is added to the
-    newest one to predict the step at `sigma` at order 1; 0 where both levels are equal.
+    newest one to predict the step at `sigma` at order 1; at most `LARGEST_AHEAD`, and 0 where both levels are equal.
     """
-    return 0.0 if newest == older else DAMPING * (sigma - newest) / (newest - older)
+    ahead = 0.0 if newest == older else DAMPING * (sigma - newest) / (newest - older)
+    return max(-LARGEST_AHEAD, min(ahead, LARGEST_AHEAD))
 
 
 @beside_the_model

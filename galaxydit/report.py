@@ -57,9 +57,10 @@ class Report:
         calls: every transformer call in order.
         notes: what was not understood or could not be done, and how the conditions differ from the profile's.
         bytes_held: peak bytes that the plugin kept between calls.
-        denoise_seconds: from the first transformer call to the end of the last; None while it runs.
-        end_to_end_seconds: in the text encoder, plus from the first transformer call to the end of the VAE's decoding;
-            None where nothing was decoded, as with a bare transformer.
+        denoise_seconds: from the first transformer call to the end of the last one so far; None before that.
+        end_to_end_seconds: in the pipeline's text encoders since the generation before, also where another pipeline
+            called them, plus from the first transformer call to the end of the VAE's decoding; None where nothing was
+            decoded after the last step, as with a bare transformer.
     """
 
     config: GalaxyDiTConfig

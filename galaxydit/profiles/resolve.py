@@ -183,7 +183,7 @@ def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig,
     """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed: those of the
     limits, and the first one of each transformer.
     """
-    least = max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1
+    least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
     if speedup is not None and round(steps / speedup) < least:
         largest = max(1.0, math.floor(100 * steps / least) / 100)
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"

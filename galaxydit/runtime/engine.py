@@ -29,7 +29,7 @@ from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
 from galaxydit.runtime.session import Session
-from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
+from galaxydit.runtime.step import Arrival, driving, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -118,7 +118,9 @@ class Engine:
                 "inside torch.no_grad() to reuse steps"
             )
             return None
-        info = locate(context, self.session.source.scheduler, inputs.get("timestep"))
+        timestep = inputs.get("timestep")
+        scheduler = driving(context, self.session.source.scheduler, timestep)
+        info = locate(context, scheduler, timestep)
         if info is None:
             self.session.note(
                 "the step of this call is unknown (frames at different noise levels have none), so it is computed in "
@@ -129,7 +131,7 @@ class Engine:
         name, signature = context.name if context else None, signature_of(self.transformer, latent)
         text, shared = text if isinstance(text, Tensor) else None, latent if self.family.shares_latent else None
         generation, state, branch = self.session.enter(
-            Arrival(self.component, name, info, signature, text, shared, timesteps_of(inputs.get("timestep")))
+            Arrival(self.component, name, info, signature, text, shared, timesteps_of(timestep), scheduler)
         )
         if info.steps <= FEW_STEPS and not self.observer.decides:
             self.session.note(
@@ -181,7 +183,7 @@ class Engine:
         if not outputs or not self.config.correction or not call.is_cached or call.info.is_last:
             return []
         step, full = call.info.step, full_steps_before(call)
-        if max(step - one for one in full) < 2 or not self.session.corrects():
+        if max(step - one for one in full) < 2 or not self.session.corrects(call.generation):
             return []
         sigmas, response = call.generation.sigmas, self.session.response(call.generation)
         return [missed(sigmas, response, one, step) for one in full]

@@ -61,6 +61,7 @@ class Generation:
     config: GalaxyDiTConfig
     first: int
     steps: int
+    scheduler: Any | None
     schedule: Tensor | None
     text_seconds: float
     names_branches: bool
@@ -98,7 +99,7 @@ class Generation:
         earlier = [name for name, _ in self.seen if name == call.component and call.info.step == self.step]
         return call.branch or f"call {len(earlier)}"
 
-    def difference(self, call: Arrival, scheduler: Any | None) -> str | None:
+    def difference(self, call: Arrival) -> str | None:
         """Why a call begins a new generation; None if it continues this one.
 
         Where guidance as one batch was switched off or on, the transformer forgets its earlier steps and continues.
@@ -107,10 +108,10 @@ class Generation:
         follows = info.step == self.step + 1
         if self.finished:
             return "the one before has ended"
-        if info.steps != self.steps or getattr(scheduler, "timesteps", None) is not self.schedule:
-            return "the steps were set anew"
         if None not in (self.timesteps, call.timesteps) and self.timesteps != call.timesteps:
             return "its timesteps are those of another call of a pipeline"
+        if info.steps != self.steps or getattr(call.scheduler, "timesteps", None) is not self.schedule:
+            return "the steps were set anew"
         if self.names_branches != (call.branch is not None):
             return "its branches are named otherwise"
         known = state.signatures.get(name, call.signature)

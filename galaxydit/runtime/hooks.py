@@ -83,8 +83,8 @@ class PlacedHook(PluginHook):
 class TimerHook(PluginHook):
     """On a text encoder or the VAE's decoder: adds up the seconds of text encoding, or stores when decoding ended.
 
-    `replaced` returns an error text if a transformer of the pipeline was replaced, else "". The text encoder's hook
-    raises it; the decoder's hook warns, because the video is already denoised.
+    `replaced` returns a text if a transformer of the pipeline was replaced, else "". The hook warns with it, and raises
+    nothing, because another pipeline may share the encoder.
     """
 
     def __init__(self, session: Session, replaced: Callable[[], str], *, encodes_text: bool) -> None:
@@ -102,8 +102,6 @@ class TimerHook(PluginHook):
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
         if text := self.replaced():
-            if self.encodes_text:
-                raise GalaxyDiTError(text)
             warnings.warn(f"galaxydit: {text}", FullComputeWarning, stacklevel=2)
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)

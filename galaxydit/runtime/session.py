@@ -82,7 +82,7 @@ class Session:
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)
-        elif (difference := generation.difference(call, self.source.scheduler)) is not None:
+        elif (difference := generation.difference(call)) is not None:
             surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
             begun = generation.first
             generation = self._open(call)
@@ -94,11 +94,12 @@ class Session:
 
     def _open(self, call: Arrival) -> Generation:
         self.close()
-        scheduler, steps = self.source.scheduler, call.info.steps
+        scheduler, steps = call.scheduler, call.info.steps
         generation = Generation(
             config=self.config,
             first=call.info.step,
             steps=steps,
+            scheduler=scheduler,
             schedule=getattr(scheduler, "timesteps", None),
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
@@ -147,13 +148,15 @@ class Session:
             synchronize(device)
         generation.denoise_ended = time.perf_counter()
 
-    def corrects(self) -> bool:
+    def corrects(self, generation: Generation) -> bool:
         """Whether full steps can make up for what reused ones missed: outputs add up in the latent."""
-        scheduler = self.source.scheduler
-        if scheduler is None:
-            self.remark("the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`")
+        if generation.scheduler is None:
+            another = "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
+            unknown = "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
+            cure = "nothing: accelerate the pipeline that generates"
+            self.remark(unknown if self.source.scheduler is None else another + cure)
             return False
-        if draws_noise(scheduler):
+        if draws_noise(generation.scheduler):
             self.remark("the scheduler draws noise in every step, so full steps correct nothing")
             return False
         return True
@@ -162,7 +165,7 @@ class Session:
     def response(self, generation: Generation) -> tuple[float, ...] | None:
         """The final latent's linear response to each output, measured once; None without known sigmas."""
         if generation.response is None and generation.sigmas is not None:
-            generation.response = scheduler_response(self.source.scheduler, generation.sigmas, generation.first)
+            generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
         return generation.response
 
     def decoded(self) -> None:

@@ -52,7 +52,8 @@ class Arrival:
     """A call that arrives at the transformer `component`: all that tells which generation it belongs to.
 
     `branch` is None where the pipeline names none, `latent` where the branches of a step do not share it, and
-    `timesteps`, the memory of the pipeline's timesteps, where the call's timestep is no view of it.
+    `timesteps`, the memory of the pipeline's timesteps, where the call's timestep is no view of it. `scheduler` is the
+    one that drives the call; None where it is unknown.
     """
 
     component: str
@@ -62,11 +63,17 @@ class Arrival:
     text: Tensor | None
     latent: Tensor | None
     timesteps: int | None = None
+    scheduler: Any | None = None
 
 
 def timesteps_of(timestep: Any) -> int | None:
-    """The memory that a pipeline's timesteps lie in, if `timestep` is a view of one of them."""
+    """The memory that a pipeline's timesteps lie in, if `timestep` is a view of one of them.
+
+    Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are views of a row made for the call.
+    """
     if type(timestep) is not Tensor or timestep.is_meta:
+        return None
+    if any(stride and size > 1 for size, stride in zip(timestep.shape, timestep.stride(), strict=True)):
         return None
     storage = timestep.untyped_storage()
     count = storage.nbytes() // timestep.element_size()
@@ -136,6 +143,19 @@ class KnownInput:
         """
         known = self._tensor()
         return tensor is known if known is not None else self.equals(tensor)
+
+
+def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
+    """`scheduler`, or None if the call shows that another one drives it, of a pipeline on the same transformer."""
+    sigmas = _sigmas(scheduler)
+    if context is None or context.sigma is None or context.step_index is None or sigmas is None:
+        return scheduler
+    step, own, used = context.step_index, getattr(scheduler, "timesteps", None), timesteps_of(timestep)
+    if not 0 <= step < len(sigmas) or abs(sigmas[step] - context.sigma) > ROUNDING * max(1.0, abs(context.sigma)):
+        return None
+    if used is not None and isinstance(own, Tensor) and own.device == timestep.device:
+        return scheduler if own.untyped_storage().data_ptr() == used else None
+    return scheduler
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:

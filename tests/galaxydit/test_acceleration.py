@@ -1,6 +1,7 @@
 """What users rely on: exact where it must be, fresh at each generation, gone when removed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -369,6 +370,21 @@ def test_another_scheduler_put_in_later_is_followed(tiny_wan_pipeline: WanPipeli
         latents = run(tiny_wan_pipeline)
     assert torch.equal(latents, fresh(tiny_wan_pipeline))
     assert acceleration.report.reused_steps > 0
+
+
+def test_a_pipeline_with_its_own_scheduler_on_the_same_transformer_is_not_corrected_by_the_others(
+    tiny_wan_pipeline: WanPipeline,
+) -> None:
+    pipe, every_third = tiny_wan_pipeline, GalaxyDiTConfig(FixedSteps(range(0, 12, 3)), order=0)
+    other = WanPipeline(**(pipe.components | {"scheduler": FlowMatchEulerDiscreteScheduler(shift=3.0)}))
+    other.set_progress_bar_config(disable=True)
+    with galaxydit.accelerate(other, config=replace(every_third, correction=False)):
+        expected = run(other)
+    with galaxydit.accelerate(pipe, config=every_third) as acceleration:
+        run(pipe)
+        assert torch.equal(run(other), expected)
+    assert len(acceleration.reports) == 2
+    assert "another scheduler" in acceleration.report.notes[0]
 
 
 def drive_by_hand(transformer: WanTransformer3DModel, scheduler: Any, steps: int = 12) -> Tensor:

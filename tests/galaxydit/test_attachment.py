@@ -90,7 +90,7 @@ def test_a_replaced_transformer_is_not_silently_plain(
     acceleration = galaxydit.accelerate(pipe, config=OFTEN)
     tiny_wan.run()
     pipe.transformer = tiny_transformer(2)
-    with pytest.raises(GalaxyDiTError, match=r"transformer was replaced .* accelerate\(pipe\) again"):
+    with pytest.warns(FullComputeWarning, match=r"transformer was replaced .* accelerate\(pipe\) again"):
         tiny_wan.run()
     with pytest.raises(GalaxyDiTError, match="was replaced"):
         _ = acceleration.report
@@ -100,6 +100,16 @@ def test_a_replaced_transformer_is_not_silently_plain(
     pipe.transformer = tiny_transformer(2)
     tiny_wan.run()
     assert acceleration.report.reused_steps == 6
+
+
+def test_a_pipeline_that_shares_the_text_encoder_runs_though_a_transformer_was_replaced(
+    tiny_wan: Any, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    other = WanPipeline(**(tiny_wan.pipe.components | {"transformer": tiny_transformer(2)}))
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN):
+        tiny_wan.pipe.transformer = tiny_transformer(2)
+        with pytest.warns(FullComputeWarning, match="was replaced"):
+            other("a cat", height=32, width=32, num_frames=5, num_inference_steps=2, output_type="latent")
 
 
 def test_a_replaced_transformer_is_warned_of_where_the_text_is_encoded_beforehand(

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from galaxydit.extrapolation import DAMPING, CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict, remember
 
 
 def cached(*values: tuple[float, float]) -> tuple[CachedStep, ...]:
@@ -17,6 +17,11 @@ def test_order_0_repeats_and_order_1_follows_the_damped_slope() -> None:
 def test_order_1_with_one_cached_step_or_equal_sigmas_repeats() -> None:
     assert torch.equal(predict(cached((0.8, 3.0)), 0.7, 1), torch.full((2, 3), 3.0))
     assert torch.equal(predict(cached((0.8, 1.0), (0.8, 3.0)), 0.7, 1), torch.full((2, 3), 3.0))
+
+
+def test_two_full_steps_that_almost_coincide_are_not_extrapolated_without_limit() -> None:
+    history = cached((0.8001, 1.0), (0.8, 1.5))
+    assert torch.allclose(predict(history, 0.7, 1), torch.full((2, 3), 1.5 + 0.5 * LARGEST_AHEAD))
 
 
 def test_writing_to_a_prediction_leaves_the_history_alone() -> None:

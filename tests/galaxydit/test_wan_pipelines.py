@@ -126,6 +126,16 @@ def test_image_to_video_with_a_timestep_for_each_token(tiny_wan: Any) -> None:
     assert sigmas == pytest.approx(tiny.pipe.scheduler.sigmas[:12].tolist())
 
 
+@pytest.mark.parametrize("kind", [WanPipeline, WanImageToVideoPipeline])
+def test_a_batch_with_a_timestep_for_each_token_is_one_generation(tiny_wan: Any, kind: type) -> None:
+    tiny = turn_into(kind, tiny_wan, expand_timesteps=True)
+    image = {"image": IMAGE} if kind is WanImageToVideoPipeline else {}
+    with galaxydit.accelerate(tiny.pipe, config=GalaxyDiTConfig(FixedSteps(range(0, 12, 2)))) as acceleration:
+        tiny.run(**image, num_videos_per_prompt=2)
+    (report,) = acceleration.reports
+    assert (report.reused_steps, report.notes) == (6, ())
+
+
 def test_text_to_video_with_a_timestep_for_each_token(tiny_wan: Any) -> None:
     tiny = turn_into(WanPipeline, tiny_wan, expand_timesteps=True)
     plain = tiny.run()

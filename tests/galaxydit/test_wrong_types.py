@@ -73,3 +73,14 @@ def test_a_speedup_that_no_plan_can_serve_is_refused_and_the_largest_is_named(ti
     with pytest.raises(GalaxyDiTError, match=r"expected at most 25, because no plan computes fewer than 2 of 50 steps"):
         galaxydit.accelerate(tiny_wan.pipe, speedup=1e9, proxy="block_input")
     galaxydit.accelerate(tiny_wan.pipe, speedup=3.0).remove()
+
+
+def test_the_largest_speedup_that_is_named_is_accepted(tiny_wan: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match=r"expected at most 1, .* pass for example speedup=1"):
+        galaxydit.accelerate(tiny_wan.pipe, warmup=1.0)
+    galaxydit.accelerate(tiny_wan.pipe, warmup=1.0, speedup=1).remove()
+
+
+def test_a_scheduler_class_is_no_scheduler(tiny_wan: Any) -> None:
+    with pytest.raises(GalaxyDiTError, match="expected an instance of a diffusers scheduler"):
+        galaxydit.accelerate(tiny_wan.pipe.transformer, scheduler=type(tiny_wan.pipe.scheduler))

@@ -7,7 +7,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks.hooks import CacheContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from galaxydit.runtime.step import StepInfo, locate, scales_of, sigmas_of, timesteps_of
+from galaxydit.runtime.step import StepInfo, driving, locate, scales_of, sigmas_of, timesteps_of
 
 
 def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
@@ -50,8 +50,22 @@ def test_the_noise_levels_of_a_schedule_are_read_once() -> None:
 def test_the_timesteps_of_a_pipeline_are_known_by_their_memory() -> None:
     ours, others = torch.linspace(999, 1, 12), torch.linspace(999, 1, 12)
     assert timesteps_of(ours[3].expand(2)) == timesteps_of(ours[4]) != timesteps_of(others[4].expand(1))
-    for alone in (None, 500, torch.tensor(500), torch.full((2,), 500), ours[3].expand(2).clone()):
+    by_token = torch.full((6,), 500).unsqueeze(0).expand(2, -1)
+    for alone in (None, 500, torch.tensor(500), torch.full((2,), 500), ours[3].expand(2).clone(), by_token):
         assert timesteps_of(alone) is None
+
+
+def test_a_scheduler_drives_the_calls_that_have_its_noise_levels_and_timesteps() -> None:
+    ours, others = (FlowMatchEulerDiscreteScheduler(shift=3.0) for _ in range(2))
+    for scheduler in (ours, others):
+        scheduler.set_timesteps(5)
+    context = CacheContext("cond", step_index=2, num_inference_steps=5, sigma=float(ours.sigmas[2]))
+    assert driving(context, ours, ours.timesteps[2].expand(2)) is ours
+    assert driving(context, ours, torch.tensor(500)) is ours
+    assert driving(None, ours, others.timesteps[2]) is ours, "unnamed steps show nothing"
+    assert driving(context, ours, others.timesteps[2].expand(2)) is None
+    others.set_timesteps(9)
+    assert driving(context, others, torch.tensor(500)) is None
 
 
 def test_scaling_and_unscaling_an_adapter_leaves_its_scale() -> None:
