@@ -100,6 +100,7 @@ def run_demo(
     reports: list[galaxydit.Report] = []
     videos: list[GeneratedVideo] = []
 
+    galaxydit.accelerate(pipe, **acceleration).remove()  # refuses what it would refuse after the plain generation
     on_progress("warming up")
     generate(pipe, prompts[0], replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
     for index, prompt in enumerate(prompts):

@@ -176,6 +176,10 @@ class Acceleration:
             self.remove()
             raise
 
+    def __repr__(self) -> str:
+        source = "no profile" if self.profile is None else f"profile {self.profile.name!r}"
+        return f"<Acceleration of {type(self._pipe).__name__}: {type(self.config.policy).__name__}, {source}>"
+
     def _attach_timers(self, pipe: Any) -> None:
         for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
             if isinstance(encoder := getattr(pipe, name, None), nn.Module):

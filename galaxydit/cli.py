@@ -4,6 +4,7 @@ A command imports what it needs when it runs, so that `--help` does not wait for
 """
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def set_up(
 ) -> None:
     from rich.logging import RichHandler
 
+    if not debug:
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its warnings repeat, and the error at the end says enough
     handler = RichHandler(console=messages(), show_path=False, show_time=False)
     if not debug:
         handler.addFilter(_without_traceback)

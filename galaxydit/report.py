@@ -109,20 +109,20 @@ class Report:
         """A few lines: how much was reused, what it took, why the rest was computed, and the notes."""
         saved = 1 / self.compute_fraction if self.compute_fraction else float("inf")
         taken = [
-            f"{seconds:.2f} s {name}"
+            f"{name} {seconds:.2f} s"
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
             if seconds is not None
         ]
         lines = [
             f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
             f"({saved:.2f}x in block evaluations)",
-            ", ".join([*taken, f"{self.bytes_held / 2**20:.2f} MiB held"]),
+            ", ".join([*taken, f"at most {self.bytes_held / 2**20:.2f} MiB cached"]),
         ]
         if len(fractions := self.compute_fractions) > 1:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
-        reasons = Counter(call.reason for call in self.calls if not call.reused)
-        lines += ["Calls computed in full:"] if reasons else []
-        lines += [f"  - {reason} ({count})" for reason, count in reasons.most_common()]
+        reasons = Counter(reason for _, reason in {(call.step, call.reason) for call in self.calls if not call.reused})
+        lines += ["Steps were computed because of:"] if reasons else []
+        lines += [f"  - {reason} ({count} steps)" for reason, count in sorted(reasons.items(), key=lambda one: -one[1])]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
 EMBEDDED = {"wan-tiny": Path(__file__).parent / "wan_tiny" / "weights"}
@@ -24,10 +24,10 @@ def local_folder(name: str) -> Path | None:
     elif name in CHECKPOINTS or re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return None
     else:
-        raise GalaxyDiTError(
-            f"model is {name!r}, allowed are {', '.join([*EMBEDDED, *CHECKPOINTS])}, an existing folder written by "
-            "save_pretrained, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers: check the spelling"
-        )
+        names = [*EMBEDDED, *CHECKPOINTS]
+        expected = f"one of {', '.join(names)}, an existing folder written by save_pretrained, or a hub id"
+        proposal = did_you_mean(name, names) or "; such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
+        raise GalaxyDiTError(f"model={name!r} is not allowed: expected {expected}{proposal}")
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"{what}: there is no {INDEX} in {folder}; write the folder with save_pretrained")
     try:

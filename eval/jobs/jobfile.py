@@ -14,9 +14,10 @@ from annotated_types import Interval
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
-from galaxydit.eval.jobs.job import Job, Seed, Text, Texts, Variant, needs_calibration, options_of
+from galaxydit.eval.jobs.job import FEWER_STEPS, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
+from galaxydit.pipelines.model_names import local_folder
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
@@ -30,7 +31,7 @@ CURE = "see `galaxydit eval run --example`"
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Where prompts come from: one of file, texts and suite."""
+    """Where prompts come from: one of file, texts and suite; `count` takes the first ones."""
 
     file: Text | None = None
     texts: Texts | None = None
@@ -80,6 +81,10 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
     prompts = _prompts("prompts", data["prompts"], folder)
     calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
     job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
+    for variant in variants:
+        if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] >= job.steps:
+            expected = f"fewer than the baseline's steps={job.steps}"
+            raise refusal(f"variants.{variant.name}.steps", variant.options["steps"], expected, "lower it")
     needing = [variant.name for variant in variants if needs_calibration(variant.method)]
     if needing and not job.calibration:
         raise GalaxyDiTError(
@@ -92,6 +97,7 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
         raise GalaxyDiTError(f"calibration has {shared[0]!r}, which is also in prompts; take others")
     if (videos := len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))) > MOST_VIDEOS:
         raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
+    local_folder(job.model)
     return job
 
 
@@ -102,11 +108,14 @@ def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
         given = " and ".join(sources) or "none of them"
         raise GalaxyDiTError(f"{table} has {given}: expected one of {', '.join(SOURCES)}; {CURE}")
     for name in data:
-        if name not in (*SOURCES, *SUITES.get(keys.suite or "", ())):
+        if name not in (*SOURCES, *SUITES.get(keys.suite or "", ("count",))):
             of = f'suite = "{keys.suite}"' if keys.suite else sources[0]
             raise GalaxyDiTError(f"{table}.{name}={data[name]!r} has no effect with {of}; leave it out")
     if keys.suite is None:
-        return keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
+        found = keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
+        if keys.count is not None and keys.count > len(found):
+            raise refusal(f"{table}.count", keys.count, f"at most {len(found)}, the number of prompts", "lower it")
+        return tuple(found[: keys.count])
     if keys.suite == PACKAGE:
         with named(f"{table}."):
             return vbench_prompts(keys.count, keys.dimensions)

@@ -16,7 +16,10 @@ from galaxydit.eval.compare.plan import ComparisonPlan
 from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS, check_methods, is_installed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from galaxydit.eval.compare.comparison import Comparison
+    from galaxydit.eval.compare.method import Method
 
 
 def compare(
@@ -64,6 +67,7 @@ def compare(
     with working(f"loading {source.model}"):
         pipe, load = cluster.load(source)
     settings = sizes.settings_for(pipe)
+    say(_cost(chosen, plan, settings.steps or 1))
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)
@@ -77,6 +81,17 @@ def compare(
     for name, reason in comparison.failed.items():
         say(f"left out: {name}: {reason}", "yellow")
     show(out / "results.json", out / "table.md", out / "pareto.png", *videos)
+
+
+def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
+    """About how many generations a comparison takes: about 40 % of the settings are left after the first prompt, and
+    then one for each speedup and one more.
+    """
+    candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
+    tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))
+    scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.cases)
+    fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
+    return f"about {tuning} generations to tune and {scoring} to score, unless they are stored; {fewer}"
 
 
 def _list_methods(as_json: bool) -> None:

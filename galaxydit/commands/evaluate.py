@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +57,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
     with resumable(how_far), cluster.executor() as executor:
         outcome = run_job(read, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
-    show(f"{out}: {outcome.done} done, {outcome.failed} failed")
+    show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -119,7 +120,9 @@ def export(
     if (absent := total - len(found.records)) > 0:
         say(f"{absent} of {total} units are not made, or damaged, and have no row", "yellow")
     show(write_csv(found, folder / "results.csv"))
-    if parquet:
+    if parquet and find_spec("pyarrow") is None:
+        say("results.parquet is left out, because pyarrow is not installed: pip install 'galaxydit[report]'", "yellow")
+    elif parquet:
         show(write_parquet(found, folder / "results.parquet"))
 
 

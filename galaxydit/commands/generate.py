@@ -49,7 +49,7 @@ def generate(
     with galaxydit.accelerate(pipe, **vars(request)) if accelerate else nullcontext() as handle:
         with step_bar() as on_step:
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
-        seconds = f"{generation.denoise_seconds:.2f} s denoising, {generation.end_to_end_seconds:.2f} s end to end"
+        seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
     save_video(generation.frames, out, settings.fps, lossless=lossless)
     reports = [] if handle is None else handle.reports  # none where no step was recognised, of which a warning tells
     summary = str(reports[-1]) if reports else seconds

@@ -16,7 +16,7 @@ RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
 def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
-    """Load a pipeline and show its transformers, where hooks go, which profile is used and what it promises."""
+    """Load a pipeline and show its transformers, where hooks go, which profile is used and what is known about it."""
     with working(f"loading {source.model}"):
         from dataclasses import asdict
 
@@ -53,15 +53,15 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sentences under "profile", "promised" and "unknown": what is used by default, and what is known about it."""
-    promised = ["the speedup by compute"]
+    """Sentences under "profile", "known" and "unknown": what is used by default, and what is known about it."""
+    known = ["the speedup by compute, which every generation meets"]
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
-        return {"profile": [f"none: {note}" for note in notes], "promised": promised, "unknown": unknown}
+        return {"profile": [f"none: {note}" for note in notes], "known": known, "unknown": unknown}
     conditions, evidence, unknown = profile.conditions, profile.evidence, []
     psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in evidence.verifications if one.psnr_db is not None]
     if psnrs:
-        promised.append(f"PSNR against the plain video, mean of held-out prompts: {', '.join(psnrs)}")
+        known.append(f"PSNR against the plain video, mean of the calibration's held-out prompts: {', '.join(psnrs)}")
     else:
         unknown.append(PSNR_UNKNOWN)
     if not evidence.ranking:
@@ -69,7 +69,10 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
     elif not evidence.propagation.sigmas:
         unknown.append("how errors of early steps grow")
     guidance = "" if conditions.guidance_scale is None else f", guidance scale {conditions.guidance_scale:g}"
-    unknown.append(f"what differs from {conditions.steps} steps, {conditions.scheduler}{guidance}")
-    unknown.append(f"the seconds on this machine (the profile was made on {conditions.device or 'no machine'})")
+    unknown.append(f"the PSNR at other settings than {conditions.steps} steps, {conditions.scheduler}{guidance}")
+    where = (
+        f"the profile was measured on {conditions.device}" if conditions.device else "nothing was run for the profile"
+    )
+    unknown.append(f"the seconds on this machine ({where})")
     source = f"{profile.name}, {profile.kind}: {profile.source}"
-    return {"profile": [source, *notes], "promised": promised, "unknown": unknown}
+    return {"profile": [source, *notes], "known": known, "unknown": unknown}

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 FEW_STEPS = 8
 """Generations of this many steps or fewer are always computed: their steps differ too much."""
-IS_SHORT = "few steps"
+IS_SHORT = "too few steps to reuse any"
 NO_HISTORY = "nothing to reuse yet"
-UNSERVED = "fewer steps than the profile serves"
+UNSERVED = "too few steps for the profile"
 CAP = "cap on consecutive reuse"
 
 

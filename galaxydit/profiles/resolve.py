@@ -45,7 +45,9 @@ def differences(
             f"steps or flow shift differ from those of the published measurements ({conditions.steps} steps, shift "
             f"{conditions.flow_shift}): the planned steps keep their places among all steps"
         ]
-    if FEW_STEPS < steps < fewest_steps(profile):
+    if steps <= FEW_STEPS:
+        found = []  # all steps are computed, and the report says so
+    elif steps < fewest_steps(profile):
         done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
         found = [
             f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
@@ -54,9 +56,10 @@ def differences(
     for name in ("guidance_scale", "guidance_scale_2"):
         guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
         if guidance is not None and known not in (None, guidance):
+            how = "planned from measurements" if profile.kind == "starter" else "measured"
             found.append(
-                f"{name.replace('_', ' ')} is {guidance:g}, and the profile was measured at {known:g}: "
-                "expected errors are off by an unknown factor, a speedup that was asked for is met all the same"
+                f"{name}={guidance:g}, and the profile was {how} at {known:g}: the speedup is met all the same, the "
+                "quality is unknown"
             )
     boundary = boundary_of(source.pipe)
     if boundary != conditions.boundary and profile.second_model is not None:

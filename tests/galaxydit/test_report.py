@@ -74,7 +74,7 @@ def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:
 def test_a_run_that_reused_nothing_says_why() -> None:
     text = str(report(call(0, "cond", reused=False, reason="warm-up"), notes=("the model is odd",)))
     assert "0 of 1 steps reused" in text
-    assert "warm-up (1)" in text
+    assert "warm-up (1 steps)" in text
     assert "Note: the model is odd." in text
 
 
@@ -82,9 +82,9 @@ def test_the_text_reads_like_a_result(half_reused: Report) -> None:
     text = str(Report(half_reused.config, 4, half_reused.calls, ("odd", "short"), 2**20, 2.0, 2.5))
     assert text.splitlines() == [
         "2 of 4 steps reused, compute fraction 0.525 (1.90x in block evaluations)",
-        "2.00 s denoising, 2.50 s end to end, 1.00 MiB held",
-        "Calls computed in full:",
-        "  - warm-up (4)",
+        "denoising 2.00 s, end to end 2.50 s, at most 1.00 MiB cached",
+        "Steps were computed because of:",
+        "  - warm-up (2 steps)",
         "Note: odd.",
         "Note: short.",
     ]

@@ -96,7 +96,9 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         ('prompts = 3\nmodel = "a"', "prompts=3 is not allowed: expected a"),
         (SMALLEST + 'suite = "wan-tiny"', "prompts has texts and suite: expected one of file, texts, suite"),
         (SMALLEST.replace("texts", "file"), r"prompts\.file=.* is not allowed: expected a valid string"),
-        (SMALLEST + "count = 3", r"prompts\.count=3 has no effect with texts; leave it out"),
+        (SMALLEST + "count = 3", r"prompts\.count=3 is not allowed: expected at most 2, the number of prompts"),
+        (SMALLEST + "seed = 3", r"prompts\.seed=3 has no effect with texts; leave it out"),
+        (SMALLEST.replace("wan-tiny", "wan-tinny"), r"model='wan-tinny' is not allowed: .*did you mean 'wan-tiny'"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny'\ncount = 1000000000 #"), "count=1000000000 .* equal to 10000"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny' #"), r"prompts\.count is missing: expected a whole number"),
         (with_top("samples = 1000000000"), "videos=2000000000 is not allowed: expected at most 1000000"),
@@ -113,6 +115,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
         (SMALLEST + '[variants.galaxydit]\nprofile = "none"', r"galaxydit\.profile='none' .* a file, or one"),
         (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing"),
+        (with_top("steps = 9") + "[variants.fewer-steps]\nsteps = 9", r"steps=9 is not allowed: expected fewer than"),
         (SMALLEST + '[calibration]\ntexts = ["x"]', "calibration has no effect, since no variant measures anything"),
     ],
 )
@@ -121,6 +124,10 @@ def test_an_error_names_file_key_value_and_what_is_allowed(tmp_path: Path, text:
     with pytest.raises(GalaxyDiTError, match=message) as raised:
         read_job(path)
     assert str(raised.value).startswith(str(path))
+
+
+def test_a_count_takes_the_first_prompts(tmp_path: Path):
+    assert read_job(write(tmp_path, SMALLEST + "count = 1")).prompts == read_job(write(tmp_path, SMALLEST)).prompts[:1]
 
 
 def test_prompts_of_a_file_are_its_lines_that_are_not_blank(tmp_path: Path):

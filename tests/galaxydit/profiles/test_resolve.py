@@ -75,7 +75,7 @@ def test_a_speedup_is_met_and_nothing_is_remarked_under_the_calibrated_settings(
     [
         ({"steps": 30}, "30 steps, and the profile was measured with 20: its planned steps keep"),
         ({"flow_shift": 3.0}, "another flow shift"),
-        ({"guidance_scale": 5.0}, "guidance scale is 5"),
+        ({"guidance_scale": 5.0}, "guidance_scale=5, and the profile was measured at 3"),
     ],
 )
 def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
