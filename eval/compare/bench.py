@@ -14,7 +14,7 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.calibration.provenance import device_name
-from galaxydit.errors import FullComputeWarning, NoEffectWarning
+from galaxydit.errors import FullComputeWarning, NoEffectWarning, refusal
 from galaxydit.eval.compare.compute_counter import ComputeCounter, Part, measure_parts, only_transformer
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.methods import fewer_steps
@@ -168,7 +168,7 @@ class Bench:
         load: Callable[[], DiffusionPipeline] | None = None,
     ) -> None:
         if settings.steps is None:
-            raise ValueError("steps=None is not allowed: expected an integer; pass the number of steps")
+            raise refusal("steps", None, "a whole number", "pass the number of steps")
         self.pipe, self.settings, self.steps = pipe, settings, settings.steps
         self.store = Store(folder).create(KIND, {})
         self.conditions = {

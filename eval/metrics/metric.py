@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from galaxydit.errors import refusal
 from galaxydit.pipelines.video import check_frames, to_float
 
 Video = NDArray[Any]  # `(frames, height, width, 3)`, uint8 or floats in [0, 1]
@@ -53,9 +54,9 @@ class Metric:
         """Why a video of this shape and prompt has no value; None if it has one."""
         frames, height, width = shape[:3]
         if frames < self.min_frames:
-            return f"the number of frames is {frames}, allowed are {self.min_frames} or more"
+            return f"it has {frames} frames: expected at least {self.min_frames}"
         if min(height, width) < self.min_side:
-            return f"videos are {height}x{width}, allowed are sides from {self.min_side} pixels"
+            return f"it has {height}x{width} pixels: expected sides of at least {self.min_side}"
         try:
             self.check_prompt(prompt)
         except ValueError as error:
@@ -64,11 +65,11 @@ class Metric:
 
 
 def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both as float32 in [0, 1]; raises ValueError if there is no reference or the shapes differ."""
+    """Both as float32 in [0, 1]; raises GalaxyDiTError if there is no reference or the shapes differ."""
     if reference is None:
-        raise ValueError("reference is None, allowed is the video to compare with: pass the baseline's frames")
+        raise refusal("reference", None, "the video to compare with", "pass the baseline's frames")
     if video.shape != reference.shape:
-        raise ValueError(f"video has shape {video.shape} and reference {reference.shape}, allowed are equal shapes")
+        raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
     return to_float(video, "video"), to_float(reference, "reference")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from galaxydit.errors import did_you_mean, refusal
 from galaxydit.eval.metrics.caption import CAPTION_COLOURS, CAPTION_MOTIONS
 from galaxydit.eval.metrics.flicker import TEMPORAL_FLICKERING
 from galaxydit.eval.metrics.metric import Metric, Video
@@ -18,12 +19,13 @@ METRICS: dict[str, Metric] = {
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics of these names in this order; raises ValueError if one is unknown or not installed."""
+    """The metrics of these names in this order; raises GalaxyDiTError if one is unknown or not installed."""
     for name in names:
         if name not in METRICS:
-            raise ValueError(f"metrics has {name!r}, allowed are {', '.join(METRICS)}: check the spelling")
+            cure = f"check the spelling{did_you_mean(name, METRICS)}"
+            raise refusal("metrics", name, f"one of {', '.join(METRICS)}", cure)
         if reason := METRICS[name].missing():
-            raise ValueError(f"metrics has {name!r}, which needs more than is here: {reason}; or leave it out")
+            raise refusal("metrics", name, "one that can be measured here", f"{reason}; or leave it out")
     return tuple(METRICS[name] for name in names)
 
 

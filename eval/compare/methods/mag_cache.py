@@ -11,6 +11,7 @@ from typing import Any
 from diffusers import DiffusionPipeline, MagCacheConfig
 
 from galaxydit.calibration.published import load_published
+from galaxydit.errors import refusal
 from galaxydit.eval.compare.method import Setting, geometric_grid
 from galaxydit.eval.compare.third_party import cache_method, enabled
 from galaxydit.pipelines.generate import generate
@@ -64,7 +65,7 @@ def _calibrate(
 ) -> dict[str, list[float]]:
     """The ratios that the cache prints in its calibration mode, averaged over branches and prompts."""
     if settings.steps is None:
-        raise ValueError("steps=None is not allowed: expected an integer; set the number of steps for MagCache")
+        raise refusal("steps", None, "a whole number", "pass the number of steps, which MagCache needs")
     rows: list[list[float]] = []
     for index, prompt in enumerate(prompts[:CALIBRATED_PROMPTS]):
         printed = io.StringIO()

@@ -19,6 +19,7 @@ import transformers
 from numpy.typing import NDArray
 from rich.console import Console
 
+from galaxydit.errors import check_count
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
@@ -97,10 +98,10 @@ def evaluate(
 ) -> list[Figure]:
     """Measure a saved pipeline on `count` unseen prompts and write the figures to `out`, a JSON file.
 
-    Raises FileNotFoundError for a folder without a pipeline, ValueError for a count or batch under 1.
+    Raises FileNotFoundError for a folder without a pipeline, GalaxyDiTError for a count or batch under 1.
     """
-    if count < 1 or batch < 1:
-        raise ValueError(f"prompts are {count} and batch is {batch}, allowed are integers from 1")
+    check_count("count", count, minimum=1)
+    check_count("batch", batch, minimum=1)
     pipe = load_pipeline(folder)
     pipe.set_progress_bar_config(disable=True)
     store = Store(out.with_suffix(".parts")).create("evaluation of wan-tiny", {})

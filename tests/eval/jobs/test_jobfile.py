@@ -92,7 +92,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
             with_top("seed = 18446744073709551616"),
             "seed=18446744073709551616 is not allowed: .* to 9223372036854775807",
         ),
-        (with_top('metrics = ["psrn"]'), "metrics has 'psrn', allowed are psnr"),
+        (with_top('metrics = ["psrn"]'), r"metrics='psrn' is not allowed: expected one of psnr, .*did you mean 'psnr'"),
         ('prompts = 3\nmodel = "a"', "prompts=3 is not allowed: expected a"),
         (SMALLEST + 'suite = "wan-tiny"', "prompts has texts and suite: expected one of file, texts, suite"),
         (SMALLEST.replace("texts", "file"), r"prompts\.file=.* is not allowed: expected a valid string"),

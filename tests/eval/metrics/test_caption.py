@@ -39,5 +39,5 @@ def test_each_wrong_object_costs_its_share():
 @pytest.mark.parametrize("name", ["caption_colours", "caption_motions"])
 def test_other_prompts_and_short_clips_are_refused_with_the_reason(name):
     assert "over a B background" in METRICS[name].refusal((9, 64, 64, 3), "a cat")
-    assert "frames is 4, allowed are 5 or more" in METRICS[name].refusal((4, 64, 64, 3), CAPTION)
+    assert "4 frames: expected at least 5" in METRICS[name].refusal((4, 64, 64, 3), CAPTION)
     assert METRICS[name].refusal((9, 64, 64, 3), CAPTION) is None

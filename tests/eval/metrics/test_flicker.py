@@ -43,5 +43,5 @@ def test_each_frame_is_compared_with_the_one_before():
 
 
 def test_a_single_frame_is_refused():
-    with pytest.raises(ValueError, match="frames is 1, allowed are 2 or more"):
+    with pytest.raises(ValueError, match="1 frames: expected at least 2"):
         temporal_flickering(np.zeros((1, 16, 16, 3)))

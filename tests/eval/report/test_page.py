@@ -219,7 +219,7 @@ def test_variants_of_a_failed_baseline_are_said_to_have_no_speedup(
 
 
 def test_what_was_not_measured_is_said_with_its_reason(run_of: Callable[..., Path]) -> None:
-    assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: the video is 64x64, allowed are sides from 176 pixels"]
+    assert build(run_of(["a"])).data["skipped"] == ["MS-SSIM: it has 64x64 pixels: expected sides of at least 176"]
 
 
 def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_lack(

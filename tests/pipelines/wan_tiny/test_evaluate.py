@@ -134,7 +134,7 @@ def test_the_table_has_a_row_for_each_figure():
 
 
 def test_a_count_or_batch_below_one_is_refused(tiny_wan_folder, tmp_path):
-    with pytest.raises(ValueError, match="prompts are 0"):
+    with pytest.raises(ValueError, match="count=0 is not allowed"):
         evaluate(tiny_wan_folder, 0, tmp_path / "x.json")
-    with pytest.raises(ValueError, match="batch is 0"):
+    with pytest.raises(ValueError, match="batch=0 is not allowed"):
         evaluate(tiny_wan_folder, 1, tmp_path / "x.json", batch=0)
