@@ -12,28 +12,40 @@ import typer
 
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson
+from galaxydit.errors import refusal
 from galaxydit.unsupported import U_NET, UNSUPPORTED
 
 Row = dict[str, str]
 
 
 def families(
+    name: Annotated[str, typer.Argument(help="Only what has this in its name, such as wan or Cosmos.")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in the README.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which pipelines each family has and what they combine with, then what is not accepted, and why."""
     with working("reading diffusers"):
-        accepted, refused = family_rows(), unsupported_rows()
+        accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
+    if not accepted and not refused:
+        raise refusal("name", name, "part of the name of a family or a pipeline", "leave it out for all of them")
     if as_json:
         show_json({"accepted": accepted, "not_accepted": refused})
     elif markdown:
-        show(to_markdown(accepted), "", to_markdown(refused))
+        show("\n\n".join(to_markdown(rows) for rows in (accepted, refused) if rows))
     else:
         for row in accepted:
             marks = [name for name, value in row.items() if value == "yes"]
             offers = (row["guidance"], f"reuse {row['reuse']}", f"profiles: {row['profiles']}", ", ".join(marks))
             show(f"{row['family']}: {row['pipelines']}", f"  {'; '.join(filter(None, offers))}")
-        show("not accepted:", *(f"  {row['not accepted']}: {row['because']}" for row in refused))
+        show(
+            *(["not accepted:"] if refused else []), *(f"  {row['not accepted']}: {row['because']}" for row in refused)
+        )
+
+
+def _with(name: str, rows: Sequence[Row]) -> list[Row]:
+    """The rows that hold this in the name of a family or of a pipeline."""
+    names = ("family", "pipelines", "not accepted")
+    return [row for row in rows if any(name.casefold() in row.get(key, "").casefold() for key in names)]
 
 
 @cache

@@ -254,6 +254,13 @@ def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.Captur
     assert capsys.readouterr().err.startswith("warning: wan-tiny does not know cat; it knows captions like 'a red ball")
 
 
+def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):
+    assert run("families", "mochi") == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["Mochi: Mochi"]
+    assert run("families", "no-such") == 2
+    assert "name='no-such' is not allowed: expected part of the name" in capsys.readouterr().err
+
+
 def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
     assert run("families", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
