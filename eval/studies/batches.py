@@ -7,20 +7,14 @@ import numpy as np
 from diffusers import WanPipeline
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+=======
+>>>>>>> parent of 13c29ee (Rounding is studied on the captions of the comparison, whose tables it explains)
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 BATCH = 6
-
-
-def compared_captions(count: int) -> list[str]:
-    """The first captions that `galaxydit compare --prompts N` scores. With the seeds from `SCORING_SEED` on, their
-    videos are those of the comparison.
-    """
-    reserved = read_prompts(WAN_TINY_PROMPTS)
-    return [prompt for prompt in draw_prompts(count + len(reserved), seed=0) if prompt not in reserved][:count]
 
 
 def generate_in_batches(

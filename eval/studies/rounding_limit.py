@@ -1,8 +1,8 @@
 """The PSNR that rounding leaves to a method whose predictions are exact but for the rounding of the last full step.
 
-`python -m galaxydit.eval.studies.rounding_limit --prompts 16` logs it at the schedules of the shipped profile, on
-captions of the comparison. Full steps are computed in bfloat16. At the others the model is computed in float32 at the
-latent as it is, and the rounding error of the branch's last full step is added.
+`python -m galaxydit.eval.studies.rounding_limit --prompts 12` logs it at the schedules of the shipped
+profile, on captions not used in training. Full steps are computed in bfloat16. At the others the model is computed in
+float32 at the latent as it is, and the rounding error of the branch's last full step is added.
 
 A method that computes one step of three gives each computed output three times the weight, and its rounding error with
 it. The weights of any consistent prediction have the same sum, so the expected squared error of n steps with the
@@ -18,9 +18,9 @@ import torch
 from diffusers.hooks.hooks import HookRegistry, ModelHook
 from torch import Tensor, nn
 
-from galaxydit.eval.studies.batches import compared_captions
-from galaxydit.eval.studies.rounding import SPEEDUPS, Rounding, report
+from galaxydit.eval.studies.rounding import SEED, SPEEDUPS, Rounding, report
 from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
 HOOK = "exact_prediction"
 
@@ -57,7 +57,7 @@ def measure(prompts: int, speedups: Collection[float]) -> None:
     exact = load_pipeline("wan-tiny", dtype=torch.float32).transformer
     pipe = load_pipeline("wan-tiny", dtype=torch.bfloat16)
     pipe.set_progress_bar_config(disable=True)
-    bench = Rounding(pipe, compared_captions(prompts))
+    bench = Rounding(pipe, draw_prompts(prompts, SEED))
     plain = bench.videos()
     sigmas = bench.profile.conditions.sigmas
     registry = HookRegistry.check_if_exists_or_initialize(pipe.transformer)
@@ -71,7 +71,7 @@ def measure(prompts: int, speedups: Collection[float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--speedups", type=float, nargs="+", default=SPEEDUPS)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
