@@ -7,10 +7,6 @@ import numpy as np
 from diffusers import WanPipeline
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
-=======
->>>>>>> parent of 13c29ee (Rounding is studied on the captions of the comparison, whose tables it explains)
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
 
