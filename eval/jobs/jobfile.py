@@ -82,8 +82,8 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
     calibration = _prompts("calibration", data["calibration"], folder) if "calibration" in data else ()
     job = replace(job, model=model, prompts=prompts, variants=variants, calibration=calibration)
     for variant in variants:
-        if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] >= job.steps:
-            expected = f"fewer than the baseline's steps={job.steps}"
+        if variant.method == FEWER_STEPS and job.steps is not None and variant.options["steps"] > job.steps:
+            expected = f"at most the baseline's steps={job.steps}"
             raise refusal(f"variants.{variant.name}.steps", variant.options["steps"], expected, "lower it")
     needing = [variant.name for variant in variants if needs_calibration(variant.method)]
     if needing and not job.calibration:

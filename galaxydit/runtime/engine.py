@@ -119,7 +119,9 @@ class Engine:
             )
             return None
         timestep = inputs.get("timestep")
-        scheduler = driving(context, self.session.source.scheduler, timestep)
+        scheduler = self.session.source.own_scheduler  # the caller says that it drives the calls
+        if scheduler is None:
+            scheduler = driving(context, self.session.source.scheduler, timestep)
         info = locate(context, scheduler, timestep)
         if info is None:
             self.session.note(

@@ -118,7 +118,7 @@ def test_a_profile_of_both_is_saved_found_and_met(
     [
         ({"steps": 20}, "20 steps, and the profile was measured with 12"),
         ({"steps": 40}, "40 steps, and the profile was measured with 12"),
-        ({"guidance_scale_2": 4.0}, "guidance scale 2 is 4, and the profile was measured at 2"),
+        ({"guidance_scale_2": 4.0}, "guidance_scale_2=4, and the profile was measured at 2"),
         ({"boundary": 0.6}, "takes over at a noise level of 0.6, and the profile was measured with 0.9"),
     ],
 )

@@ -30,7 +30,7 @@ def place(module, device):
     hook = AlignDevicesHook(execution_device=torch.device(device), io_same_device=device == "npu:0")
     add_hook_to_module(module, hook)
 
-Session.corrects = lambda self: True  # no scheduler here, as fake sigmas have no values
+Session.corrects = lambda self, generation: True  # no scheduler here, as fake sigmas have no values
 with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
     with torch.device("cpu"):
         transformer = WanTransformer3DModel(

@@ -115,7 +115,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
         (SMALLEST + '[variants.galaxydit]\nprofile = "none"', r"galaxydit\.profile='none' .* a file, or one"),
         (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing"),
-        (with_top("steps = 9") + "[variants.fewer-steps]\nsteps = 9", r"steps=9 is not allowed: expected fewer than"),
+        (with_top("steps = 9") + "[variants.fewer-steps]\nsteps = 10", r"steps=10 is not allowed: expected at most"),
         (SMALLEST + '[calibration]\ntexts = ["x"]', "calibration has no effect, since no variant measures anything"),
     ],
 )
