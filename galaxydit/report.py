@@ -122,7 +122,7 @@ class Report:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
         reasons = Counter(reason for _, reason in {(call.step, call.reason) for call in self.calls if not call.reused})
         lines += ["Steps were computed because of:"] if reasons else []
-        lines += [f"  - {reason} ({count} steps)" for reason, count in sorted(reasons.items(), key=lambda one: -one[1])]
+        lines += [f"  - {reason} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:

@@ -74,7 +74,7 @@ def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:
 def test_a_run_that_reused_nothing_says_why() -> None:
     text = str(report(call(0, "cond", reused=False, reason="warm-up"), notes=("the model is odd",)))
     assert "0 of 1 steps reused" in text
-    assert "warm-up (1 steps)" in text
+    assert "warm-up (1 step)" in text
     assert "Note: the model is odd." in text
 
 
