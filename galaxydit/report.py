@@ -120,7 +120,8 @@ class Report:
         ]
         if len(fractions := self.compute_fractions) > 1:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
-        reasons = Counter(reason for _, reason in {(call.step, call.reason) for call in self.calls if not call.reused})
+        computed = dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused)
+        reasons = Counter(reason for _, reason in computed)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
