@@ -67,7 +67,8 @@ def compare(
     with working(f"loading {source.model}"):
         pipe, load = cluster.load(source)
     settings = sizes.settings_for(pipe)
-    say(_cost(chosen, plan, settings.steps or 1))
+    if settings.steps is not None:  # else the comparison refuses it
+        say(_cost(chosen, plan, settings.steps))
     progress = LiveProgress(messages())
     with resumable(progress.how_far), progress, cluster.executor() as executor:
         comparison = run_comparison(pipe, chosen, plan, settings, out, progress, executor, load)

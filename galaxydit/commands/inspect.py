@@ -54,7 +54,7 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
     """Sentences under "profile", "known" and "unknown": what is used by default, and what is known about it."""
-    known = ["the speedup by compute, which every generation meets"]
+    known = ["the speedup by compute"]
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
         return {"profile": [f"none: {note}" for note in notes], "known": known, "unknown": unknown}

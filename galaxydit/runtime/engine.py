@@ -29,7 +29,7 @@ from galaxydit.runtime.call import Call, decide, distances_of, divide
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.samples import join_rows, rows_of, take_inputs
 from galaxydit.runtime.session import Session
-from galaxydit.runtime.step import Arrival, driving, locate, records_gradients, signature_of, timesteps_of
+from galaxydit.runtime.step import Arrival, locate, records_gradients, signature_of, timesteps_of
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -119,9 +119,7 @@ class Engine:
             )
             return None
         timestep = inputs.get("timestep")
-        scheduler = self.session.source.own_scheduler  # the caller says that it drives the calls
-        if scheduler is None:
-            scheduler = driving(context, self.session.source.scheduler, timestep)
+        scheduler = self.session.source.scheduler_of(context, timestep)
         info = locate(context, scheduler, timestep)
         if info is None:
             self.session.note(

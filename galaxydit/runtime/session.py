@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from diffusers.hooks.hooks import CacheContext
 from torch import nn
 
 from galaxydit.errors import FullComputeWarning, ProfileWarning
@@ -17,7 +18,7 @@ from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.generation import CHANGED, Generation, TransformerState
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import Arrival, draws_noise, sigmas_of
+from galaxydit.runtime.step import Arrival, draws_noise, driving, sigmas_of
 
 DEFAULT_REPORTS = 16
 
@@ -36,6 +37,13 @@ class Source:
     @property
     def scheduler(self) -> Any | None:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
+
+    def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
+        """The scheduler of one call; None if it is unknown, as that of another pipeline on the same transformer is.
+
+        One that was passed to `accelerate` is trusted.
+        """
+        return self.own_scheduler or driving(context, self.scheduler, timestep)
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
