@@ -16,8 +16,8 @@ OWN = "this project"  # that of the default, with a profile and without one
 NAMES_BY_SOURCE = {
     "control": [
         "fewer steps",
-        "plain again",
-        "chosen steps",
+        "repeated plain run",
+        "optimised noise levels",
         "uniform skip order 0",
         "uniform skip order 1",
         "step list",

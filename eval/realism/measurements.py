@@ -19,7 +19,7 @@ from galaxydit.calibration.published import NAME, Published
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Setting
-from galaxydit.eval.compare.methods import chosen_steps, schedule_search, step_list
+from galaxydit.eval.compare.methods import optimised_noise_levels, schedule_search, step_list
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
@@ -183,12 +183,12 @@ class Realism:
         few = replace(settings, steps=steps // 2)
 
         def score(setting: Setting, prompts: Sequence[str], seeds: Sequence[int], frames: Any) -> list[float]:
-            with chosen_steps.METHOD.attach(self.pipe, setting, levels):
+            with optimised_noise_levels.METHOD.attach(self.pipe, setting, levels):
                 videos = generate_batch(self.pipe, prompts, seeds, few)
             return [psnr(video, frame) for video, frame in zip(videos, frames, strict=True)]
 
         reference = generate_batch(self.pipe, prompts, seeds, settings)
-        candidates = [one for one in chosen_steps.METHOD.settings(steps) if one["steps"] == steps // 2]
+        candidates = [one for one in optimised_noise_levels.METHOD.settings(steps) if one["steps"] == steps // 2]
         best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
         found: list[float] = []
         for trajectory, batch in zip(plain, self.cases.batches, strict=True):

@@ -11,7 +11,7 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration.published import load_published
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
+from galaxydit.eval.compare.methods.optimised_noise_levels import at_noise_levels
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.measurements import Realism, goals
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row, published_method
@@ -102,7 +102,7 @@ def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings, f
 
 def test_all_noise_levels_chosen_give_the_plain_video(tiny_wan_pipeline, settings):
     plain = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
-    with chosen_noise_levels(tiny_wan_pipeline, STEPS, range(STEPS)):
+    with at_noise_levels(tiny_wan_pipeline, STEPS, range(STEPS)):
         again = generate_batch(tiny_wan_pipeline, ["a red ball"], [0], settings)
     np.testing.assert_allclose(again, plain.frames, atol=2e-3)
 

@@ -80,7 +80,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
         fastest["threshold"] = NEVER_AGAIN
     with_method, fraction = run_method(name, fastest, calibration)
     after = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
-    assert fraction < 1 or (name == "plain again" and fraction == pytest.approx(1))
+    assert fraction < 1 or (name == "repeated plain run" and fraction == pytest.approx(1))
     assert not np.array_equal(with_method.frames, before.frames)
     assert np.array_equal(after.frames, before.frames)
     assert type(tiny_wan_pipeline).__call__ is call
@@ -90,7 +90,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
 
 def test_fewer_steps_count_as_their_share(run_method):
     assert run_method("fewer steps", {"steps": 4})[1] == pytest.approx(0.4)
-    assert run_method("chosen steps", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
+    assert run_method("optimised noise levels", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("order", [0, 1])

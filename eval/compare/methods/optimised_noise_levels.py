@@ -1,7 +1,7 @@
-"""Control: fewer steps of the plain pipeline at chosen noise levels, the strongest alternative without a plugin.
+"""Control: fewer steps of the plain pipeline at optimised noise levels, the strongest alternative without a plugin.
 
 A setting takes the noise levels either from another flow shift or from a schedule that dynamic programming finds on
-recorded generations, as caching does (compare Align Your Steps, arXiv 2404.14507).
+recorded generations (compare Align Your Steps, arXiv 2404.14507).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
 PLANNED = "planned"
 
 
-class ChosenNoiseLevels(UniPCMultistepScheduler):
-    """UniPC on a subset of its noise levels, whatever number of steps the pipeline passes.
+class NoiseLevelSubset(UniPCMultistepScheduler):
+    """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
-    The configuration entry `_choice` holds the subset, so that a copy with another flow shift chooses from its own
-    levels. The underscore is needed, because `from_config` warns of public entries that `__init__` does not take.
+    The configuration entry `_choice` holds the subset, so that a copy with another flow shift selects from its own
+    levels. It starts with an underscore because `from_config` warns of public entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor
@@ -45,17 +45,16 @@ class ChosenNoiseLevels(UniPCMultistepScheduler):
 
 
 @contextmanager
-def chosen_noise_levels(
-    pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0
-) -> Iterator[Attached]:
-    """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift; ask
-    for as many steps as are kept. Raises GalaxyDiTError if the scheduler is not UniPC.
+def at_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0) -> Iterator[Attached]:
+    """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift.
+
+    The caller passes `len(kept)` as the number of steps. Raises GalaxyDiTError if the scheduler is not UniPC.
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):
         expected = "UniPCMultistepScheduler, whose noise levels can be replaced"
-        raise refusal("scheduler", type(original).__name__, expected, "leave the method 'chosen steps' out")
-    pipe.scheduler = ChosenNoiseLevels.from_config(original.config)
+        raise refusal("scheduler", type(original).__name__, expected, "leave the method 'optimised noise levels' out")
+    pipe.scheduler = NoiseLevelSubset.from_config(original.config)
     pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
     try:
         yield Attached(lambda: 0)
@@ -67,16 +66,16 @@ def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abst
     count, levels = setting["steps"], setting["levels"]
     if levels != PLANNED:
         check_number("levels", levels, 0.01, 100.0)
-        return chosen_noise_levels(pipe, count, range(count), ratio=levels)
+        return at_noise_levels(pipe, count, range(count), ratio=levels)
     check_choice("steps", str(count), tuple(calibration))
     kept = calibration[str(count)]
     check_count("of", setting["of"], minimum=max(kept) + 1)
-    return chosen_noise_levels(pipe, setting["of"], kept)
+    return at_noise_levels(pipe, setting["of"], kept)
 
 
 METHOD = replace(
     schedule_search.METHOD,
-    name="chosen steps",
+    name="optimised noise levels",
     settings=lambda steps: [
         {"steps": count, "levels": levels, "of": steps}
         for count in full_step_counts(steps)

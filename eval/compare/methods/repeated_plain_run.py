@@ -15,7 +15,7 @@ from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.runtime.call import Call
 
 
-class RoundedOtherwise(Observer):
+class PerturbedRounding(Observer):
     """Computes every step; multiplies each element of the first outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
 
     decides = True
@@ -34,12 +34,12 @@ class RoundedOtherwise(Observer):
 
 @contextmanager
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with Acceleration(pipe, GalaxyDiTConfig(), observer=RoundedOtherwise()):
+    with Acceleration(pipe, GalaxyDiTConfig(), observer=PerturbedRounding()):
         yield Attached(lambda: 0)
 
 
 METHOD = Method(
-    name="plain again",
+    name="repeated plain run",
     settings=lambda steps: [{"steps": steps}],
     attach=_attach,
     identity=with_rules(__file__),

@@ -9,7 +9,7 @@ import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
 from galaxydit import GalaxyDiTError
-from galaxydit.eval.compare.methods.chosen_steps import METHOD, chosen_noise_levels
+from galaxydit.eval.compare.methods.optimised_noise_levels import METHOD, at_noise_levels
 from galaxydit.pipelines.generate import generate
 
 PROMPT = "a red ball"
@@ -19,7 +19,7 @@ def test_a_ratio_of_shifts_gives_the_levels_of_that_flow_shift(tiny_wan_pipeline
     scheduler = UniPCMultistepScheduler.from_config(tiny_wan_pipeline.scheduler.config, flow_shift=7.5)
     scheduler.set_timesteps(20)
     own = tiny_wan_pipeline.scheduler.config.flow_shift
-    with chosen_noise_levels(tiny_wan_pipeline, 20, range(20), 7.5 / own):
+    with at_noise_levels(tiny_wan_pipeline, 20, range(20), 7.5 / own):
         tiny_wan_pipeline.scheduler.set_timesteps(20)
         np.testing.assert_allclose(tiny_wan_pipeline.scheduler.sigmas, scheduler.sigmas, atol=2e-3)
 

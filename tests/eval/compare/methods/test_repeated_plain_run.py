@@ -3,13 +3,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from galaxydit.eval.compare.methods import plain_again
+from galaxydit.eval.compare.methods import repeated_plain_run
 from galaxydit.pipelines.generate import generate
 
 
 def test_the_video_differs_by_rounding_and_every_step_is_computed(tiny_wan_pipeline, tiny_settings):
     plain = generate(tiny_wan_pipeline, "a red ball", tiny_settings, 0)
-    with plain_again.METHOD.attach(tiny_wan_pipeline, {"steps": tiny_settings.steps}, None):
+    with repeated_plain_run.METHOD.attach(tiny_wan_pipeline, {"steps": tiny_settings.steps}, None):
         again = generate(tiny_wan_pipeline, "a red ball", tiny_settings, 0)
     difference = np.abs(again.frames - plain.frames).max()
     assert 0 < difference < 1e-3
@@ -17,7 +17,7 @@ def test_the_video_differs_by_rounding_and_every_step_is_computed(tiny_wan_pipel
 
 def test_each_branch_is_rounded_on_its_own():
     """Guidance multiplies the difference of the branches, which equal changes would leave out."""
-    observer, call = plain_again.RoundedOtherwise(), SimpleNamespace(info=SimpleNamespace(step=0))
+    observer, call = repeated_plain_run.PerturbedRounding(), SimpleNamespace(info=SimpleNamespace(step=0))
     branches = torch.full((2, 10_000), 1.5)
     for branch in branches:
         observer.on_output(call, branch)
