@@ -1,4 +1,4 @@
-"""Clock and name of a device."""
+"""Clock and product name of a device."""
 
 import platform
 import re
@@ -42,8 +42,8 @@ class StepClock:
         return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
 
-def device_name(device: torch.device) -> str:
-    """The device's product name."""
+def product_name(device: torch.device) -> str:
+    """The product name of a GPU or CPU, such as "NVIDIA H200" or "AMD EPYC 9654"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")

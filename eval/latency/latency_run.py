@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.latency.device_clock import clock_name, device_name
+from galaxydit.eval.latency.device_clock import clock_name, product_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
 from galaxydit.eval.latency.latency_settings import INSTALLED, PRESETS, LatencySettings, evenly_forced, parse_size
 from galaxydit.eval.latency.latency_table import label
@@ -91,7 +91,7 @@ class LatencyRun:
             "format": FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
-                "name": device_name(self.device),
+                "name": product_name(self.device),
                 "type": self.device.type,
                 "threads": torch.get_num_threads(),
                 "clock": clock_name(self.device),

@@ -20,11 +20,11 @@ from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Setting
 from galaxydit.eval.compare.methods import optimised_noise_levels, schedule_search, step_list
+from galaxydit.eval.compare.trajectory import record
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
 from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
-from galaxydit.eval.realism.trajectory import record
 from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
@@ -157,8 +157,8 @@ class Realism:
         """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
-        ratios = np.mean([one.magnitude_ratio for one in plain], axis=0)
-        cosines = np.mean([one.cosine_distance for one in plain], axis=0)
+        changes = np.mean([one.residual_changes for one in plain], axis=0)
+        ratios, cosines = changes[..., 0], changes[..., 1]
         branches = np.array([table["conditional"], table["unconditional"]]).T
         difference = np.abs(ratios - branches[: len(ratios)])[2:]
         return {

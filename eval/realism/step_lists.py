@@ -13,8 +13,8 @@ from galaxydit.calibration.published import StepList
 from galaxydit.eval.compare.every_method import choose_methods
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import step_list
+from galaxydit.eval.compare.trajectory import Trajectory, record
 from galaxydit.eval.realism import STEPS
-from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
@@ -68,7 +68,9 @@ class References:
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
-            self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]
+            self._known[key] = [
+                record(self.pipe, prompts, seeds, settings, residuals=True) for prompts, seeds in self.cases.batches
+            ]
         return self._known[key], settings
 
 

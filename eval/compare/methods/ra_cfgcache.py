@@ -32,11 +32,11 @@ from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.compare.rules.full_trajectory import Trajectory, record_all, relative_change
 from galaxydit.eval.compare.rules.rule_observer import under_rule
+from galaxydit.eval.compare.trajectory import Trajectory, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.proxies import relative_l2
+from galaxydit.proxies import relative_l1, relative_l2
 
 LINEAR_DECAY = (1.0, 1.0, 0.0)
 PERTURBED_PROMPTS = 2
@@ -109,16 +109,16 @@ def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
     """`coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` of the sensitivities."""
-    recorded = record_all(pipe, prompts, generation, seed)
+    recorded = record_each(pipe, prompts, generation, seed)
     steps = recorded[0].steps
     changes, errors = [], []
     for one in recorded:
         for step in range(1, steps):
             for earlier in range(max(0, step - FITTED_GAPS), step):
-                change = relative_change(one.time_projections[step], one.time_projections[earlier])
+                change = float(relative_l1(one.time_projections[step], one.time_projections[earlier]))
                 for outputs in one.outputs.values():
                     changes.append(change)
-                    errors.append(relative_change(outputs[earlier], outputs[step]))
+                    errors.append(float(relative_l1(outputs[earlier], outputs[step])))
     return {
         "coefficients": fit_polynomial(changes, errors),
         "rho": over_pairs(steps, partial(branch_correlation, recorded)),

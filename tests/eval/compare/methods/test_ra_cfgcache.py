@@ -15,7 +15,7 @@ from galaxydit.eval.compare.methods.ra_cfgcache import (
     sensitivities,
 )
 from galaxydit.eval.compare.rules.decision import StepObservation
-from galaxydit.eval.compare.rules.full_trajectory import Trajectory
+from galaxydit.eval.compare.trajectory import Trajectory
 
 EVEN = [1.0] * 50  # all steps weigh alike
 
