@@ -163,8 +163,10 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, str(error)) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
-            record = new_record(unit, None, trace, attempts=attempts, seconds=seconds)
-            if isinstance(error, HopelessUnitError | GalaxyDiTError):
+            is_final = isinstance(error, HopelessUnitError | GalaxyDiTError)
+            message = str(error) if is_final else None
+            record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
+            if is_final:
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
@@ -183,7 +185,13 @@ def _check_storable(unit: Unit, made: Output) -> None:
 
 
 def new_record(
-    unit: Unit, result: Any, traceback: str | None = None, *, attempts: int = 1, seconds: float = 0.0
+    unit: Unit,
+    result: Any,
+    traceback: str | None = None,
+    message: str | None = None,
+    *,
+    attempts: int = 1,
+    seconds: float = 0.0,
 ) -> Record:
     """The record of a unit that this process finished just now, failed if there is a traceback."""
     return Record(
@@ -195,6 +203,7 @@ def new_record(
         worker=f"{socket.gethostname()}:{os.getpid()}",
         finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         traceback=traceback,
+        message=message,
         result=result,
     )
 

@@ -68,6 +68,7 @@ class Record:
         worker: host and process, such as "node7:4711".
         finished_at: UTC, ISO 8601.
         traceback: of the last attempt of a failed unit, else None.
+        message: of the exception that was raised for people to read, else None.
         result: what the maker returned, None for a failed unit.
         files: by the name that the maker gave them.
     """
@@ -80,6 +81,7 @@ class Record:
     worker: str
     finished_at: str
     traceback: str | None = None
+    message: str | None = None
     result: Any = None
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     format: Literal[2] = FORMAT
@@ -91,8 +93,8 @@ class Record:
 
     @property
     def reason(self) -> str:
-        """Why the unit failed: the last line of its traceback; "" if it did not fail."""
-        return (self.traceback or "").strip().rpartition("\n")[2]
+        """Why the unit failed: its message, else the last line of its traceback; "" if it did not fail."""
+        return self.message or (self.traceback or "").strip().rpartition("\n")[2]
 
 
 _ADAPTER = TypeAdapter(Record)
