@@ -1,4 +1,4 @@
-"""Parts that several rooms test with."""
+"""Parts that several packages test with."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,8 +58,7 @@ def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
     return build_tiny_transformer
 
 
-@pytest.fixture
-def tiny_wan_pipeline() -> WanPipeline:
+def build_tiny_pipeline() -> WanPipeline:
     """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
     torch.manual_seed(0)
     tokenizer = build.build_tokenizer()
@@ -73,6 +72,18 @@ def tiny_wan_pipeline() -> WanPipeline:
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+@pytest.fixture(scope="session")
+def tiny_wan_builder() -> Callable[[], WanPipeline]:
+    """Builds the pipeline of `tiny_wan_pipeline`, for fixtures that outlive a test."""
+    return build_tiny_pipeline
+
+
+@pytest.fixture
+def tiny_wan_pipeline() -> WanPipeline:
+    """A tiny WanPipeline of its own for each test."""
+    return build_tiny_pipeline()
 
 
 @pytest.fixture

@@ -145,9 +145,8 @@ def test_damaged_parts_are_measured_again_and_those_of_other_samples_are_left_al
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
-    tmp_path: Path,
+    parts: Path,
 ) -> None:
-    parts = tmp_path / "parts"
     (path,) = (parts / "units").glob("sample-0001-*.json")
     path.write_text("{")
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
@@ -204,13 +203,13 @@ def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
-    tmp_path: Path,
+    parts: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in ("build_profile", "calibration"):
         monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
-    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path / "parts", samples=3, **options)
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
     assert again.profile.conditions.device == calibration.profile.conditions.device != "another"
 
 

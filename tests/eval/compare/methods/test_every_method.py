@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.every_method import EVERY_METHOD
+from galaxydit.eval.compare.methods import mag_cache
+from galaxydit.eval.compare.registry import NAMES_BY_SOURCE, slug_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -54,10 +58,17 @@ def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[GeneratedVid
     return run
 
 
-def test_names_are_unique_and_can_be_listed_with_commas():
-    methods = METHODS.values()
-    assert len({method.name for method in methods}) == len(METHODS)
-    assert not [name for name in METHODS if "," in name]
+def test_names_are_unique_also_in_job_files_and_can_be_listed_with_commas():
+    names = [name for listed in NAMES_BY_SOURCE.values() for name in listed]
+    assert len({slug_of(name) for name in names}) == len(names)
+    assert not [name for name in names if "," in name]
+
+
+def test_no_two_files_define_the_same_method():
+    files = Path(mag_cache.__file__).parent.glob("[!_]*.py")
+    modules = [import_module(f"galaxydit.eval.compare.methods.{file.stem}") for file in files]
+    defined = [method.name for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)]
+    assert sorted(defined) == sorted(method.name for method in EVERY_METHOD)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -174,5 +185,7 @@ def test_branches_alone_read_it_in_both(run_method):
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 16) / (2 * BLOCKS * STEPS))
 
 
-def test_the_shipped_default_meets_its_speedup(run_method):
-    assert run_method("galaxydit", {"speedup": 2.0})[1] <= 0.5 + 1e-6
+@pytest.mark.parametrize("name", ["galaxydit", "galaxydit without a profile"])
+@pytest.mark.parametrize(("speedup", "full_steps"), [(1.25, 8), (2.0, 5)])
+def test_the_default_computes_the_steps_that_its_speedup_allows(name, speedup, full_steps, run_method):
+    assert run_method(name, {"speedup": speedup})[1] == pytest.approx(full_steps / STEPS)
