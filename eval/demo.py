@@ -69,7 +69,8 @@ class DemoResult:
     @property
     def is_disturbed(self) -> bool:
         """Whether seconds for equal compute differ so much that other work must have slowed some of the runs."""
-        costs = [one.denoise_seconds / one.compute_fraction for variant in self.variants for one in variant.samples]
+        samples = [sample for variant in self.variants for sample in variant.samples]
+        costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
         return max(costs) > DISTURBED * min(costs)
 
 
@@ -90,7 +91,7 @@ def run_demo(
     costs are not timed. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
-        raise refusal("prompts", prompts, "at least one prompt", "pass one")
+        raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
     if settings.steps is None or settings.steps < 2:
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")

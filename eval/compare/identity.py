@@ -40,7 +40,7 @@ def code_identity(paths: Sequence[Path]) -> str:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                node.body = [one for one in node.body if not _is_text(one)]
+                node.body = [statement for statement in node.body if not _is_text(statement)]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
 

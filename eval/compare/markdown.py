@@ -14,7 +14,7 @@ def markdown(comparison: Comparison) -> str:
     """All tables of a comparison."""
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
-        rows = [_at_speedup_cells(one) for one in comparison.at_speedups if one.speedup == speedup]
+        rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
         parts.append(f"## At {speedup:g}x by compute\n\n{_table(headings, rows)}")
     scored = [[cell(row) for cell in COLUMNS.values()] for row in comparison.rows]
     parts.append(f"## All scored settings\n\n{_table(tuple(COLUMNS), scored)}")

@@ -69,7 +69,7 @@ class Method:
 
     @property
     def source(self) -> str:
-        """The paper or project that the method comes from; "" for one that the registry does not know."""
+        """The paper or project that the method comes from; "" if the registry does not list the method."""
         return METHOD_SOURCES.get(self.name, "")
 
     @property

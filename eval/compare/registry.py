@@ -11,7 +11,7 @@ from galaxydit.errors import did_you_mean, refusal
 
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"  # the source of ablations
-OWN = "this project"  # that of the default, with a profile and without one
+OWN = "this project"  # the source of the default, with a profile and without
 
 NAMES_BY_SOURCE = {
     "control": [
@@ -60,7 +60,7 @@ def is_installed(module: str | None) -> bool:
 
 
 def check_methods(names: Sequence[str]) -> None:
-    """Raise GalaxyDiTError for no name, for an unknown one, and for a method whose package is not installed."""
+    """Raise GalaxyDiTError without names, for an unknown name, and for a method whose package is not installed."""
     wrong = [name for name in names if name not in METHOD_SOURCES and name not in GROUPS]
     if wrong or not names:
         given = wrong[0] if wrong else ""

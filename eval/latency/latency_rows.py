@@ -58,7 +58,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         probe_ms: reused step minus the reused step of the same method with "no proxy", milliseconds.
         denoise_seconds: seconds of the trajectory, median.
         compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
-        speedup: denoise seconds of the plain method / of this one, both eager or both compiled.
+        speedup: denoise seconds of the plain method / of this method, both eager or both compiled.
         efficiency: speedup x compute fraction; 1 if only blocks cost time.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}

@@ -68,7 +68,7 @@ class LatencyRun:
         trajectory = self._trajectory(sample.method, sample.compiled)
         full = trajectory.forced.full
         if not sample.blocks:
-            every_path = full[2] + 1  # steps, up to the first full one after a reused one
+            every_path = full[2] + 1  # steps up to the first full step after a reused step
             # Eagerly, as counting would disturb compiled blocks.
             blocks_full, blocks_reused = self._trajectory(sample.method, False).count_blocks(every_path)
             sample.blocks = len(full) * blocks_full + (self.forced.steps - len(full)) * blocks_reused

@@ -102,9 +102,9 @@ class TimedTrajectory:
                 counts["full" if is_full else "reused"].add(len(calls))
                 calls.clear()
         self._reset()
-        for kind, found in counts.items():
-            if len(found) > 1:
-                raise RuntimeError(f"{kind} steps ran {sorted(found)} blocks: the decisions were not as forced")
+        for kind, block_counts in counts.items():
+            if len(block_counts) > 1:
+                raise RuntimeError(f"{kind} steps ran {sorted(block_counts)} blocks: the decisions were not as forced")
         return max(counts["full"]), max(counts["reused"], default=0)
 
     def _reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Curvature of the guided trajectory, and what an error of one step has become at the end."""
+"""Curvature of the guided trajectory, and gain of an error from one step to the final latent."""
 
 import numpy as np
 import torch
@@ -11,8 +11,9 @@ Array = NDArray[np.float64]
 
 
 def change_per_step(trajectory: Trajectory) -> Array:
-    """Relative change of the velocity from one step to the next, `(steps,)`: norm of the second derivative of the path
-    by sigma, in units of its chord, times the length of the step in sigma; mean over the batch.
+    """Relative change of the velocity per step, `(steps,)`, mean over the batch.
+
+    It is the norm of the path's second derivative by sigma, in units of the chord, times the step's length in sigma.
 
     The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord
     between noise and result, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is
@@ -34,8 +35,9 @@ def change_per_step(trajectory: Trajectory) -> Array:
 
 
 def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
-    """Deviation of the final latent / error of the guided prediction at the one step that was reused; mean over the
-    batch (arXiv 2609.36433, equation 10). Both are L2 norms; the step's length in sigma is part of the gain.
+    """Deviation of the final latent / error of the guided prediction at `step`, which alone was reused.
+
+    Mean over the batch of ratios of L2 norms (arXiv 2609.36433, equation 10). The gain includes the step's length.
     """
     local = (reused.guided(step) - full.guided(step)).flatten(1).norm(dim=-1)
     final = (reused.final - full.final).flatten(1).norm(dim=-1)

@@ -1,4 +1,4 @@
-"""Measure on one model everything that is published about the real weights."""
+"""Measure on a model what is published about the real weights."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ from galaxydit.eval.compare.trajectory import record
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
+from galaxydit.eval.realism.step_lists import Cases, PublishedRow, References, compared, measure_row
 from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
@@ -51,7 +51,7 @@ GOALS = (
 
 @dataclass(eq=False)
 class Realism:
-    """The measurements on one pipeline, one method for each of `PARTS`; `progress` is told what is measured."""
+    """The measurements on one pipeline, a method for each of `PARTS`; `progress` receives the name of each part."""
 
     pipe: DiffusionPipeline
     published: Published
@@ -73,24 +73,24 @@ class Realism:
         under these conditions.
         """
         conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
-        found = _read(out)
-        if found.get("conditions") != conditions:
-            if "conditions" in found:
-                other = out.replace(_beside(out, found["conditions"]))
+        results = _read(out)
+        if results.get("conditions") != conditions:
+            if "conditions" in results:
+                other = out.replace(_beside(out, results["conditions"]))
                 logger.warning("%s was measured under other conditions; it is kept as %s", out, other.name)
             earlier = _beside(out, conditions)
-            found = {"conditions": conditions} | (_read(earlier.replace(out)) if earlier.exists() else {})
+            results = {"conditions": conditions} | (_read(earlier.replace(out)) if earlier.exists() else {})
         for part in parts:
-            if part not in found:
+            if part not in results:
                 self.progress(part)
-                found[part] = getattr(self, part.replace(" ", "_"))()
-                found["goals"] = goals(found)
+                results[part] = getattr(self, part.replace(" ", "_"))()
+                results["goals"] = goals(results)
                 with replacing(out) as unfinished:
-                    unfinished.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        return found
+                    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        return results
 
     def conditions(self) -> dict[str, Any]:
-        """What someone needs to repeat the measurement."""
+        """Conditions of the measurement, as JSON data."""
         return {
             "published": NAME,
             "prompts": list(self.cases.prompts),
@@ -117,12 +117,12 @@ class Realism:
         table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
         step_lists = {row.name: row for row in self.published.step_lists}
-        rows: list[Row] = []
+        rows: list[PublishedRow] = []
         for row in table["rows"]:
             self.progress(row["name"])
             if "row" in row:
-                one = self._measured(step_lists[row["row"]])
-                rows.append(replace(one, name=row["name"], published=row["psnr"]))
+                measured = self._measured(step_lists[row["row"]])
+                rows.append(replace(measured, name=row["name"], published=row["psnr"]))
             else:
                 rows.append(bench.measure(row))
         return compared(rows)
@@ -134,7 +134,7 @@ class Realism:
         """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
         table = self.published.data["curvature"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
-        ours = np.mean([change_per_step(one) for one in plain], axis=0)
+        ours = np.mean([change_per_step(trajectory) for trajectory in plain], axis=0)
         ratio = ours[table["steps"]] / np.array(table["change_per_step"])
         within = [bool(0.5 <= value <= 2) for value, step in zip(ratio, table["steps"], strict=True) if step <= 48]
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
@@ -157,7 +157,7 @@ class Realism:
         """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
-        changes = np.mean([one.residual_changes for one in plain], axis=0)
+        changes = np.mean([trajectory.residual_changes for trajectory in plain], axis=0)
         ratios, cosines = changes[..., 0], changes[..., 1]
         branches = np.array([table["conditional"], table["unconditional"]]).T
         difference = np.abs(ratios - branches[: len(ratios)])[2:]
@@ -188,12 +188,12 @@ class Realism:
             return [psnr(video, frame) for video, frame in zip(videos, frames, strict=True)]
 
         reference = generate_batch(self.pipe, prompts, seeds, settings)
-        candidates = [one for one in optimised_noise_levels.METHOD.settings(steps) if one["steps"] == steps // 2]
-        best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
-        found: list[float] = []
+        candidates = [each for each in optimised_noise_levels.METHOD.settings(steps) if each["steps"] == steps // 2]
+        best = max(candidates, key=lambda setting: sum(score(setting, prompts, seeds, reference)))
+        psnrs: list[float] = []
         for trajectory, batch in zip(plain, self.cases.batches, strict=True):
-            found += score(best, *batch, trajectory.frames)
-        return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
+            psnrs += score(best, *batch, trajectory.frames)
+        return {"setting": dict(best), "psnr": psnrs, "mean": float(np.mean(psnrs))}
 
 
 def _beside(out: Path, conditions: Any) -> Path:
@@ -201,7 +201,7 @@ def _beside(out: Path, conditions: Any) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one if there is none, or if the file is damaged."""
+    """The JSON object in a file; an empty object if the file is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -209,12 +209,12 @@ def _read(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures that say whether the model behaves like the published one, each with its allowed range."""
+def goals(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Figures of agreement with the published model, each with its allowed range."""
     figures = []
     for part, key, name, minimum, maximum in GOALS:
-        if part in found:
-            value = found[part][key]
+        if part in results:
+            value = results[part][key]
             holds = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
             figures.append({"name": name, "value": value, "minimum": minimum, "maximum": maximum, "holds": holds})
     return figures

@@ -29,7 +29,7 @@ def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]
 
 
 def _best_proxy(pipe: DiffusionPipeline, *unused: Any) -> dict[str, str]:
-    """The proxy that the model's profile ranks first; without a profile the default one."""
+    """The proxy that the model's profile ranks first; without a profile the default proxy."""
     profile, _ = find_profile(only_transformer(pipe))
     return {"proxy": profile.recipe.proxy if profile is not None else GalaxyDiTConfig().proxy}
 

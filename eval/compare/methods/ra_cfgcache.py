@@ -109,20 +109,20 @@ def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
     """`coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` of the sensitivities."""
-    recorded = record_each(pipe, prompts, generation, seed)
-    steps = recorded[0].steps
+    recordings = record_each(pipe, prompts, generation, seed)
+    steps = recordings[0].steps
     changes, errors = [], []
-    for one in recorded:
+    for recording in recordings:
         for step in range(1, steps):
             for earlier in range(max(0, step - FITTED_GAPS), step):
-                change = float(relative_l1(one.time_projections[step], one.time_projections[earlier]))
-                for outputs in one.outputs.values():
+                change = float(relative_l1(recording.time_projections[step], recording.time_projections[earlier]))
+                for outputs in recording.outputs.values():
                     changes.append(change)
                     errors.append(float(relative_l1(outputs[earlier], outputs[step])))
     return {
         "coefficients": fit_polynomial(changes, errors),
-        "rho": over_pairs(steps, partial(branch_correlation, recorded)),
-        "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recorded)),
+        "rho": over_pairs(steps, partial(branch_correlation, recordings)),
+        "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recordings)),
     }
 
 
@@ -133,11 +133,14 @@ def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
     """Cosine of the two branches' errors where an earlier residual is reused, mean over recordings; 1 if unguided."""
-    found = []
-    for one in recordings:
-        errors = [(one.residual(earlier, branch) - one.residual(step, branch)).flatten() for branch in one.outputs]
-        found.append(round_digits(torch.cosine_similarity(errors[0], errors[1], dim=0), 6) if len(errors) > 1 else 1.0)
-    return float(np.mean(found))
+    cosines = []
+    for recording in recordings:
+        first, *others = [
+            (recording.residual(earlier, branch) - recording.residual(step, branch)).flatten()
+            for branch in recording.outputs
+        ]
+        cosines.append(round_digits(torch.cosine_similarity(first, others[0], dim=0), 6) if others else 1.0)
+    return float(np.mean(cosines))
 
 
 def _propagation(
@@ -151,14 +154,14 @@ def _propagation(
     begin = share_of_steps(steps, 0.1)
     ratios = {}
     for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
-        found = []
+        gains = []
         only_this = partial(ScheduleRule, set(range(steps)) - {step})
-        for index, one in enumerate(plain[:PERTURBED_PROMPTS]):
+        for index, recording in enumerate(plain[:PERTURBED_PROMPTS]):
             with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
-            caused = float(relative_l2(one.guided(step), one.guided(step - 1)))
-            found.append(float(relative_l2(one.final, final)) / max(caused, 1e-12))
-        ratios[step] = sum(found) / len(found)
+            caused = float(relative_l2(recording.guided(step), recording.guided(step - 1)))
+            gains.append(float(relative_l2(recording.final, final)) / max(caused, 1e-12))
+        ratios[step] = sum(gains) / len(gains)
     return ratios
 
 

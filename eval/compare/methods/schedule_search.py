@@ -28,8 +28,8 @@ def search(
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
-    found = best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
-    return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
+    schedules = best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
+    return {str(count): schedules[count][0] if count in schedules else even_schedule(steps, count) for count in counts}
 
 
 def identity(pipe: DiffusionPipeline) -> str:

@@ -15,7 +15,7 @@ from galaxydit.eval.compare.methods.optimised_noise_levels import at_noise_level
 from galaxydit.eval.compare.trajectory import Trajectory, record
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.measurements import Realism, goals
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row, published_method
+from galaxydit.eval.realism.step_lists import Cases, PublishedRow, References, compared, measure_row, published_method
 from galaxydit.pipelines.generate import generate, generate_batch
 
 STEPS = 12
@@ -97,14 +97,14 @@ def test_a_list_of_all_steps_is_the_plain_video_and_a_shorter_one_is_not(tiny_wa
 
 
 def test_ranks_are_compared_and_not_values():
-    rows = [Row("a", 10.0, (30.0,)), Row("b", 20.0, (30.5,)), Row("c", 15.0, (30.2,))]
+    rows = [PublishedRow("a", 10.0, (30.0,)), PublishedRow("b", 20.0, (30.5,)), PublishedRow("c", 15.0, (30.2,))]
     assert compared(rows)["spearman"] == 1.0
 
 
 def test_a_model_with_two_transformers_is_refused(tiny_wan_pipeline, tiny_transformer, settings):
     both = {"transformer_2": tiny_transformer(3), "boundary_ratio": 0.9}
     pipe, cases = WanPipeline(**tiny_wan_pipeline.components | both), Cases(("a red ball",), (0,), 1)
-    with pytest.raises(GalaxyDiTError, match="expected one transformer, found 2"):
+    with pytest.raises(GalaxyDiTError, match="expected a pipeline with one transformer, not 2"):
         Realism(pipe, load_published(), cases, cases, settings, 1.0)
 
 

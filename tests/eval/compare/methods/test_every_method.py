@@ -3,8 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.every_method import EVERY_METHOD
-from galaxydit.eval.compare.methods import mag_cache
 from galaxydit.eval.compare.registry import NAMES_BY_SOURCE, slug_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -62,13 +59,6 @@ def test_names_are_unique_also_in_job_files_and_can_be_listed_with_commas():
     names = [name for listed in NAMES_BY_SOURCE.values() for name in listed]
     assert len({slug_of(name) for name in names}) == len(names)
     assert not [name for name in names if "," in name]
-
-
-def test_no_two_files_define_the_same_method():
-    files = Path(mag_cache.__file__).parent.glob("[!_]*.py")
-    modules = [import_module(f"galaxydit.eval.compare.methods.{file.stem}") for file in files]
-    defined = [method.name for one in modules for method in getattr(one, "METHODS", None) or (one.METHOD,)]
-    assert sorted(defined) == sorted(method.name for method in EVERY_METHOD)
 
 
 @pytest.mark.parametrize("name", METHODS)
