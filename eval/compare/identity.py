@@ -12,7 +12,7 @@ from galaxydit import extrapolation
 
 PLUGIN = Path(galaxydit.__file__).parent
 RULES = Path(__file__).parent / "rules"
-TRAJECTORY = Path(__file__).parent / "trajectory.py"
+RECORDS = [Path(__file__).parent / name for name in ("trajectory.py", "step_pairs.py")]
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
@@ -29,7 +29,7 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
     """Return the identity of a method under a rule: SHA-256 of its file, of `rules/`, the recorder and the engine."""
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
-    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", TRAJECTORY]
+    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]
     return lambda pipe: code_identity([Path(method_file), *shared])
 
 

@@ -34,6 +34,8 @@ NAMES_BY_SOURCE = {
     "arXiv 2507.02860": ["EasyCache", "EasyCache published"],
     "arXiv 2508.17356": ["DiCache", "DiCache published"],
     "arXiv 2609.36433": ["RA-CFGCache", "RA-CFGCache published"],
+    "arXiv 2508.21091": ["ERTACache", "ERTACache published"],
+    "arXiv 2504.03140": ["ProfilingDiT", "ProfilingDiT published"],
     "GalaxyDiT, arXiv 2512.03451": ["galaxydit paper", "galaxydit paper branches alone"],
     OWN: ["galaxydit", "galaxydit without a profile"],
     ABLATION: [

@@ -1,7 +1,7 @@
 """Record generations step by step: what the transformer received and returned, for calibrations and measurements."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,16 +51,18 @@ class Trajectory:
         return len(self.latents)
 
     def guided(self, step: int) -> Tensor:
-        """The prediction that the scheduler gets: u + s (c - u), or c alone if there is no unconditional branch."""
-        conditional = self.outputs[CONDITIONAL][step]
-        if UNCONDITIONAL not in self.outputs:
-            return conditional
-        unconditional = self.outputs[UNCONDITIONAL][step]
-        return unconditional + self.guidance_scale * (conditional - unconditional)
+        """The prediction that the scheduler gets at a step."""
+        return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
 
     def residual(self, step: int, branch: str) -> Tensor:
         """Prediction - latent of one branch, which EasyCache and ERTACache reuse."""
         return self.outputs[branch][step] - self.latents[step]
+
+
+def guide(outputs: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
+    """Guidance over the branches' predictions: u + s (c - u), or c alone without an unconditional branch."""
+    conditional, unconditional = outputs[CONDITIONAL], outputs.get(UNCONDITIONAL)
+    return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
 
 
 class _Recorder(ExitStack):

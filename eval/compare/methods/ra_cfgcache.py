@@ -15,7 +15,7 @@ previous one. A reused step adds the residual of the block stack at the last ful
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +27,12 @@ from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
 
 from galaxydit.calibration.recording import round_digits
-from galaxydit.errors import refusal
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
 from galaxydit.eval.compare.rules.rule_observer import under_rule
+from galaxydit.eval.compare.step_pairs import Pairs, at, check_calibrated, over_pairs
 from galaxydit.eval.compare.trajectory import Trajectory, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
@@ -42,10 +42,6 @@ LINEAR_DECAY = (1.0, 1.0, 0.0)
 PERTURBED_PROMPTS = 2
 PERTURBED_STEPS = 12
 FITTED_GAPS = 8  # steps; the polynomial is evaluated for changes over as many
-LONGEST_GAP = 16  # steps; an older full step is not reused
-
-Pairs = list[list[float]]
-"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, at most LONGEST_GAP of them."""
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
@@ -76,14 +72,12 @@ class RiskRule:
     accumulated: float = 0.0
 
     def decide(self, observation: StepObservation) -> bool:
-        if observation.steps != len(self.rho):
-            expected = f"{len(self.rho)}, for which this method was calibrated"
-            raise refusal("steps", observation.steps, expected, "calibrate it anew")
+        check_calibrated(observation.steps, len(self.rho))
         step, change = observation.step, observation.change_since_full
-        rho, gap = self.rho[step], step - self.last_full
-        if change is not None and step >= self.first and 0 < gap <= len(rho):
+        rho = at(self.rho, self.last_full, step)
+        if change is not None and step >= self.first and rho is not None:
             error = max(0.0, float(np.polyval(self.coefficients, change)))
-            risk = guided_error(error, error, observation.guidance_scale, rho[gap - 1]) * self.weights[step]
+            risk = guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
             if 0 < self.threshold >= self.accumulated + risk:
                 self.accumulated += risk
                 return True
@@ -124,11 +118,6 @@ def calibrate(
         "rho": over_pairs(steps, partial(branch_correlation, recordings)),
         "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recordings)),
     }
-
-
-def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
-    """The table of value(earlier, step)."""
-    return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:

@@ -144,6 +144,20 @@ def test_a_step_list_computes_its_steps_and_those_of_one_branch(run_method):
     assert run_method("step list", {"full": [0, 1, 5], "conditional_only": [9]})[1] == pytest.approx(0.35)
 
 
+def test_ertacache_computes_the_steps_of_its_offline_schedule(run_method):
+    errors = [[1.0 if step in (3, 7) else 0.0] * step for step in range(STEPS)]
+    factors = {branch: [[0.0] * step for step in range(STEPS)] for branch in ("cond", "uncond")}
+    calibration = {"errors": errors, "factors": factors, "scales": [factors["cond"]] * 2}
+    setting = {"threshold": 0.5, "adjust": False, "rectify": False}
+    assert run_method("ERTACache", setting, calibration)[1] == pytest.approx(0.3)  # 0, 3, 7
+
+
+def test_profiling_dit_runs_its_foreground_blocks_between_full_steps(run_method):
+    setting = {"first": 2, "interval": 4, "share": 0.67}
+    _, fraction = run_method("ProfilingDiT", setting, {"foreground_attention": [1.2, 0.8, 0.9]})
+    assert fraction == pytest.approx((4 + 6 / BLOCKS) / STEPS)  # 0, 1, 2 and 6 in full
+
+
 def share_of(pipe, settings, name):
     parts = measure_parts(pipe, PROMPT, settings)
     return sum(part.flops for part in parts if part.path.endswith(name)) / sum(part.flops for part in parts)

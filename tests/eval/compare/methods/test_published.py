@@ -30,6 +30,8 @@ def test_every_peer_with_published_settings_is_offered():
         "EasyCache published",
         "DiCache published",
         "RA-CFGCache published",
+        "ERTACache published",
+        "ProfilingDiT published",
     }
 
 
