@@ -12,7 +12,7 @@ OURS, THEIRS = "#d62728", "#1f77b4"
 
 
 def draw(results: dict[str, Any], published: Published, path: Path) -> None:
-    """Write a picture with a panel for each part that `found` (the content of realism.json) holds."""
+    """Write a picture with a panel for each part that `results`, the content of realism.json, holds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(19, 9), layout="constrained")

@@ -3,7 +3,8 @@
 Three parts, all measured beforehand on recorded generations:
 
 - *Offline policy calibration*: a step is reused if the relative L1 error of the residual (prediction - latent) cached
-  at the last full step is below a threshold. The resulting schedule is fixed for all prompts.
+  at the last full step is below a threshold. The resulting schedule is fixed for all prompts. A setting names the
+  number of full steps, from which the threshold follows.
 - *Timestep adjustment*: the scheduler step of a reused prediction is shortened by a factor phi in [0, 1].
 - *Error rectification*: the error of a cached residual is modelled as K times the residual, with K from a least-squares
   fit for each pair of full and reused step.
@@ -24,7 +25,8 @@ from torch import Tensor
 
 from galaxydit.errors import check_count
 from galaxydit.eval.compare.identity import with_rules
-from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation
 from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 from galaxydit.eval.compare.step_pairs import Pairs, at, check_calibrated, over_pairs
@@ -65,8 +67,8 @@ def sources_for(errors: Pairs, full_steps: int) -> list[int]:
 
 def settings(steps: int) -> list[Setting]:
     """The whole method, and its schedule alone."""
-    thresholds = geometric_grid(0.02, 0.8, 14)
-    return [{"threshold": value, "adjust": on, "rectify": on} for on in (True, False) for value in thresholds]
+    counts = full_step_counts(steps)
+    return [{"full_steps": count, "adjust": on, "rectify": on} for on in (True, False) for count in counts]
 
 
 def published_settings(steps: int) -> list[Setting]:
@@ -123,11 +125,8 @@ def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Abstr
     """Run the pipeline on the offline schedule, with the corrections that the setting names."""
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]
-    if "full_steps" in setting:
-        check_count("full_steps", setting["full_steps"], 1)
-        sources = sources_for(errors, setting["full_steps"])
-    else:
-        sources = sources_under(errors, setting["threshold"])
+    check_count("full_steps", setting["full_steps"], 1)
+    sources = sources_for(errors, setting["full_steps"])
 
     def predict(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
         factor = at(factors[branch], sources[step], step) if setting["rectify"] else 0.0

@@ -62,7 +62,7 @@ def test_a_reused_step_is_the_rectified_residual_on_the_latent_shortened(tiny_wa
     }
     latent = plain.latents[1]
     for adjust, rectify, scale in ((True, True, 0.8), (True, False, 0.9), (False, True, 1.0), (False, False, 1.0)):
-        with METHOD.attach(tiny_wan_pipeline, {"threshold": 0.5, "adjust": adjust, "rectify": rectify}, calibration):
+        with METHOD.attach(tiny_wan_pipeline, {"full_steps": 3, "adjust": adjust, "rectify": rectify}, calibration):
             reused = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
         assert torch.equal(reused.latents[1], latent)
         for branch, factor in (("cond", 0.25), ("uncond", -0.5)):

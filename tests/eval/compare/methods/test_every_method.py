@@ -148,7 +148,7 @@ def test_ertacache_computes_the_steps_of_its_offline_schedule(run_method):
     errors = [[1.0 if step in (3, 7) else 0.0] * step for step in range(STEPS)]
     factors = {branch: [[0.0] * step for step in range(STEPS)] for branch in ("cond", "uncond")}
     calibration = {"errors": errors, "factors": factors, "scales": [factors["cond"]] * 2}
-    setting = {"threshold": 0.5, "adjust": False, "rectify": False}
+    setting = {"full_steps": 3, "adjust": False, "rectify": False}
     assert run_method("ERTACache", setting, calibration)[1] == pytest.approx(0.3)  # 0, 3, 7
 
 

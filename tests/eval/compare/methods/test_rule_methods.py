@@ -45,7 +45,8 @@ def test_from_changing_nothing_to_reusing_most(
 ) -> None:
     plain = latents()
     candidates = method.settings(STEPS)
-    strictest = {"threshold": 0.0} if "threshold" in candidates[0] else {"interval": 1}
+    strictest = {"threshold": 0.0, "interval": 1, "full_steps": STEPS}
+    strictest = {name: value for name, value in strictest.items() if name in candidates[0]}
     with method.attach(tiny_wan_pipeline, {**candidates[0], **strictest}, calibration):
         assert torch.equal(latents(), plain)
     blocks_run.clear()
