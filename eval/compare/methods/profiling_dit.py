@@ -97,9 +97,11 @@ def consecutive_segments(blocks: Iterable[int]) -> list[list[int]]:
 
 
 def is_full(setting: Setting, step: int) -> bool:
-    """Whether a step is computed in full: one of the first, and then each `interval`-th or a listed step."""
+    """Whether a step is computed in full: it is listed, or one of the first, or `interval` steps after a full step."""
+    if "full" in setting:
+        return step in setting["full"]
     beyond = step - setting["first"]
-    return beyond < 0 or (step in setting["listed"] if "listed" in setting else beyond % setting["interval"] == 0)
+    return beyond < 0 or beyond % setting["interval"] == 0
 
 
 def settings(steps: int) -> list[Setting]:
@@ -114,10 +116,10 @@ def settings(steps: int) -> list[Setting]:
 
 def published_settings(steps: int) -> list[Setting]:
     """The authors' listed steps and their interval of 6; both compute 14 of 50 steps in full (2.01x on 14B)."""
-    first = share_of_steps(steps, WARM_UP)
-    listed = sorted({step * steps // 50 for step in LISTED})
-    common = {"first": first, "share": BACKGROUND_SHARE}
-    return [{**common, "listed": listed}, {**common, "interval": 6}]
+    warm_up = range(share_of_steps(steps, WARM_UP))
+    listed = {step * steps // 50 for step in LISTED}
+    every_sixth = range(len(warm_up), steps, 6)
+    return [{"full": sorted({*warm_up, *later}), "share": BACKGROUND_SHARE} for later in (listed, every_sixth)]
 
 
 def calibrate(

@@ -26,7 +26,7 @@ def full_steps(setting: dict, steps: int) -> list[int]:
 
 def test_the_first_steps_and_each_interval_are_computed() -> None:
     assert full_steps({"first": 2, "interval": 3}, 10) == [0, 1, 2, 5, 8]
-    assert full_steps({"first": 1, "listed": [4, 9]}, 10) == [0, 4, 9]
+    assert full_steps({"full": [0, 4, 9]}, 10) == [0, 4, 9]
 
 
 def test_the_published_rows_compute_the_steps_and_the_share_of_blocks_of_the_authors() -> None:
