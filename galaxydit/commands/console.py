@@ -68,12 +68,26 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """Answer Ctrl-C with one line on how far the work is, and exit as shells do."""
+    """End at Ctrl-C and at SIGTERM, which schedulers send, with one line on how far the work is.
+
+    The exit code is 128 + the signal's number, as in shells: 130 or 143.
+    """
+    received = signal.SIGINT
+
+    def interrupt(*_: Any) -> None:
+        nonlocal received
+        received = signal.SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would disturb the clean-up
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     except KeyboardInterrupt:
         show(f"stopped, {how_far()}; the same command goes on")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise typer.Exit(128 + received) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """`galaxydit eval`: batch jobs and what is made of them."""
 
-import signal
-import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
@@ -54,7 +52,6 @@ def run(
         units = {unit.id for unit in read.units()}
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
     with resumable(how_far), cluster.executor() as executor:
         outcome = run_job(read, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")

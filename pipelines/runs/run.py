@@ -121,6 +121,9 @@ def run(
         if left:
             (executor or InProcess()).work(list(groups.values()), maker, store, counting)
             store.tidy(left)
+    except ConnectionError as error:
+        done = f"{counting.outcome.done} of {len(units)} units are done and stay done"
+        raise ConnectionError(f"{error}; then give the same command again: {done}") from error
     except OSError as error:
         if not is_disk_full(error):
             raise
