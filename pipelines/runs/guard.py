@@ -13,7 +13,7 @@ from contextlib import suppress
 import psutil
 
 LOOK_EVERY = 5.0  # seconds
-GRACE = 5.0  # seconds for the processes to end by themselves
+GRACE = 2.0  # seconds for the processes to end by themselves
 
 
 def cluster_of(parent: int, session: str) -> set[psutil.Process]:

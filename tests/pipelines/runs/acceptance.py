@@ -22,6 +22,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.console import resumable
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
 from galaxydit.pipelines.runs.progress import tally
 from galaxydit.pipelines.runs.run import Progress
@@ -57,9 +58,10 @@ def same_records(units: list[Unit], store: Store, expected: Store) -> int:
 
 @app.command()
 def drive(out: Path, units: int, workers: int, seconds: float) -> None:
-    """One driver, as `galaxydit eval run --ray` is one; started, and killed, by `check`."""
-    with OnRay(workers=workers) as executor:
-        run(noise_units(units), NoiseMaker(seconds), open_store(out), executor)
+    """One driver, as `galaxydit eval run --ray` is one; started, and killed, by `check` and by the tests."""
+    store = open_store(out)
+    with resumable(lambda: f"{len(store.unit_ids())} of {units} done"), OnRay(workers=workers) as executor:
+        run(noise_units(units), NoiseMaker(seconds), store, executor)
 
 
 def launch(out: Path, units: int, seconds: float) -> subprocess.Popen[bytes]:
