@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +25,7 @@ from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
 from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.realism import realism
+from galaxydit.pipelines.terminal import printable
 
 app = typer.Typer(
     name="galaxydit",
@@ -58,6 +59,7 @@ def set_up(
     handler = RichHandler(console=messages(), show_path=False, show_time=False)
     if not debug:
         handler.addFilter(_without_traceback)
+    handler.addFilter(_printable)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", handlers=[handler])
 
 
@@ -70,12 +72,18 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
+def _printable(record: logging.LogRecord) -> bool:
+    """Escape control characters in the message of a log record."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it worked, 2 for bad input, 1 for anything else."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _show_each_once()
             app(list(arguments))
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
@@ -84,8 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(f"warning: {_one_line(message).removeprefix('galaxydit: ')}", "yellow")
+def _show_each_once() -> Callable[..., None]:
+    """Shows each text once, because every video of a job warns of the same again."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = f"warning: {_one_line(message).removeprefix('galaxydit: ')}"
+        if text not in shown:
+            shown.add(text)
+            say(text, "yellow")
+
+    return show
 
 
 def _with_cure(error: Exception) -> str:

@@ -8,9 +8,8 @@ import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-from safetensors import SafetensorError
 
-from galaxydit.errors import check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, refusal
 from galaxydit.pipelines.generate import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.published_models import CHECKPOINTS
@@ -61,12 +60,14 @@ def load_pipeline(
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         _place(pipe, device, offload)
-    except (AttributeError, ValueError, TypeError, ImportError, RuntimeError, MemoryError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
+    except (OSError, GalaxyDiTError):
+        raise
+    except Exception as error:  # whatever libraries raise for damaged weights and for parts that do not fit
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if is_out_of_memory(error):
             expected = f"one that fits into the memory of {device} ({reason})"
             cure = "keep its weights in CPU memory with --offload model (load_pipeline(offload=...) in Python)"
-        else:  # an unknown pipeline, components that do not fit, damaged weights
+        else:
             expected = f"a pipeline that diffusers {diffusers.__version__} can load ({reason})"
             cure = "write or download it again, or take another version"
         raise refusal("model", name, expected, cure) from error

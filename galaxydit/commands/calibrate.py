@@ -12,6 +12,8 @@ from galaxydit.commands.captions import calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
 
+LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
+
 
 def calibrate(
     *,
@@ -22,7 +24,7 @@ def calibrate(
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     sizes: options.Sizes,
-    seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Sample i starts from the noise of seed + i.")] = 0,
     verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,

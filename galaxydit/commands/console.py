@@ -16,6 +16,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
+
+from galaxydit.pipelines.terminal import printable
 
 
 @cache
@@ -26,7 +29,7 @@ def messages() -> Console:
 
 def say(text: str, style: str | None = None) -> None:
     """Print one line to stderr."""
-    messages().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    messages().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(*lines: object) -> None:
@@ -35,11 +38,11 @@ def show(*lines: object) -> None:
         if isinstance(line, Table | Group):
             Console().print(line)
         else:
-            Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+            Console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_json(data: Any) -> None:
-    """Print plain data to stdout, or the JSON file of this path."""
+    """Print plain data to stdout, or the content of a JSON file."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
     sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
 
@@ -51,7 +54,7 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 
@@ -59,8 +62,8 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show what is being done, in a live line or without a terminal in plain lines; yields what replaces the text."""
     if messages().is_terminal:
-        with messages().status(text) as status:
-            yield status.update
+        with messages().status(Text(printable(text))) as status:
+            yield lambda text: status.update(Text(printable(text)))
     else:
         say(text)
         yield say

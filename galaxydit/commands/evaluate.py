@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import resumable, say, show, show_json
 from galaxydit.commands.eval_vbench import vbench
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
@@ -44,6 +45,7 @@ def run(
     from galaxydit.eval.jobs.run_job import open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
 
+    check_lasting(out)
     say(f"{job}: starting")
     read = read_job(job)
     store = open_run(out, read)

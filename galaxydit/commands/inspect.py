@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson, ModelOptions
+from galaxydit.pipelines.terminal import printable
 
 if TYPE_CHECKING:
     from galaxydit.acceleration import TransformerDescription
@@ -44,11 +46,11 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
 
 def build_table(part: "TransformerDescription", pipeline: str) -> Table:
     """What is known about one transformer of a pipeline."""
-    table = Table(show_header=False, title=f"{pipeline}.{part.component}", title_justify="left")
+    table = Table(show_header=False, title=Text(f"{pipeline}.{part.component}"), title_justify="left")
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
     for fact in facts.items():
-        table.add_row(*fact)
+        table.add_row(*(Text(printable(cell)) for cell in fact))
     return table
 
 

@@ -121,17 +121,17 @@ def run(
         if left:
             (executor or InProcess()).work(list(groups.values()), maker, store, counting)
             store.tidy(left)
-    except ConnectionError as error:
-        done = f"{counting.outcome.done} of {len(units)} units are done and stay done"
-        raise ConnectionError(f"{error}; then give the same command again: {done}") from error
     except OSError as error:
-        if not is_disk_full(error):
-            raise
-        raise OSError(
-            errno.ENOSPC,
-            f"no space is left for {store.root}: free some, then give the same command again; {counting.outcome.done} "
-            f"of {len(units)} units are done and stay done",
-        ) from error
+        done = f"then give the same command again; {counting.outcome.done} of {len(units)} units are done and stay done"
+        if isinstance(error, ConnectionError):  # the cluster is lost
+            raise ConnectionError(f"{error}; {done}") from error
+        if (full := full_disk_error(error)) is not None:
+            what = f"no space is left for {full.filename or store.root}"
+            if full.errno == errno.EFBIG:
+                what = f"{full.filename or store.root} exceeds the size that a file may have (ulimit -f)"
+            cure = "raise the limit" if full.errno == errno.EFBIG else "free some"
+            raise OSError(full.errno, f"{what}: {cure}, {done}") from error
+        raise
     finally:
         counting.progress.stop()
     return counting.outcome
@@ -163,8 +163,8 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             made = maker.make(unit)
             _check_storable(unit, made)
         except Exception as error:
-            if is_disk_full(error):
-                raise OSError(errno.ENOSPC, str(error)) from error
+            if (full := full_disk_error(error)) is not None:
+                raise OSError(full.errno, full.strerror, full.filename) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
             record = new_record(unit, None, trace, attempts=attempts, seconds=seconds)
             if isinstance(error, HopelessUnitError | GalaxyDiTError):
@@ -202,13 +202,15 @@ def new_record(
     )
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an exception, or one that it was raised from or during, says that no space is left."""
+def full_disk_error(error: BaseException | None) -> OSError | None:
+    """The exception, or the exception that it was raised from or during, that tells of a full disk, a full quota or a
+    file that exceeds the limit of the process; None if there is none.
+    """
     while error is not None:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return error
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 @dataclass

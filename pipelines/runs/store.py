@@ -24,7 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.files import replacing
+from galaxydit.files import naming_errors, replacing
 from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, decode, encode
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
@@ -56,8 +56,8 @@ class Store:
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
-        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
-            raise refusal("out", self.root, "a folder", "take another --out")
+        if self.is_local:
+            self._check_folders()
         wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
         if self._read(HEADER) is None and self._is_empty():
             self._write(HEADER, _json(wanted))
@@ -67,6 +67,14 @@ class Store:
             for folder in (UNITS, FILES):
                 Path(self.root, folder).mkdir(exist_ok=True)
         return self
+
+    def _check_folders(self) -> None:
+        """Raise GalaxyDiTError for a file in place of the folder, and for links that lead its content elsewhere."""
+        if Path(self.root).exists() and not Path(self.root).is_dir():
+            raise refusal("out", self.root, "a folder", "take another --out")
+        for folder in (UNITS, FILES):
+            if (path := Path(self.root, folder)).is_symlink():
+                raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -141,7 +149,8 @@ class Store:
             for name, content in contents.items():
                 path = f"{FILES}/{record.unit}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
-                self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
+                with naming_errors(f"{self.root}/{path}"):
+                    self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
                 first = record = replace(record, files=files)
@@ -212,7 +221,7 @@ class Store:
         text = self._read(name)
         try:
             return None if text is None else {**json.loads(text)}
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
 
     def _read_many(self, names: Sequence[str]) -> Iterator[bytes | None]:

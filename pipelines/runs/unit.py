@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 
@@ -47,6 +49,15 @@ class HopelessUnitError(Exception):
     """Raised by a maker for a unit that would fail at any other attempt, too."""
 
 
+def _check_time(text: str) -> str:
+    """Raise ValueError unless this is a point in time that a clock can have."""
+    try:
+        datetime.fromisoformat(text).timestamp()
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """A file that a record stands for: its path below the store, its size and its SHA-256."""
@@ -78,7 +89,7 @@ class Record:
     attempts: int
     seconds: float
     worker: str
-    finished_at: str
+    finished_at: Annotated[str, AfterValidator(_check_time)]
     traceback: str | None = None
     result: Any = None
     files: Mapping[str, StoredFile] = field(default_factory=dict)
@@ -116,6 +127,13 @@ def decode(text: bytes, unit: str) -> Record:
         ) from error
     if record.unit != unit:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
+    own = re.compile(rf"files/{re.escape(unit)}\.[0-9a-f]{{8}}\.[a-z0-9_.]+")
+    for file in record.files.values():
+        if not own.fullmatch(file.path):
+            raise GalaxyDiTError(
+                f"the record of {unit} is damaged: it names {file.path!r}, which is no file of this unit; run again to "
+                "make it"
+            )
     return record
 
 

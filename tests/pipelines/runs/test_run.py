@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from galaxydit.pipelines.runs import InProcess, Outcome, Store, run
-from galaxydit.pipelines.runs.run import is_disk_full
+from galaxydit.pipelines.runs.run import full_disk_error
 
 TOUCHES = ("open", "os.rename", "os.remove", "os.mkdir")
 FULL_DISK = 3
@@ -153,7 +153,7 @@ def run_in_child(work: Callable[[], Any], before: Callable[[], None]) -> int:
             work()
             code = 0
         except OSError as error:
-            code = FULL_DISK if is_disk_full(error) else 1
+            code = FULL_DISK if full_disk_error(error) else 1
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
