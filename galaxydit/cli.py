@@ -90,6 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         say(f"error: {_one_line(_with_cure(error))}", "red")
         sys.exit(2)
+    except Exception as error:  # of the model or of a library
+        if "--debug" in arguments:
+            raise
+        text = f"{type(error).__name__}: {_one_line(error)[:500]}"
+        say(f"error: {text}; check that the options suit the model, or see where with `galaxydit --debug`", "red")
+        sys.exit(1)
 
 
 def _show_each_once() -> Callable[..., None]:

@@ -7,10 +7,13 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs import Record
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.validation import parse
 
 BASELINE = "baseline"
+CURE = "remove it, and run again"
 VIDEO = "video.mp4"  # name of the file among those of a record
 
 
@@ -32,7 +35,7 @@ class VideoResult:
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
 
     frames_sha256: str | None = None
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, int, int, int] | None = None
     settings: Mapping[str, Any] | None = None
     denoise_seconds: float | None = None
     end_to_end_seconds: float | None = None
@@ -74,10 +77,22 @@ def to_plain(result: VideoResult) -> Any:
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 
+def _check_nested(result: VideoResult, place: str) -> None:
+    """Raise GalaxyDiTError unless the settings and the calls of the report are what this project writes."""
+    if result.settings is not None:
+        parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
+    if result.report is not None:
+        calls = result.report.get("calls")
+        names = {"step", "reused"}
+        if not isinstance(calls, list) or not all(isinstance(call, dict) and names <= call.keys() for call in calls):
+            raise GalaxyDiTError(f"{place}.report.calls is no list of calls with step and reused; {CURE}")
+
+
 def video_record(record: Record, damage: str = "") -> VideoRecord:
     """What a record tells of its video. Raises GalaxyDiTError if a field of the result is missing or wrong."""
     place = f"the record of {record.unit} is damaged: result"
-    result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
+    result = parse(VideoResult, record.result or {}, place, CURE)
+    _check_nested(result, place)
     file = record.files.get(VIDEO)
     return VideoRecord(
         **vars(record) | {"result": None} | vars(result),

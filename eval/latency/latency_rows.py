@@ -88,7 +88,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read a run; raises GalaxyDiTError for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
         raise refusal("--table", str(path), f"the JSON of a run, format {FORMAT}", "pass a file of galaxydit latency")

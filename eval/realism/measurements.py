@@ -204,7 +204,7 @@ def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one if there is none, or if the file is damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

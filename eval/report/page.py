@@ -8,6 +8,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import av
@@ -32,10 +33,18 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
 
     Raises GalaxyDiTError if links cannot work because the page is not to lie in the run's folder.
     """
-    videos = _videos(run)
+    with TemporaryDirectory() as folder:
+        return _write_page(run, path, embed, Path(folder))
+
+
+def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
+    """`write_page`, with a folder for copies of videos where the run is left untouched."""
+    in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
+    previews = path.parent / "previews" if in_run else temporary
+    videos = _videos(run, previews)
     if embed is None:
         embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
-    if not embed and (run.root is None or path.parent.resolve() != run.root.resolve()):
+    if not embed and not in_run:
         raise GalaxyDiTError(
             f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
             "or pass --embed"
@@ -64,19 +73,19 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     return path
 
 
-def _videos(run: Run) -> dict[str, Path]:
-    """The videos that are there, as a browser plays them, by unit id."""
+def _videos(run: Run, previews: Path) -> dict[str, Path]:
+    """The videos that are there, as a browser plays them, by unit id; copies of others go to the folder `previews`."""
     videos = {}
     for record in run.records:
         if record.video is not None:
             # A file of the right size can still be no video: its place in the page stays empty.
             with suppress(av.FFmpegError, ValueError, IndexError):
-                videos[record.unit] = _playable(run, record, run.store.local_path(record.video))
+                videos[record.unit] = _playable(record, run.store.local_path(record.video), previews)
     return videos
 
 
-def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
-    """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews/`.
+def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
+    """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews`.
 
     A lossless video is neither: browsers do not decode H.264 in RGB. An existing copy serves as long as it is newer.
     """
@@ -84,7 +93,7 @@ def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
         if codec.name == "h264" and codec.pix_fmt == "yuv420p":
             return video
-    preview = (run.root or video.parent) / "previews" / record.variant / f"{record.unit}.mp4"
+    preview = previews / record.variant / f"{record.unit}.mp4"
     if not preview.is_file() or preview.stat().st_mtime < video.stat().st_mtime:
         frames = load_video(video)
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0

@@ -12,6 +12,7 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
+from galaxydit.pipelines.settings import GenerationSettings
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list
         index = variants.index(record.variant)
         row["units"][index] = _unit(run, record, index, sources.get(record.unit))
         if record.shape is not None and record.settings is not None:
-            row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
+            row |= {"frames": record.shape[0], "fps": record.settings.get("fps", GenerationSettings.fps)}
     return list(rows.values())
 
 

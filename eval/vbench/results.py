@@ -87,7 +87,7 @@ def read_results(path: Path) -> Results:
     """Raises GalaxyDiTError if the file is damaged or of another version, OSError if it is not there."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
@@ -105,7 +105,7 @@ def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[f
         if not math.isfinite(score):
             raise ValueError(f"the score is {score}")
         values = {Path(entry["video_path"]).name: entry["video_results"] for entry in entries if "video_path" in entry}
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise GalaxyDiTError(f"{path} does not hold a score of {dimension} ({error!r})") from error
     videos = {
         files[name]: float(value)

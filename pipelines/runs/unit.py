@@ -127,6 +127,8 @@ def decode(text: bytes, unit: str) -> Record:
         ) from error
     if record.unit != unit:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
+    if not unit.endswith(_hash_or_nothing(record.data)):
+        raise GalaxyDiTError(f"the record of {unit} is damaged: data: of another unit; run again to make it")
     own = re.compile(rf"files/{re.escape(unit)}\.[0-9a-f]{{8}}\.[a-z0-9_.]+")
     for file in record.files.values():
         if not own.fullmatch(file.path):
@@ -135,6 +137,14 @@ def decode(text: bytes, unit: str) -> Record:
                 "make it"
             )
     return record
+
+
+def _hash_or_nothing(data: Any) -> str:
+    """The start of the hash that ends the id of a unit with these data; a line break, which no id has, for others."""
+    try:
+        return hash_of(data)[:16]
+    except (ValueError, RecursionError):
+        return "\n"
 
 
 def hash_of(data: Any) -> str:
