@@ -115,7 +115,10 @@ def _with_cure(error: Exception) -> str:
     """The text of an error; one of the operating system is put into words, with what to do."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
-    return str(error)
+    text = str(error)
+    return (
+        f"{text}; check the path, the network and the disk" if isinstance(error, OSError) and ": " not in text else text
+    )
 
 
 def _one_line(message: object) -> str:

@@ -53,7 +53,7 @@ class Report:
 
     Attributes:
         config: the settings in force.
-        steps: number of steps of the generation.
+        steps: number of steps of the schedule; `steps_run` of them ran.
         calls: every transformer call in order.
         notes: what was not understood or could not be done, and how the conditions differ from the profile's.
         bytes_held: peak bytes that the plugin kept between calls.
@@ -90,7 +90,9 @@ class Report:
 
     @property
     def steps_run(self) -> int:
-        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle."""
+        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle, and where the
+        generation was abandoned or interrupted by another one.
+        """
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +117,8 @@ class Report:
         ]
         lines = [
             f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
-            f"({saved:.2f}x in block evaluations)",
+            f"({saved:.2f}x in block evaluations)"
+            + (f"; {self.steps_run} of {self.steps} steps ran" if self.steps_run < self.steps else ""),
             ", ".join([*taken, f"at most {self.bytes_held / 2**20:.2f} MiB cached"]),
         ]
         if len(fractions := self.compute_fractions) > 1:

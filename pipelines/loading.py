@@ -65,9 +65,11 @@ def load_pipeline(
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         _place(pipe, device, offload)
-    except (OSError, GalaxyDiTError):
+    except GalaxyDiTError:
         raise
     except Exception as error:  # whatever libraries raise for damaged weights and for parts that do not fit
+        if isinstance(error, OSError) and folder is None:  # of the hub, with its own words
+            raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if is_out_of_memory(error):
             expected = f"one that fits into the memory of {device} ({reason})"

@@ -58,8 +58,7 @@ def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
     return build_tiny_transformer
 
 
-@pytest.fixture
-def tiny_wan_pipeline() -> WanPipeline:
+def build_tiny_wan_pipeline() -> WanPipeline:
     """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
     torch.manual_seed(0)
     tokenizer = build.build_tokenizer()
@@ -73,6 +72,12 @@ def tiny_wan_pipeline() -> WanPipeline:
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+@pytest.fixture
+def tiny_wan_pipeline() -> WanPipeline:
+    """A whole WanPipeline of random weights."""
+    return build_tiny_wan_pipeline()
 
 
 @pytest.fixture

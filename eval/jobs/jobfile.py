@@ -48,7 +48,7 @@ def read_job(path: Path) -> Job:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
-    with named(f"{path} is not TOML: "):
+    with named(f"{path} is not TOML: {CURE}: "):
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     with named(f"{path}: "):
         return _job_of(data, path.parent)

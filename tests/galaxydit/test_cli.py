@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
@@ -167,6 +168,27 @@ def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: py
     lines = [line for line in capsys.readouterr().err.splitlines() if "threshold=0" in line]
     assert len(lines) == 1
     assert lines[0].startswith("warning: threshold=0 reuses nothing")
+
+
+def test_a_warning_that_many_videos_repeat_is_shown_once(capsys: pytest.CaptureFixture, monkeypatch):
+    def warn_often(arguments: list[str]) -> None:
+        for _ in range(3):
+            with warnings.catch_warnings():  # as libraries do, after which Python forgets what it has shown
+                warnings.simplefilter("always")
+            warnings.warn("galaxydit: ten steps are few", stacklevel=1)
+
+    monkeypatch.setattr("galaxydit.cli.app", warn_often)
+    main([])
+    assert capsys.readouterr().err == "warning: ten steps are few\n"
+
+
+def test_an_error_of_a_library_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    given = ["--model", tiny_wan_folder, "--prompt", "x", "--out", tmp_path / "a.mp4", "--frames", "1", "--steps", "2"]
+    assert run("generate", *given, "--height", "16400", "--width", "16", "--no-accelerate") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(
+        r"error: RuntimeError: shape .*; check that the options suit the model, or see .*--debug`", error
+    )
 
 
 def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):

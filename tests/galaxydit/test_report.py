@@ -45,6 +45,12 @@ def test_the_compute_fraction_counts_blocks(half_reused: Report) -> None:
     assert half_reused.reused_steps == 2
 
 
+def test_a_generation_that_was_abandoned_says_how_many_of_its_steps_ran(half_reused: Report) -> None:
+    abandoned = replace(half_reused, calls=half_reused.calls[:6])
+    assert str(abandoned).splitlines()[0].endswith("; 3 of 4 steps ran")
+    assert "steps ran" not in str(half_reused)
+
+
 def test_a_policy_of_ones_own_never_breaks_the_report(half_reused: Report, tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class FromFile(Threshold):

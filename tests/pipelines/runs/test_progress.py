@@ -77,3 +77,12 @@ def test_the_view_has_a_row_for_each_worker_and_fits_80_columns(running: str):
     assert "1 done, 1 failed, 2 remaining" in text
     assert text.index("node") < text.index("\n b ")
     assert running in text
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal():
+    out = io.StringIO()
+    nasty = "\x1b]0;pwn\x07\x1b[2J"
+    Console(file=out, width=80).print(render(tally([at(0, f"{nasty}:1")], 1)))
+    LiveProgress(Console(file=out, width=80)).finish(0, replace(RECORD, unit=nasty))
+    assert not set(out.getvalue()) & {"\x1b", "\x07"}
+    assert "\\x1b]0;pwn\\x07\\x1b[2J" in out.getvalue()
