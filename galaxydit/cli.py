@@ -25,6 +25,7 @@ from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
 from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.realism import realism
+from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.terminal import printable
 
 app = typer.Typer(
@@ -116,9 +117,10 @@ def _with_cure(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)
-    return (
-        f"{text}; check the path, the network and the disk" if isinstance(error, OSError) and ": " not in text else text
-    )
+    if isinstance(error, GalaxyDiTError) or any(mark in text for mark in ("; ", ": ")):
+        return text
+    what = "the path, the network and the disk" if isinstance(error, OSError) else "that the options suit the model"
+    return f"{text}; check {what}"
 
 
 def _one_line(message: object) -> str:

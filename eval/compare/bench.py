@@ -26,7 +26,7 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
-from galaxydit.pipelines.runs.unit import HopelessUnitError, hash_of
+from galaxydit.pipelines.runs.unit import PermanentError, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, load_video
@@ -110,7 +110,7 @@ class SampleMaker(Maker):
         try:
             return self._make(unit.data, self.methods.get(unit.data["method"], fewer_steps.METHOD))
         except Exception as error:
-            raise HopelessUnitError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            raise PermanentError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def _make(self, data: Mapping[str, Any], method: Method) -> Output:
         if data["part"] == "calibration":

@@ -174,7 +174,7 @@ class _Stages:
         records = self.bench.measure(units, progress_of(stage, self.progress))
         for record, name in zip(records, names, strict=True):
             if record.traceback and name not in self.failed:
-                self.failed[name] = record.reason.rpartition("HopelessUnitError: ")[2]
+                self.failed[name] = record.reason.rpartition("PermanentError: ")[2]
                 logger.warning("%s is left out: %s", name, self.failed[name])
                 logger.debug("%s", record.traceback)
         return records

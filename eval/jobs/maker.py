@@ -22,7 +22,7 @@ from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Store, Unit
+from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Store, Unit
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, hash_frames
 
@@ -139,7 +139,7 @@ class VideoMaker(Maker):
         baseline = self.job.baseline_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
-            raise HopelessUnitError(f"{baseline.id} failed, so there is nothing to compare with")
+            raise PermanentError(f"{baseline.id} failed, so there is nothing to compare with")
         if self._baseline is None or self._baseline[0] != baseline.id:
             again = self._generate(baseline)
             if record is not None and hash_frames(again.video.frames) != record.result["frames_sha256"]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Record, Unit, encode
+from galaxydit.pipelines.runs.unit import Output, PermanentError, Record, Unit, encode
 
 ATTEMPTS = 3
 
@@ -35,7 +35,7 @@ class Maker:
         """Load what all units need. An exception stops the run, because it would meet every worker."""
 
     def make(self, unit: Unit) -> Output:
-        """One unit. An exception is an attempt that failed. HopelessUnitError and GalaxyDiTError are final."""
+        """One unit. An exception is an attempt that failed. PermanentError and GalaxyDiTError are final."""
         raise NotImplementedError
 
 
@@ -167,7 +167,7 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
                 raise OSError(full.errno, full.strerror, full.filename) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
             record = new_record(unit, None, trace, attempts=attempts, seconds=seconds)
-            if isinstance(error, HopelessUnitError | GalaxyDiTError):
+            if isinstance(error, PermanentError | GalaxyDiTError):
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files

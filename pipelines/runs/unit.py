@@ -45,7 +45,7 @@ class Output:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class HopelessUnitError(Exception):
+class PermanentError(Exception):
     """Raised by a maker for a unit that would fail at any other attempt, too."""
 
 

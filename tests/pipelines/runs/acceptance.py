@@ -38,7 +38,7 @@ KILLS = Counter(raylet=6, head=2, worker=3, driver=3, stop=2)
 PARTS = ("kills", "node", "overhead", "many")
 
 app = typer.Typer(add_completion=False)
-console = Console()
+console = Console(width=160)  # tables in files, too, are whole
 
 
 def show(title: str, **cells: Any) -> None:

@@ -40,7 +40,7 @@ def test_without_two_records_there_is_no_rate_and_at_the_end_nothing_is_left():
 def test_outside_a_terminal_each_unit_is_a_plain_line(store: Store, makers: ModuleType):
     units, out = makers.noise_units(3), io.StringIO()
     run(units[:1], makers.NoiseMaker(), store)
-    run(units, makers.NoiseMaker(trouble={2: "hopeless"}), store, progress=LiveProgress(Console(file=out, width=200)))
+    run(units, makers.NoiseMaker(trouble={2: "permanent"}), store, progress=LiveProgress(Console(file=out, width=200)))
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
     assert lines[0] == "start; 1 done, 0 failed, 2 remaining"

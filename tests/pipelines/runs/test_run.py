@@ -81,8 +81,8 @@ def test_a_unit_that_raises_twice_is_done(store: Store, makers: ModuleType):
     assert store.read(makers.noise_units(1)[0].id).attempts == 3
 
 
-def test_a_hopeless_unit_is_tried_once(store: Store, makers: ModuleType):
-    maker = makers.NoiseMaker(trouble={0: "hopeless"})
+def test_a_unit_with_a_permanent_error_is_tried_once(store: Store, makers: ModuleType):
+    maker = makers.NoiseMaker(trouble={0: "permanent"})
     assert run(makers.noise_units(1), maker, store) == Outcome(0, 1)
     assert maker.made == [0]
 
