@@ -278,7 +278,9 @@ def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.Captur
 
 def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):
     assert run("families", "mochi") == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["Mochi: Mochi"]
+    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == [
+        "Mochi: MochiTransformer3DModel"
+    ]
     assert run("families", "no-such") == 2
     assert "name='no-such' is not allowed: expected part of the name" in capsys.readouterr().err
 
@@ -286,7 +288,8 @@ def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixtur
 def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
     assert run("families", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert "WanImageToVideo" in next(row["pipelines"] for row in shown["accepted"] if row["family"] == "Wan")
+    wan = next(row for row in shown["accepted"] if row["family"] == "Wan")
+    assert (wan["transformer"], wan["context parallel"]) == ("WanTransformer3DModel", "yes")
     assert "U-Net" in shown["not_accepted"][0]["because"]
 
 
