@@ -5,6 +5,7 @@ A command imports what it needs when it runs, so that `--help` does not wait for
 
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -117,7 +118,7 @@ def _with_cure(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)
-    if isinstance(error, GalaxyDiTError) or any(mark in text for mark in ("; ", ": ")):
+    if isinstance(error, GalaxyDiTError) or re.search(r"; |: [a-z]", text):
         return text
     what = "the path, the network and the disk" if isinstance(error, OSError) else "that the options suit the model"
     return f"{text}; check {what}"
