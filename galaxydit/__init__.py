@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
     from galaxydit.errors import ProfileWarning as ProfileWarning
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
+    from galaxydit.eval.cost.estimate import Estimate as Estimate
+    from galaxydit.eval.cost.estimate import estimate as estimate
     from galaxydit.policies.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
@@ -38,6 +40,7 @@ _NAMES = {
     "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",
     "calibration.calibration": "Calibration calibrate",
     "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
+    "eval.cost.estimate": "Estimate estimate",
     "policies.config": "GalaxyDiTConfig",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",

@@ -18,6 +18,7 @@ from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.compare import compare
 from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
+from galaxydit.commands.estimate import estimate
 from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.families import families
 from galaxydit.commands.generate import generate
@@ -33,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (calibrate, compare, demo, families, generate, inspect, latency, realism):
+for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, realism):
     app.command(cls=RayCommand)(grouped(command))
 app.add_typer(evaluate, name="eval")
 

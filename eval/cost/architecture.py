@@ -123,5 +123,6 @@ def architecture_of(model: str) -> Architecture:
     name = hub_id.split("/")[-1].casefold()
     if name in by_repository:
         return by_repository[name]
-    known = [*CHECKPOINTS, *architectures()]
-    raise refusal("model", model, f"one of {', '.join(known)}", f"choose one of these{did_you_mean(model, known)}")
+    near = did_you_mean(model, [*CHECKPOINTS, *architectures()])
+    expected = f"one of {', '.join(CHECKPOINTS)}, or one of their hub ids"
+    raise refusal("model", model, expected, f"choose one of these{near}")

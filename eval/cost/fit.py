@@ -72,7 +72,7 @@ def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
 
 
 def fit(rows: Sequence[Row]) -> Constants:
-    """The constants with the largest posterior: Gaussian errors of logarithms, every group of rows with equal weight."""
+    """The constants with the largest posterior: Gaussian errors of logarithms, each group of rows with equal weight."""
     sizes = Counter(row.group for row in rows)
     weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
     expected, spread = _flat(SHARED, OF_GPU), _flat(SHARED_SPREAD, OF_GPU_SPREAD)
@@ -162,7 +162,9 @@ def main() -> None:
     lines += [(f"without {model}", found) for model, (found, _, _) in models.items()]
     lines += [(f"without {count} GPU{'s' * (count > 1)}", found) for count, (found, _, _) in counts.items()]
     log = logging.getLogger(__name__)
-    log.info("| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|")
+    log.info(
+        "| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|"
+    )
     for name, found in lines:
         (seconds, joules), (worst_seconds, worst_joules) = found.mean, found.worst_group
         errors = f"{seconds:.1%} | {worst_seconds:.1%} | {joules:.1%} | {worst_joules:.1%}"
@@ -171,7 +173,13 @@ def main() -> None:
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
         factors = [float(np.exp(np.quantile(np.abs([e for m in models.values() for e in m[i]]), 0.9))) for i in (1, 2)]
-        write_json(FILE, {"constants": constants.to_dict(), "errors": dict(zip(("seconds_factor", "joules_factor"), factors, strict=True))})
+        write_json(
+            FILE,
+            {
+                "constants": constants.to_dict(),
+                "errors": dict(zip(("seconds_factor", "joules_factor"), factors, strict=True)),
+            },
+        )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ class Gpu:
 
     Attributes:
         matrix_flops: dense bfloat16 matrix products, operations per second.
-        attention_flops: the same as FlashAttention-2 can use them. Its kernels use Hopper's instructions, so B200 counts
-            as that many of H100's multiprocessors.
+        attention_flops: the same as FlashAttention-2 can use them. Its kernels use Hopper's instructions, so B200
+            counts as that many of H100's multiprocessors.
         exponentials: per second, 16 for each multiprocessor and clock.
         bandwidth: of memory, bytes per second.
         link: NVLink, bytes per second in one direction.

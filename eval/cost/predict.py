@@ -104,7 +104,9 @@ class Split:
     @property
     def name(self) -> str:
         """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
-        degrees = [f"{name} {degree}" for name, degree in (("Ulysses", self.ulysses), ("ring", self.ring)) if degree > 1]
+        degrees = [
+            f"{name} {degree}" for name, degree in (("Ulysses", self.ulysses), ("ring", self.ring)) if degree > 1
+        ]
         return ", ".join(degrees)
 
 
@@ -155,7 +157,7 @@ class Prediction:
 def predict(
     work: Workload, gpu: Gpu, constants: Constants, split: Split = Split(), compute_fraction: float = 1.0
 ) -> Prediction:
-    """Seconds and joules of one video. `compute_fraction`: block evaluations done / block evaluations of a plain run."""
+    """Seconds and joules of one video. `compute_fraction`: block evaluations done / those of a plain run."""
     shape, count = work.shape, work.operations
     own, shared = constants.gpus[gpu.name], constants.shared
     calls = work.steps * shape.branches * compute_fraction

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
+from galaxydit.eval.cost.cost_rows import predicted_denoising
 from galaxydit.eval.latency.device_clock import clock_name, device_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
 from galaxydit.eval.latency.latency_settings import INSTALLED, PRESETS, LatencySettings, evenly_forced, parse_size
@@ -84,6 +85,17 @@ class LatencyRun:
         forced = evenly_forced(self.forced.steps, 1.0) if method == "plain" else self.forced
         return TimedTrajectory(method, forced, self.transformer, self.inputs, compiled)
 
+    def _rows(self) -> list[dict[str, Any]]:
+        """Rows of what was measured; on a GPU whose seconds can be predicted, with the prediction beside them."""
+        rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
+        size = (self.size.height, self.size.width, self.size.frames)
+        for row in rows:
+            fraction = row["compute_fraction"]
+            if fraction is not None:
+                name = device_name(self.device)
+                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction)
+        return rows
+
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
         packages = ("torch", "diffusers", "transformers", *(["cache-dit"] if "cache-dit" in INSTALLED else []))
         data: dict[str, Any] = {
@@ -101,7 +113,7 @@ class LatencyRun:
             "model": asdict(self.preset)
             | {"tokens": self.size.tokens, "dtype": str(self.dtype).removeprefix("torch.")},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
-            "rows": rows_from([sample for sample in self.samples if sample.full_ms or sample.note]),
+            "rows": self._rows(),
             "finished": finished,
         }
         write_json(out, data)

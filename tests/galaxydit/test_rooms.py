@@ -23,7 +23,7 @@ LAYERS = (
 )
 # The same for eval, whose files and folders are rooms of their own.
 EVAL_LAYERS = (
-    ("bootstrap", "metrics", "published"),
+    ("bootstrap", "metrics", "published", "cost"),
     ("compare",),
     ("jobs", "latency", "realism", "demo"),
     ("vbench",),
