@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from galaxydit.acceleration import remove_galaxydit as remove_galaxydit
     from galaxydit.calibration.calibration import Calibration as Calibration
     from galaxydit.calibration.calibration import calibrate as calibrate
+    from galaxydit.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.errors import FullComputeWarning as FullComputeWarning
     from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
     from galaxydit.errors import ProfileWarning as ProfileWarning
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
-    from galaxydit.policies.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
@@ -38,7 +38,7 @@ _NAMES = {
     "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",
     "calibration.calibration": "Calibration calibrate",
     "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
-    "policies.config": "GalaxyDiTConfig",
+    "config": "GalaxyDiTConfig",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",
