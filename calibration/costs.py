@@ -12,11 +12,11 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
+from galaxydit.clock import synchronize
 from galaxydit.families import blocks_of, family_of, transformers_of
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import Seconds
-from galaxydit.runtime.session import synchronize
 
 STEPS = 10
 

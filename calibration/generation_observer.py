@@ -9,11 +9,11 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of, transformers_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import proxies_of, relative_l1
 from galaxydit.runtime.call import Call

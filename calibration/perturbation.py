@@ -9,8 +9,8 @@ from diffusers import DiffusionPipeline
 import galaxydit
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.pipelines.generate import GeneratedVideo, generate
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import FixedSteps
 from galaxydit.profiles.schema import ErrorPropagation
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from galaxydit.acceleration import remove_galaxydit as remove_galaxydit
     from galaxydit.calibration.calibration import Calibration as Calibration
     from galaxydit.calibration.calibration import calibrate as calibrate
+    from galaxydit.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.errors import FullComputeWarning as FullComputeWarning
     from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
     from galaxydit.eval.cost.estimate import Estimate as Estimate
     from galaxydit.eval.cost.estimate import estimate as estimate
-    from galaxydit.policies.config import GalaxyDiTConfig as GalaxyDiTConfig
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
@@ -39,9 +39,9 @@ __version__ = "0.2.0"
 _NAMES = {
     "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",
     "calibration.calibration": "Calibration calibrate",
+    "config": "GalaxyDiTConfig",
     "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
     "eval.cost.estimate": "Estimate estimate",
-    "policies.config": "GalaxyDiTConfig",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",

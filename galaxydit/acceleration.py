@@ -1,7 +1,7 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.resolve import differences, find_settings
@@ -19,9 +19,11 @@ from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import proxies_of
 from galaxydit.report import Report
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import HOOK_NAME, HookSet, PlacedHook, RootHook, TimerHook, refuse_other_caches
+from galaxydit.runtime.hooks import PlacedHook, ReplacementHook, RootHook
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.registration import HookSet, hook_of, refuse_other_caches
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
+from galaxydit.runtime.timing import TimerHook
 
 
 def accelerate(
@@ -116,8 +118,7 @@ def apply_galaxydit(
 
 def remove_galaxydit(transformer: nn.Module) -> None:
     """Remove the plugin from a transformer, and from all that was attached with it; does nothing without one."""
-    registry = getattr(unwrap_compiled(transformer), "_diffusers_hook", None)
-    hook = None if registry is None else registry.get_hook(HOOK_NAME)
+    hook = hook_of(unwrap_compiled(transformer))
     if isinstance(hook, RootHook):
         hook.engine.session.close()
         hook.hooks.remove()
@@ -135,7 +136,9 @@ class Acceleration:
     `pipe`, `config`, `scheduler` and `keep_reports` are those of `accelerate`. Beside them:
         profile: where the settings come from; every generation is compared with its conditions.
         notes: remarks that belong in every report.
-        observer: watches every call, and may decide in the policy's place.
+        observer: watches every call.
+        engine: makes the engine of each transformer, with the arguments of `Engine`; a subclass may decide and predict
+            in its own way.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class Acceleration:
         profile: Profile | None = None,
         notes: tuple[str, ...] = (),
         observer: Observer | None = None,
+        engine: Callable[..., Engine] = Engine,
         keep_reports: int | None = DEFAULT_REPORTS,
     ) -> None:
         self.config = config
@@ -165,9 +169,9 @@ class Acceleration:
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():
-                engine = Engine(transformer, name, families[name], self._session, observer)
-                self._hooks.add(transformer, RootHook(engine, self._hooks))
-                for path, hook in module_hooks(engine):
+                own = engine(transformer, name, families[name], self._session, observer)
+                self._hooks.add(transformer, RootHook(own, self._hooks), is_root=True)
+                for path, hook in module_hooks(own):
                     self._hooks.add(transformer.get_submodule(path), hook)
                 self._hooks.refresh()
             if not isinstance(pipe, nn.Module):
@@ -181,14 +185,15 @@ class Acceleration:
         return f"<Acceleration of {type(self._pipe).__name__}: {type(self.config.policy).__name__}, {source}>"
 
     def _attach_timers(self, pipe: Any) -> None:
-        for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
-            if isinstance(encoder := getattr(pipe, name, None), nn.Module):
-                self._hooks.add(encoder, TimerHook(self._session, self._replaced, encodes_text=True))
-        if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
-            self._hooks.add(decoder, TimerHook(self._session, self._replaced, encodes_text=False))
+        encoders = [getattr(pipe, name, None) for name in ("text_encoder", "text_encoder_2", "text_encoder_3")]
+        decoder = getattr(getattr(pipe, "vae", None), "decoder", None)
+        for module in (*encoders, decoder):
+            if isinstance(module, nn.Module):
+                self._hooks.add(module, TimerHook(self._session, encodes_text=module is not decoder))
+                self._hooks.add(module, ReplacementHook(self._replaced))
 
     def _replaced(self) -> str:
-        """What is wrong if the pipeline has another transformer than the one with the hooks by now, else nothing."""
+        """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
         if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
             return ""
         for name, transformer in self._transformers.items():
@@ -233,20 +238,19 @@ class Acceleration:
 
 def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
     """Paths below the transformer and the hooks that the engine needs there."""
-    family = engine.family
-    paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
-    for index in engine.hooked_blocks:
-        yield paths[index], PlacedHook(engine.run_block, index)
-    for part in dict.fromkeys(proxy.part for proxy in engine.watched_proxies if proxy.part is not None):
-        yield f"{paths[0]}.{family.parts[part]}", PlacedHook(engine.run_part, part)
+    family, stack = engine.family, engine.stack
+    paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
+    for index in stack.hooked_blocks:
+        yield paths[index], PlacedHook(stack.run_block, index)
+    for part in dict.fromkeys(proxy.part for proxy in stack.watched_proxies if proxy.part is not None):
+        yield f"{paths[0]}.{family.parts[part]}", PlacedHook(stack.run_part, part)
     for path in engine.observer.modules:
-        yield path, PlacedHook(engine.run_module, path)
+        yield path, PlacedHook(stack.run_module, path)
 
 
 def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
     """Refuse what cannot work, before anything is attached."""
-    registry = getattr(transformer, "_diffusers_hook", None)
-    if registry is not None and registry.get_hook(HOOK_NAME) is not None:
+    if hook_of(transformer) is not None:
         raise GalaxyDiTError(
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
         )

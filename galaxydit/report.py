@@ -8,7 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
@@ -38,7 +39,7 @@ class CallRecord:
     transformer: str
     branch: str
     reused: bool
-    reason: str
+    reason: Reason
     distance: float | None
     accumulated: float | None
     blocks_run: float
@@ -94,8 +95,8 @@ class Report:
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON, which has no infinities, so they become None; what else it lacks becomes text."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str), parse_constant=lambda _: None)
+        """Plain data, ready for JSON. Reasons become their names, infinities None, and other unknown values text."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass
         fields = policy if isinstance(policy, dict) else {"text": policy}
         data["config"]["policy"] = fields | {"name": type(self.config.policy).__name__}
@@ -123,7 +124,7 @@ class Report:
         computed = dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused)
         reasons = Counter(reason for _, reason in computed)
         lines += ["Steps were computed because of:"] if reasons else []
-        lines += [f"  - {reason} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
+        lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
@@ -183,3 +184,7 @@ class Report:
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:
     blocks = sum(call.blocks for call in calls)
     return sum(call.blocks_run for call in calls) / blocks if blocks else 1.0
+
+
+def _plain(value: Any) -> str:
+    return value.name if isinstance(value, Reason) else str(value)

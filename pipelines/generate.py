@@ -12,11 +12,11 @@ import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
+from galaxydit.clock import synchronize
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.session import synchronize
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take

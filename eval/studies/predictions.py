@@ -14,14 +14,13 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.acceleration import Acceleration
+from galaxydit.eval.compare.rules.rule_engine import driven
 from galaxydit.eval.studies.batches import generate_in_batches
 from galaxydit.extrapolation import DAMPING
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.profiles.registry import load_profile
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
@@ -84,8 +83,6 @@ class Variant:
 class Prediction(Observer):
     """Computes the given steps and predicts the others."""
 
-    decides = True
-
     def __init__(self, steps: Sequence[int], variant: Variant) -> None:
         self.steps, self.variant = frozenset(steps), variant
         self.history: dict[str, list[tuple[int, float, Tensor]]] = {}
@@ -138,7 +135,7 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
         sigmas = profile.target_for(speedup).sigmas
         steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
         for name, variant in VARIANTS.items():
-            with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, variant)):
+            with driven(pipe, Prediction(steps, variant)):
                 videos = generate_in_batches(pipe, prompts, SEED, settings)
             found = [psnr(video, before) for video, before in zip(videos, plain, strict=True)]
             logger.info("%gx  %-60s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from galaxydit.adapters import adapters_of
 from galaxydit.profiles.schema import Model, Profile, Setting
-from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
 ELEMENTS = 65_536

@@ -8,20 +8,20 @@ from typing import Any
 
 from torch import nn
 
+from galaxydit.adapters import adapters_of
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.policies.budget import check_request
-from galaxydit.policies.config import GalaxyDiTConfig, warmup_steps
 from galaxydit.policies.error_map import ErrorMap
 from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
 from galaxydit.policies.online import Online
-from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.policies.policy import FEW_STEPS, warmup_steps
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile, Target
 from galaxydit.runtime.session import Source
-from galaxydit.runtime.step import adapters_of
 
 DEFAULT_SPEEDUP = 2.0
 WARMUP_SHARE = 0.4

@@ -10,9 +10,9 @@ from PIL import Image
 
 import galaxydit
 from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.config import GalaxyDiTConfig
 
 PROMPT = "a red ball moves left over a plain background"
 

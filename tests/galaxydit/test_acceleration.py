@@ -25,7 +25,7 @@ from galaxydit import (
 )
 from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import DAMPING, CachedStep, predict
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 
@@ -54,7 +54,7 @@ def test_threshold_zero_is_bit_identical_and_says_so(tiny_wan_pipeline: WanPipel
     with pytest.warns(NoEffectWarning), galaxydit.accelerate(tiny_wan_pipeline, threshold=0) as acceleration:
         assert torch.equal(run(tiny_wan_pipeline), plain)
     assert acceleration.report.compute_fraction == 1.0
-    assert {call.reason for call in acceleration.report.calls[2:]} == {"threshold is 0"}
+    assert {call.reason for call in acceleration.report.calls[2:]} == {Reason.ZERO_THRESHOLD}
 
 
 def test_a_schedule_of_all_steps_is_bit_identical(tiny_wan_pipeline: WanPipeline) -> None:
@@ -325,7 +325,7 @@ class Learner:
         if state is None:
             self.told.append(state := [])
         state.append(observation.error)
-        return Decision(False, "learning"), state
+        return Decision(False, Reason.CUSTOM), state
 
 
 def test_without_alignment_a_branch_learns_from_its_own_errors(tiny_wan_pipeline: WanPipeline) -> None:

@@ -24,7 +24,7 @@ from galaxydit import (
     UnknownFamilyWarning,
 )
 from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import Decision, Observation, Reason
 
 BLOCKS = 4
 STEPS = 9
@@ -430,7 +430,7 @@ class Tables:
 
     def decide(self, observation: Observation, state: int | None) -> tuple[Decision, int]:
         sample = self.new.pop(0) if state is None else state
-        return Decision(observation.step in self.reused[sample], "table"), sample
+        return Decision(observation.step in self.reused[sample], Reason.CUSTOM), sample
 
 
 @pytest.mark.parametrize("reuse", ["output", "residual"])

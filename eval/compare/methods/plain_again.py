@@ -8,7 +8,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from galaxydit import GalaxyDiTConfig, Observer
+from galaxydit import GalaxyDiTConfig, Observer, Threshold
 from galaxydit.acceleration import Acceleration
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting
@@ -18,13 +18,8 @@ from galaxydit.runtime.call import Call
 class RoundedOtherwise(Observer):
     """Computes every step; multiplies each element of the first outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
 
-    decides = True
-
     def __init__(self) -> None:
         self.generator = torch.Generator()
-
-    def decide(self, call: Call) -> bool:
-        return False
 
     def on_output(self, call: Call, output: Tensor) -> None:
         if call.info.step == 0:
@@ -34,7 +29,7 @@ class RoundedOtherwise(Observer):
 
 @contextmanager
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    with Acceleration(pipe, GalaxyDiTConfig(), observer=RoundedOtherwise()):
+    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=RoundedOtherwise()):
         yield Attached(lambda: 0)
 
 

@@ -8,10 +8,10 @@ import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
 
 import galaxydit
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.policies.online import Online
 from galaxydit.policies.schedule import Schedule

@@ -1,11 +1,9 @@
 """The configuration: what is reused, which proxy is read, the limits, and one policy."""
 
-import math
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from galaxydit.errors import check_choice, check_count, check_number, refusal
-from galaxydit.policies.policy import Decision, Observation, Policy
+from galaxydit.errors import check_choice, refusal
+from galaxydit.policies.policy import Limits, Policy
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES
 
@@ -51,49 +49,20 @@ class GalaxyDiTConfig:
         if isinstance(self.policy, type) or not all(hasattr(self.policy, name) for name in asked):
             cure = f"pass for example policy=Threshold(0.1); one of your own has {', '.join(asked)}"
             raise refusal("policy", self.policy, "a policy", cure)
-        check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
         check_choice("proxy", self.proxy, tuple(PROXIES))
         check_choice("reuse", self.reuse, ("output", "residual"))
         check_choice("order", self.order, (0, 1))
         check_choice("correction", self.correction, (True, False))
         check_choice("guidance_alignment", self.guidance_alignment, (True, False))
         check_choice("per_sample", self.per_sample, (True, False))
-        check_count("keep_last", self.keep_last, minimum=0)
-        if self.max_consecutive is not None:
-            check_count("max_consecutive", self.max_consecutive, minimum=1)
+        Limits(self.warmup, self.keep_last, self.max_consecutive)  # raises for a value that is not allowed
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that policies respect."""
+        return Limits(self.warmup, self.keep_last, self.max_consecutive)
 
     @property
     def history_length(self) -> int:
         """Computed steps that predictions need; 0 if nothing is ever reused."""
         return self.policy.history_length and self.order + 1
-
-
-def warmup_steps(steps: int, warmup: float) -> int:
-    """Number of first steps that are always computed: the share `warmup` of `steps`, rounded up, at least one."""
-    return max(1, math.ceil(round(steps * warmup, 9)))
-
-
-class Controller:
-    """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
-
-    It adds the limits of the configuration to each observation and carries the policy's state from step to step.
-    """
-
-    def __init__(self, config: GalaxyDiTConfig) -> None:
-        self._config = config
-        self._state: Any = None
-        self._consecutive = 0
-
-    def decide(self, observation: Observation) -> Decision:
-        """Decide one step from an observation without limits."""
-        config = self._config
-        limited = replace(
-            observation,
-            warmup_steps=warmup_steps(observation.steps - observation.first, config.warmup),
-            keep_last=config.keep_last,
-            max_consecutive=config.max_consecutive,
-            consecutive=self._consecutive,
-        )
-        decision, self._state = config.policy.decide(limited, self._state)
-        self._consecutive = self._consecutive + 1 if decision.reuse else 0
-        return decision
