@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.energy import Energy
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
 
@@ -62,6 +63,8 @@ class Report:
         end_to_end_seconds: in the pipeline's text encoders since the generation before, also where another pipeline
             called them, plus from the first transformer call to the end of the VAE's decoding; None where nothing was
             decoded after the last step, as with a bare transformer.
+        energy_joules: joules of the generation from the devices' counters; None without a counter, which
+            `galaxydit.energy.meter_of` explains.
     """
 
     config: GalaxyDiTConfig
@@ -71,6 +74,7 @@ class Report:
     bytes_held: int
     denoise_seconds: float | None
     end_to_end_seconds: float | None
+    energy_joules: Energy | None = None
 
     @property
     def compute_fraction(self) -> float:
@@ -114,6 +118,9 @@ class Report:
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
             if seconds is not None
         ]
+        if self.energy_joules is not None:
+            measured = ((self.energy_joules.denoise, "denoising"), (self.energy_joules.end_to_end, "end to end"))
+            taken += [f"{name} {joules:,.0f} J" for joules, name in measured if joules is not None]
         lines = [
             f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
             f"({saved:.2f}x in block evaluations)",
@@ -125,7 +132,8 @@ class Report:
         reasons = Counter(reason for _, reason in computed)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
-        return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
+        shared = [self.energy_joules.shared] if self.energy_joules and self.energy_joules.shared else []
+        return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw the decisions over the steps to an image file: one row of cells for each branch and sample, dark where

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
 from galaxydit.report import CallRecord, Report
@@ -79,6 +80,7 @@ class Generation:
         states: by transformer.
         calls, notes, bytes_held: for the report.
         denoise_started, denoise_ended, decoded_at: clock readings in seconds.
+        energy: the joules of the devices.
         finished: whether the pipeline has reported the end.
     """
 
@@ -103,6 +105,7 @@ class Generation:
     denoise_started: float = field(default_factory=time.perf_counter)
     denoise_ended: float | None = None
     decoded_at: float | None = None
+    energy: EnergyWindow | None = None
     finished: bool = False
 
     def report(self) -> Report:
@@ -117,6 +120,7 @@ class Generation:
             end_to_end_seconds=(
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
+            energy_joules=None if self.energy is None else self.energy.energy(),
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:

@@ -15,6 +15,8 @@ from torch import nn
 
 from galaxydit.clock import synchronize
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.context_parallel import token_group
+from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.continuity import Discontinuity, branch_of, discontinuity, switches_guidance
@@ -36,6 +38,13 @@ class Source:
     pipe: Any
     transformer: nn.Module
     own_scheduler: Any | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """The device that computes the transformer, where offloading may not have brought it yet."""
+        first = next(self.transformer.parameters(), None)
+        own = torch.device("cpu") if first is None else first.device
+        return getattr(self.pipe, "_execution_device", own) or own
 
     @property
     def scheduler(self) -> Any | None:
@@ -71,7 +80,7 @@ class Session:
         differences: says for steps, sigmas and source how a generation differs from what its profile was measured with.
         keep_reports: how many finished reports are kept; None keeps all.
         current: the generation that runs, or that ran last.
-        text_seconds: seconds in text encoders since the last generation began; they count for the next one.
+        text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
     """
 
     config: GalaxyDiTConfig
@@ -81,11 +90,13 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
+    text_joules: float = field(default=0.0, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=self.keep_reports)
+        meter_of(self.source.device)  # opened now, because that takes seconds, which would count in a generation
 
     @_one_at_a_time
     def enter(self, call: CallIdentity) -> tuple[Generation, TransformerState, str]:
@@ -120,7 +131,8 @@ class Session:
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
         )
-        self.text_seconds = 0.0
+        generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
+        self.text_seconds = self.text_joules = 0.0
         self.current = generation
         differences = [] if self.differences is None else self.differences(steps, generation.sigmas, self.source)
         for text in (*self.notes, *differences):
@@ -160,6 +172,8 @@ class Session:
         generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
         if records[-1].step == generation.steps - 1:
             synchronize(device)
+            if generation.energy is not None:
+                generation.energy.end_denoising(token_group(self.source.transformer))
         generation.denoise_ended = time.perf_counter()
 
     def corrects(self, generation: Generation) -> bool:
@@ -186,3 +200,5 @@ class Session:
         """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
+            if self.current.energy is not None:
+                self.current.energy.end_decoding()

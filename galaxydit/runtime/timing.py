@@ -1,4 +1,4 @@
-"""End-to-end seconds: the time in text encoders, and the end of the VAE's decoding."""
+"""End-to-end seconds and joules: those of text encoders, and the end of the VAE's decoding."""
 
 import time
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.clock import synchronize
+from galaxydit.energy import difference, read
 from galaxydit.runtime.registration import HOOK_NAME, PluginHook
 from galaxydit.runtime.session import Session
 from galaxydit.torch_compile import around_the_model
@@ -29,6 +30,8 @@ class TimerHook(PluginHook):
 
     @around_the_model
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
+        session, device = self.session, self.session.source.device
+        before = read(device, id(session)) if self.encodes_text else None
         start = time.perf_counter()
         output = self.fn_ref.original_forward(*args, **kwargs)
         parts = (output,) if isinstance(output, Tensor) else getattr(output, "values", lambda: output)()
@@ -37,7 +40,8 @@ class TimerHook(PluginHook):
                 synchronize(tensor.device)
                 break
         if self.encodes_text:
-            self.session.text_seconds += time.perf_counter() - start
+            session.text_seconds += time.perf_counter() - start
+            session.text_joules += difference(before, read(device, id(session))) or 0.0
         else:
-            self.session.decoded()
+            session.decoded()
         return output
