@@ -175,6 +175,23 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     return None if any(value != value for value in found) else {f"rank {n}": one for n, one in enumerate(found)}
 
 
+def energy_between(
+    before: Reading | None,
+    first: Reading | None,
+    last: Reading | None,
+    after: Reading | None,
+    device: torch.device,
+    group: Any | None,
+) -> Energy | None:
+    """The joules of one call of a pipeline, from its begin, first and last transformer call, and end; None without a
+    counter. Each rank of the group has to call it.
+    """
+    devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
+    if devices is None or whole is None or before is None or after is None:
+        return None
+    return Energy(sum(devices.values()), sum(whole.values()), devices, shared_between(before, after))
+
+
 @dataclass
 class EnergyWindow:
     """The readings of one generation.

@@ -24,6 +24,9 @@ class VideoResult:
         settings: the `GenerationSettings` in force, as a mapping.
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted.
+        denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices.
+        avg_power_watts: of the whole call, over all devices.
+        energy_note: what else ran on the device and counts too; empty if nothing is known.
         report: `Report.to_dict()` of the plugin, None for every other method.
         metrics: values by name, each in its own unit: infinite where a metric is, nan where it is undefined.
         skipped: why metrics have no value here, by name.
@@ -37,6 +40,10 @@ class VideoResult:
     denoise_seconds: float | None = None
     end_to_end_seconds: float | None = None
     compute_fraction: float | None = None
+    denoise_joules: float | None = None
+    energy_per_video_joules: float | None = None
+    avg_power_watts: float | None = None
+    energy_note: str = ""
     report: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)

@@ -22,6 +22,8 @@ COLUMNS = {
     "attempts": "int64",
     "error": "string",
     **dict.fromkeys(("denoise_seconds", "end_to_end_seconds", *SPEEDUPS, "compute_fraction", *METRICS), "float64"),
+    **dict.fromkeys(("denoise_joules", "energy_per_video_joules", "avg_power_watts"), "float64"),
+    "energy_note": "string",
     **dict.fromkeys(("steps", "reused_steps", "frames", "height", "width"), "int64"),
     **dict.fromkeys(("video", "video_sha256", "frames_sha256", "device", "worker", "finished_at"), "string"),
 }
