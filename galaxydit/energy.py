@@ -189,7 +189,8 @@ def energy_between(
     devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
     if devices is None or whole is None or before is None or after is None:
         return None
-    return Energy(sum(devices.values()), sum(whole.values()), devices, shared_between(before, after))
+    shared = SHARED_PROCESS if before.other_processes or after.other_processes else ""
+    return Energy(sum(devices.values()), sum(whole.values()), devices, shared)
 
 
 @dataclass

@@ -13,9 +13,9 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
 from galaxydit.clock import synchronize
-from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import COMPONENTS, transformers_of
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
@@ -63,8 +63,8 @@ def generate(
 ) -> GeneratedVideo:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
     time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
-    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`. `cpu_counter` reads the
-    CPU's energy counter, too, as `galaxydit.energy.meter_of` describes.
+    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`. `cpu_counter` also
+    reads the CPU's energy counter, as `galaxydit.energy.meter_of` describes.
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
     cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other
