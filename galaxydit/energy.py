@@ -139,7 +139,7 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
         return "the CPU's RAPL counter may only be read by root"
     except ZeusCPUInitError:
         return "the machine shows no RAPL counter of its CPU (/sys/class/powercap/intel-rapl)"
-    except (ZeusBaseError, RuntimeError, OSError, IndexError) as error:
+    except (ZeusBaseError, RuntimeError, OSError, LookupError) as error:
         return " ".join(f"the counter of {device} cannot be read: {error}".split())
 
 

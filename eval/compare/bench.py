@@ -74,6 +74,7 @@ class Sample:
             processes.
         psnr, ssim: against the plain video; PSNR in dB.
         bytes_held: None if the method does not expose it.
+        energy_per_video_joules, plain_energy_per_video_joules: of the whole call; None without a counter.
     """
 
     compute_fraction: float
@@ -84,6 +85,8 @@ class Sample:
     psnr: float
     ssim: float
     bytes_held: int | None
+    energy_per_video_joules: float | None = None
+    plain_energy_per_video_joules: float | None = None
 
 
 @dataclass(eq=False)
@@ -140,6 +143,8 @@ class SampleMaker(Maker):
             psnr=psnr(video.frames, plain.frames),
             ssim=SSIM(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
+            energy_per_video_joules=video.energy and video.energy.end_to_end,
+            plain_energy_per_video_joules=plain.energy and plain.energy.end_to_end,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
         return Output(asdict(sample), files)

@@ -28,6 +28,7 @@ class Row:
         psnr_mean, psnr_min: dB; over all samples, and of the worst one.
         bytes_held: largest of all samples; None if the method does not expose it.
         n: number of samples.
+        energy_per_video_joules: mean; None without a counter.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
     """
 
@@ -44,6 +45,7 @@ class Row:
     bytes_held: int | None
     n: int
     psnr_of_prompt: tuple[float, ...]
+    energy_per_video_joules: float | None = None
 
     @property
     def compute_speedup(self) -> float:
@@ -86,6 +88,7 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
     """Summarize the samples of one setting, prompt by prompt with all seeds each."""
     psnrs = [sample.psnr for sample in samples]
     held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
+    joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
     denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in samples) for kind in ("denoise", "end_to_end"))
     return Row(
         method=method,
@@ -101,6 +104,7 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
         bytes_held=max(held, default=None),
         n=len(samples),
         psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
+        energy_per_video_joules=fmean(joules) if len(joules) == len(samples) else None,
     )
 
 

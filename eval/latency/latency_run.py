@@ -79,6 +79,7 @@ class LatencyRun:
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
+        sample.joules += [] if timing.joules is None else [timing.joules]
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _build(self, method: str, compiled: bool) -> TimedTrajectory:

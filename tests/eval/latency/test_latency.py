@@ -280,3 +280,34 @@ def test_pytorchs_notice_of_its_debug_mode_is_no_synchronization(monkeypatch: py
 def test_committed_runs_still_give_their_table() -> None:
     for path in RESULTS.glob("latency-*.json"):
         assert markdown(load(path)).count("\n") > 2
+
+
+def test_the_joules_of_a_trajectory_are_those_of_its_blocks(
+    tmp_path: Path, simulated_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = TimedTrajectory.__init__
+
+    def connected(trajectory: TimedTrajectory, *args: Any, **kwargs: Any) -> None:
+        built(trajectory, *args, **kwargs)
+        for block in trajectory.transformer.blocks:
+            block.ffn.register_forward_hook(lambda *_: simulated_gpu.draw(1))
+
+    monkeypatch.setattr(TimedTrajectory, "__init__", connected)
+    methods = ["plain", "galaxydit output, no proxy"]
+    data = LatencyRun(replace(QUICK, methods=methods)).measure(tmp_path / "run.json")
+    plain, half = data["rows"]
+    assert plain["energy_joules"] == 12 * 2 * SMALL.blocks
+    assert half["energy_joules"] == plain["energy_joules"] / 2
+    assert plain["avg_power_watts"] == pytest.approx(plain["energy_joules"] / plain["denoise_seconds"])
+    assert "| kJ |" in markdown(data)
+
+
+def test_a_prediction_stands_beside_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("galaxydit.eval.latency.latency_run.device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setitem(PRESETS, "1.3B", SMALL)  # the model's name is that of the prediction; its blocks are small
+    settings = replace(QUICK, model="1.3B", methods=["plain", "galaxydit output, no proxy"])
+    data = LatencyRun(settings).measure(tmp_path / "run.json")
+    plain, half = data["rows"]
+    assert half["predicted_denoise_s"] == pytest.approx(plain["predicted_denoise_s"] / 2)
+    assert half["predicted_joules"] == pytest.approx(plain["predicted_joules"] / 2)
+    assert "| predicted denoise s | predicted kJ |" in markdown(data)
