@@ -102,7 +102,7 @@ def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
     `cpu`: also read the CPU's counter (RAPL), for which zeus starts a process that imports the main module again.
     Commands can take that; scripts of users may not.
     """
-    if device.type == "cuda" and device.index is None:
+    if device == torch.device("cuda"):
         device = torch.device("cuda", torch.cuda.current_device())
     return _meter(str(device), cpu)
 

@@ -125,14 +125,23 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
     return Check(tuple(error for found in errors.values() for error in found), groups)
 
 
-def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, tuple[Check, list[float], list[float]]]:
-    """By value of the key: errors on its rows of a fit without them, and their log errors in seconds and joules."""
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors of a fit on the rows that it did not see: absolute ones, and the logarithms of predicted / measured."""
+
+    check: Check
+    seconds: tuple[float, ...]
+    joules: tuple[float, ...]
+
+
+def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, LeftOut]:
+    """By value of the key: the errors on its rows of a fit without them."""
     found = {}
     for value in dict.fromkeys(map(key, rows)):
         constants = fit([row for row in rows if key(row) != value])
         tested = [row for row in rows if key(row) == value]
         seconds, joules = zip(*(log_errors(row, constants) for row in tested), strict=True)
-        found[value] = check(tested, constants), list(seconds), list(joules)
+        found[value] = LeftOut(check(tested, constants), seconds, joules)
     return found
 
 
@@ -159,8 +168,8 @@ def main() -> None:
     models = left_out(rows, lambda row: row.model)
     counts = left_out(rows, lambda row: row.split.gpus)
     lines = [("fit on all rows", check(rows, constants))]
-    lines += [(f"without {model}", found) for model, (found, _, _) in models.items()]
-    lines += [(f"without {count} GPU{'s' * (count > 1)}", found) for count, (found, _, _) in counts.items()]
+    lines += [(f"without {model}", found.check) for model, found in models.items()]
+    lines += [(f"without {count} GPU{'s' * (count > 1)}", found.check) for count, found in counts.items()]
     log = logging.getLogger(__name__)
     log.info(
         "| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|"
@@ -172,14 +181,16 @@ def main() -> None:
     named = named_splits(rows, constants)
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
-        factors = [float(np.exp(np.quantile(np.abs([e for m in models.values() for e in m[i]]), 0.9))) for i in (1, 2)]
-        write_json(
-            FILE,
-            {
-                "constants": constants.to_dict(),
-                "errors": dict(zip(("seconds_factor", "joules_factor"), factors, strict=True)),
-            },
-        )
+        errors_of = {
+            "seconds_factor": _factor([error for one in models.values() for error in one.seconds]),
+            "joules_factor": _factor([error for one in models.values() for error in one.joules]),
+        }
+        write_json(FILE, {"constants": constants.to_dict(), "errors": errors_of})
+
+
+def _factor(log_errors: Sequence[float]) -> float:
+    """The factor within which 90 % of the predictions lie."""
+    return float(np.exp(np.quantile(np.abs(log_errors), 0.9)))
 
 
 if __name__ == "__main__":
