@@ -48,19 +48,19 @@ def read_job(path: Path) -> Job:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
-    with named(f"{path} is not TOML: "):
+    with named(f"{path} is not TOML: ", f"; {CURE}"):
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     with named(f"{path}: "):
         return _job_of(data, path.parent)
 
 
 @contextmanager
-def named(place: str) -> Iterator[None]:
-    """Put the place in front of errors."""
+def named(place: str, cure: str = "") -> Iterator[None]:
+    """Put the place in front of errors, and the cure behind them."""
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise GalaxyDiTError(f"{place}{error}") from error
+        raise GalaxyDiTError(f"{place}{error}{cure}") from error
 
 
 def _job_of(data: dict[str, Any], folder: Path) -> Job:

@@ -21,10 +21,13 @@ sys.meta_path.insert(0, NoTorch())
 from galaxydit.cli import main
 
 for arguments in eval(sys.argv[1]):
+    print("$", *arguments, file=sys.stderr)
+    code = 0
     try:
         main(arguments)
     except SystemExit as stopped:
-        assert stopped.code == int(sys.argv[2]), (arguments, stopped.code)
+        code = stopped.code or 0
+    assert code == int(sys.argv[2]), (arguments, code)
 """
 
 
@@ -113,6 +116,9 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
     finished = run_without_torch(bad, folder, code=2)
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
+    said = [text.partition("\n")[2] for text in finished.stderr.split("$ ")[1:]]
+    assert len(said) == len(bad)
+    assert all("rror" in text for text in said), "each command says what is wrong"
     assert sorted(folder.rglob("*")) == before
     for message in (
         "error: max_error=-1.0 is not allowed: expected a number at least 0; pass for example max_error=0.1",
