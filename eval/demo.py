@@ -140,7 +140,7 @@ def _measure(generation: GeneratedVideo, compute_fraction: float, plain: Generat
         compute_fraction=compute_fraction,
         psnr=None if same else PSNR(generation.frames, plain.frames),
         ssim=None if same else SSIM(generation.frames, plain.frames),
-        energy_per_video_joules=generation.energy and generation.energy.end_to_end,
+        energy_per_video_joules=generation.joules,
     )
 
 

@@ -45,10 +45,19 @@ class GeneratedVideo:
     energy: Energy | None = None
 
     @property
+    def denoise_joules(self) -> float | None:
+        """Joules of denoising; None without a counter."""
+        return None if self.energy is None else self.energy.denoise
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the whole call; None without a counter."""
+        return None if self.energy is None else self.energy.end_to_end
+
+    @property
     def watts(self) -> float | None:
         """Mean power of the whole call; None without a counter."""
-        joules = None if self.energy is None else self.energy.end_to_end
-        return None if joules is None else joules / self.end_to_end_seconds
+        return None if self.joules is None else self.joules / self.end_to_end_seconds
 
 
 def generate(

@@ -143,8 +143,8 @@ class SampleMaker(Maker):
             psnr=psnr(video.frames, plain.frames),
             ssim=SSIM(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
-            energy_per_video_joules=video.energy and video.energy.end_to_end,
-            plain_energy_per_video_joules=plain.energy and plain.energy.end_to_end,
+            energy_per_video_joules=video.joules,
+            plain_energy_per_video_joules=plain.joules,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
         return Output(asdict(sample), files)
