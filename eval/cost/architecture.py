@@ -100,6 +100,11 @@ class Architecture:
         return BYTES * self.vae.latent_channels * latent * (height // self.vae.spatial) * (width // self.vae.spatial)
 
 
+def repository_name(hub_id: str) -> str:
+    """The name of a repository in lower case, without its organisation and the ending of converted weights."""
+    return hub_id.split("/")[-1].casefold().removesuffix("-diffusers")
+
+
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """All known architectures by hub id."""
@@ -119,10 +124,10 @@ def architecture_of(model: str) -> Architecture:
     The organisation of a hub id is not compared, because organisations move their models.
     """
     hub_id = CHECKPOINTS[model].hub_id if model in CHECKPOINTS else model
-    by_repository = {name.split("/")[1].casefold(): shape for name, shape in architectures().items()}
-    name = hub_id.split("/")[-1].casefold()
-    if name in by_repository:
-        return by_repository[name]
+    by_name = {repository_name(hub_id): shape for hub_id, shape in architectures().items()}
+    name = repository_name(hub_id)
+    if name in by_name:
+        return by_name[name]
     near = did_you_mean(model, [*CHECKPOINTS, *architectures()])
     expected = f"one of {', '.join(CHECKPOINTS)}, or one of their hub ids"
     raise refusal("model", model, expected, f"choose one of these{near}")

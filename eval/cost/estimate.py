@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
-from galaxydit.eval.cost.architecture import BYTES, Architecture, architecture_of
+from galaxydit.eval.cost.architecture import BYTES, Architecture, architecture_of, repository_name
 from galaxydit.eval.cost.hardware import Gpu, gpu_of
 from galaxydit.eval.cost.predict import Prediction, Split, Workload, fitted, predict, splits
 from galaxydit.pipelines.published_models import CHECKPOINTS
@@ -155,8 +155,8 @@ def estimate(
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
     """One video at the given settings, or at the authors' where a setting is None."""
-    hub_ids = {checkpoint.hub_id.split("/")[-1].casefold(): checkpoint for checkpoint in CHECKPOINTS.values()}
-    known = CHECKPOINTS.get(model) or hub_ids.get(model.split("/")[-1].casefold())
+    by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
+    known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
     if settings is not None:
         frames, steps = frames or settings.num_frames, steps or settings.steps

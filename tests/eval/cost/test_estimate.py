@@ -139,3 +139,15 @@ def test_power_never_exceeds_the_limit() -> None:
     limited = replace(constants, gpus=constants.gpus | {"H100": hungry})  # type: ignore[operator]
     made = predict(Workload(architecture_of("hunyuanvideo"), 720, 1280, 129, 50), GPUS["H100"], limited)
     assert made.denoising_joules == pytest.approx(700 * made.denoising)
+
+
+@pytest.mark.parametrize("model", ["zai-org/CogVideoX-5b", "Wan-AI/Wan2.1-T2V-14B", "tencent/HunyuanVideo"])
+def test_a_model_is_known_under_other_organisations_and_before_conversion(model: str) -> None:
+    assert galaxydit.estimate(model).steps == 50
+
+
+def test_a_known_shape_without_known_settings_needs_them() -> None:
+    with pytest.raises(GalaxyDiTError, match="pass size, frames and steps"):
+        galaxydit.estimate("zai-org/CogVideoX1.5-5B")
+    made = galaxydit.estimate("zai-org/CogVideoX1.5-5B", size="1360x768", frames=81, steps=50)
+    assert made.plain.batch_latency_s.value > galaxydit.estimate("cogvideox-5b").plain.batch_latency_s.value
