@@ -45,7 +45,7 @@ class SharedConstants:
     Attributes:
         attention_fraction: of the attention peak in the products inside attention.
         exposed_exponentials: share of the exponentials' time that the products do not hide.
-        ring_fraction: bandwidth of the ring's passes that attention does not hide / link bandwidth, inverted overlap.
+        ring_fraction: of the link in the passes of a ring, with what attention hides of them.
         exchange_seconds: latency of the exchange around one self-attention layer, for each transformer call.
         decoder_passes: bytes that decoding moves at full bandwidth / bytes of the last stage's features.
         joules_per_byte: of elementwise kernels, above the base watts.
