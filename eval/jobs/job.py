@@ -24,7 +24,7 @@ EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to f
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if repeated := [value for value, times in Counter(values).items() if times > 1]:
-        raise GalaxyDiTError(f"expected a list without repetition, found {repeated[0]!r} twice; ")
+        raise GalaxyDiTError(f"expected a list without repetition, but it has {repeated[0]!r} twice; ")
     return values
 
 
@@ -37,7 +37,7 @@ Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to generate. `options` are the method's own; `files` maps an option that names a file to its SHA-256."""
+    """A way to generate. `options` are the method's own; `files` maps an option that names a file to its SHA-256."""
 
     name: str
     method: str
@@ -45,12 +45,29 @@ class Variant:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+PLAIN = Variant(BASELINE, BASELINE)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Limits that `galaxydit eval check` holds a run to, by the names that its help explains.
+
+    variants: names of those that are checked, by default all but the baseline.
+    """
+
+    variants: tuple[str, ...] = ()
+    min: Mapping[str, float] = field(default_factory=dict)
+    max: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that results depend on; `galaxydit eval run --example` explains the keys.
+    """Everything that results depend on, and the gates; `galaxydit eval run --example` explains the keys.
 
-    The first of `variants` is the baseline. `calibration` are prompts, other than `prompts`, for methods that measure
-    something beforehand.
+    Attributes:
+        baseline: whether `variants` begins with the baseline, `PLAIN`.
+        calibration: prompts, other than `prompts`, for methods that measure something before their first video.
+        gates: affect no video.
     """
 
     model: Text
@@ -69,11 +86,13 @@ class Job:
     seeds: Seeds | None = None
     samples: Count = 1
     seed: Seed = 0
+    baseline: bool = True
     metrics: Texts | None = None
     video: Literal["h264", "lossless"] = "h264"
     prompts: tuple[str, ...]
-    variants: tuple[Variant, ...] = (Variant(BASELINE, BASELINE),)
+    variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()
+    gates: Gates = Gates()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -81,9 +100,14 @@ class Job:
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
-        """All videos: prompt by prompt, seed by seed, the baseline before its variants, which share its group."""
+        """All videos: prompt by prompt, seed by seed, the baseline before the variants, which share its group.
+
+        An id does not depend on the other prompts, seeds and variants, so an extended job keeps the ids.
+        """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
+        if not self.baseline:  # because metrics with a reference are missing
+            shared["baseline"] = False
         variants = {variant.name: asdict(variant) for variant in self.variants}
         return tuple(
             Unit(
@@ -103,7 +127,7 @@ class Job:
 
     def baseline_of(self, unit: Unit) -> Unit:
         """The unit that a variant is compared with."""
-        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
+        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt. By default they continue from prompt to prompt, so no two prompts share a seed."""

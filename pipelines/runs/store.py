@@ -56,17 +56,32 @@ class Store:
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
-        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
-            raise refusal("out", self.root, "a folder", "take another --out")
-        wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
-        if self._read(HEADER) is None and self._is_empty():
-            self._write(HEADER, _json(wanted))
+        wanted = json.loads(json.dumps(conditions))
+        before = self.conditions(kind)
+        if before is None:
+            self.write_conditions(kind, wanted)
         else:
-            self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
+            self.check_same(kind, before, wanted)
         if self.is_local:
             for folder in (UNITS, FILES):
                 Path(self.root, folder).mkdir(exist_ok=True)
         return self
+
+    def conditions(self, kind: str) -> Mapping[str, Any] | None:
+        """The conditions of the run in this folder, None if the folder is empty. Writes nothing.
+
+        Raises GalaxyDiTError if the folder holds anything else or a run of another kind.
+        """
+        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
+            raise refusal("out", self.root, "a folder", "take another --out")
+        if self._read(HEADER) is None and self._is_empty():
+            return None
+        conditions: Mapping[str, Any] = self.header(kind)["conditions"]
+        return conditions
+
+    def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
+        """Write run.json, for a new run or for one that is extended."""
+        self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -91,9 +106,10 @@ class Store:
         if before is None:
             self._write(f"{what}.json", _json(data))
         else:
-            self._check_same(what, before, json.loads(_json(data)))
+            self.check_same(what, before, json.loads(_json(data)))
 
-    def _check_same(self, what: str, before: Any, now: Any) -> None:
+    def check_same(self, what: str, before: Any, now: Any) -> None:
+        """Raise GalaxyDiTError naming each difference between the conditions of this store and those that are asked."""
         if lines := differences(before, now):
             cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
