@@ -1,4 +1,4 @@
-"""Gates: limits that the means and worst videos of every variant have to meet, so that a release can depend on a run."""
+"""Gates: limits for the means and worst videos of variants, so that a release can depend on a run."""
 
 import math
 from collections.abc import Iterator

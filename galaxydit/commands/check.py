@@ -13,18 +13,15 @@ if TYPE_CHECKING:
     from galaxydit.eval.report.gates import Verdict
     from galaxydit.eval.report.read_run import Run
 
+FORM = "NAME=NUMBER"
 EXAMPLE = "write for example psnr=30"
 
 
 def check(
     run: RunPath,
-    minimum: Annotated[
-        list[str] | None, typer.Option("--min", metavar="NAME=NUMBER", help="Lowest allowed mean.")
-    ] = None,
-    maximum: Annotated[
-        list[str] | None, typer.Option("--max", metavar="NAME=NUMBER", help="Highest allowed mean.")
-    ] = None,
-    variant: Annotated[list[str] | None, typer.Option(help="A variant to check; by default all of the gates.")] = None,
+    minimum: Annotated[list[str] | None, typer.Option("--min", metavar=FORM, help="Lowest allowed value.")] = None,
+    maximum: Annotated[list[str] | None, typer.Option("--max", metavar=FORM, help="Highest allowed value.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="A variant to check; by default those of the job.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold every variant of a run to gates, by default those of its job file. Exits with 1 if a gate fails or a video
@@ -75,7 +72,7 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
         try:
             limits[name] = float(number)
         except ValueError:
-            raise typer.BadParameter(f"{text!r} is no NAME=NUMBER: {EXAMPLE}", param_hint=option) from None
+            raise typer.BadParameter(f"{text!r} is no {FORM}: {EXAMPLE}", param_hint=option) from None
         if not math.isfinite(limits[name]):
             raise typer.BadParameter(f"{text!r} has no finite number: {EXAMPLE}", param_hint=option)
     return limits
@@ -84,16 +81,7 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
 def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     """A row for each gate and variant, and the worst videos of each gated figure: of failed gates first."""
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
-    rows = (
-        (
-            each.variant,
-            each.name,
-            _number(each.value),
-            f"{'>=' if each.is_minimum else '<='} {each.limit:g}",
-            _word(each),
-        )
-        for each in ordered
-    )
+    rows = ((each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered)
     show(table_of(rows, ("variant", "gate"), ("value", "limit", "")))
     for each in ordered:
         if not each.worst:
@@ -102,6 +90,10 @@ def _show(run: "Run", verdicts: "list[Verdict]") -> None:
         for video in each.worst:
             place = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
             show(f"  {_number(video.value)}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {place}")
+
+
+def _limit(verdict: "Verdict") -> str:
+    return f"{'>=' if verdict.is_minimum else '<='} {verdict.limit:g}"
 
 
 def _word(verdict: "Verdict") -> str:

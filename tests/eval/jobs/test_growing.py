@@ -1,7 +1,6 @@
 """A finished run that gets new variants, on a model with random weights: only the new videos are denoised."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from galaxydit.eval.jobs.job import Job, Variant
+from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
 from galaxydit.eval.jobs.record import DECODER_INPUT, VideoRecord
@@ -26,13 +25,11 @@ COUNTED = Variant("even", "uniform-skip-order-0", {"steps": 10, "full_steps": 5}
 @pytest.fixture
 def job(job_file: Path) -> Job:
     """A few prompts with the baseline alone."""
-    return replace(
-        read_job(job_file), prompts=tuple(f"a ball, {n}" for n in range(PROMPTS)), variants=(Job.variants[0],)
-    )
+    return replace(read_job(job_file), prompts=tuple(f"a ball, {n}" for n in range(PROMPTS)), variants=(PLAIN,))
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each call of a transformer."""
     seen: list[int] = []
     prepare = VideoMaker.prepare
@@ -42,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         maker.workload.pipe.transformer.register_forward_pre_hook(lambda *_: seen.append(1))
 
     monkeypatch.setattr(VideoMaker, "prepare", count)
-    yield seen
+    return seen
 
 
 def run(out: Path, job: Job) -> Outcome:

@@ -119,13 +119,18 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST + '[calibration]\ntexts = ["x"]', "calibration has no effect, since no variant measures anything"),
         (
             with_top("baseline = false"),
-            "variants is missing, and baseline=False leaves no video to make; add a variant",
+            "variants is missing, and baseline=False leaves no video to make; add a",
         ),
         (
             with_top('baseline = false\nmetrics = ["psnr"]') + "[variants.galaxydit]",
             r"metrics='psnr' is not allowed: expected metrics without a reference, .*; leave it out, or set baseline",
         ),
         (SMALLEST + f'sha256 = "{"0" * 64}"', r"prompts\.sha256='0+' is not allowed: expected f658c42a"),
+        (
+            SMALLEST.replace("a dog", "[prompts]") + 'apart_from = "job.toml"',
+            r"prompts has '\[prompts\]', which is also in prompts\.apart_from; take others",
+        ),
+        (SMALLEST + '[gates]\nvariants = ["baseline"]', r"gates\.variants='baseline' is not allowed"),
         (SMALLEST + 'sha256 = "0"', r"prompts\.sha256='0' is not allowed"),
         (SMALLEST + "[gates.min]\npsrn = 30", r"gate='psrn' is not allowed: expected .*; .*did you mean 'psnr'\?"),
         (SMALLEST + '[gates.min]\npsnr = "x"', r"gates\.min\.psnr='x' is not allowed: expected a valid number"),
