@@ -279,3 +279,59 @@ def test_json_is_json_where_colours_are_forced(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("FORCE_COLOR", "1")
     show_json({"name": "ü", "value": 1.5})
     assert json.loads(capsys.readouterr().out) == {"name": "ü", "value": 1.5}
+
+
+@pytest.fixture
+def many(tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list]:
+    """A file of two prompts, and the arguments that make a video of each."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a ball\na cube\n")
+    arguments = ["--model", tiny_wan_folder, "--prompts", prompts, "--out", tmp_path / "videos", "--lossless", *SMALL]
+    return prompts, [*arguments, "--dtype", "float32"]
+
+
+def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
+    many: tuple[Path, list], tiny_wan_folder: Path, capsys: pytest.CaptureFixture
+):
+    prompts, arguments = many
+    assert run("generate", *arguments, "--no-accelerate") == 0
+    paths = capsys.readouterr().out.split("\n")
+    paths = [Path(line) for line in paths if line.endswith(".mp4")]
+    settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+    pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32)
+    for place, text in enumerate(("a ball", "a cube")):
+        expected = generate(pipe, text, settings, seed=2 + place)
+        np.testing.assert_array_equal(load_video(paths[place]), to_uint8(expected.frames))
+    written = [path.stat().st_mtime_ns for path in paths]
+    prompts.write_text("a cube\na cat\n")
+    assert run("generate", *arguments, "--no-accelerate") == 0
+    shown = [Path(line) for line in capsys.readouterr().out.split("\n") if line.endswith(".mp4")]
+    assert len(shown) == 2
+    assert shown[0] == paths[1]
+    assert [path.stat().st_mtime_ns for path in paths] == written
+
+
+def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
+    many: tuple[Path, list], tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    _, arguments = many
+    assert run("generate", *arguments, "--threshold", "0.3", "--fps", "8") == 0
+    assert run("eval", "status", tmp_path / "videos", "--json") == 0
+    names = sorted(path.name.split("-")[2] for path in (tmp_path / "videos" / "units").iterdir())
+    assert names == ["galaxydit", "galaxydit"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prompt", "x", "--prompts", "p.txt", "--out", "o"], "either --prompt or --prompts"),
+        (["--out", "o"], "either --prompt or --prompts"),
+        (["--prompts", "p.txt", "--out", "o.mp4"], "--prompts writes a folder"),
+        (["--prompt", "x", "--out", "o.mp4", "--ray"], "--ray"),
+        (["--prompts", "no.txt", "--out", "o"], "prompts.file='no.txt' is no file"),
+    ],
+)
+def test_options_of_many_videos_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture):
+    assert run("generate", "--model", "wan-tiny", *options) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
