@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from galaxydit.errors import refusal
 from galaxydit.pipelines.runs import Record
 from galaxydit.validation import parse
 
@@ -84,8 +85,12 @@ def to_plain(result: VideoResult) -> Any:
 
 def video_record(record: Record, damage: str = "") -> VideoRecord:
     """The record with its result parsed. Raises GalaxyDiTError if a field of the result is missing or wrong."""
-    place = f"the record of {record.unit} is damaged: result"
-    result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
+    place, cure = f"the record of {record.unit} is damaged: result", "remove it, and run again"
+    fields = dict(record.result or {})
+    report = fields.pop("report", None)  # nine tenths of a record, so that parsing it would take most of the time
+    if not isinstance(report, Mapping | None):
+        raise refusal(f"{place}.report", report, "a valid dictionary", cure)
+    result = replace(parse(VideoResult, fields, place, cure), report=report)
     file, thumbnail = record.files.get(VIDEO), record.files.get(THUMBNAIL)
     return VideoRecord(
         **vars(record) | {"result": None} | vars(result),

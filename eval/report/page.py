@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, but for videos too many to carry."""
+"""The report of a run: one HTML file, which contains the videos, or links to them where they are too large."""
 
 import base64
 import hashlib
@@ -20,7 +20,8 @@ from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
-SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")
+SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")
+MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 
 
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
@@ -40,6 +41,7 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
             "or pass --embed"
         )
+    posters = {record.unit: record.thumbnail for record in run.records if record.thumbnail is not None}
     sources, elements = {}, []
     for index, (unit, video) in enumerate(videos.items()):
         if embed:
@@ -48,6 +50,8 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
         else:
             sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
+            if unit in posters:
+                sources[unit]["poster"] = quote(posters[unit])
     where = "inside this page" if embed else "files in folders beside this page: keep them together"
     script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
     page = Template(_asset("page.html")).substitute(
@@ -65,20 +69,29 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
 
 
 def _videos(run: Run) -> dict[str, Path]:
-    """The videos that are there, as a browser plays them, by unit id."""
+    """The videos in a form that browsers play, by unit id. A file that is no video is left out."""
     videos = {}
     for record in run.records:
-        if record.video is not None:
-            # A file of the right size can still be no video: its place in the page stays empty.
+        if record.video is None:
+            continue
+        video = run.store.local_path(record.video)
+        if run.job.video != "h264":
             with suppress(av.FFmpegError, ValueError, IndexError):
-                videos[record.unit] = _playable(run, record, run.store.local_path(record.video))
+                videos[record.unit] = _playable(run, record, video)
+        elif _is_mp4(video):
+            videos[record.unit] = video
     return videos
 
 
-def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
-    """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews/`.
+def _is_mp4(path: Path) -> bool:
+    """Whether a file begins as mp4 files do. Opening thousands of videos would take most of the report's time."""
+    with path.open("rb") as file:
+        return file.read(8)[4:] == MP4_MARK
 
-    A lossless video is neither: browsers do not decode H.264 in RGB. An existing copy serves as long as it is newer.
+
+def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
+    """A copy of a lossless video in `previews/`, because browsers do not decode H.264 in RGB; the video itself if it is
+    H.264 with yuv420p. An existing copy is used if it is newer than the video.
     """
     with av.open(str(video)) as container:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
@@ -89,7 +102,7 @@ def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
         frames = load_video(video)
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0
         with replacing(preview) as partial:
-            # yuv420p keeps one colour for four pixels, so that sides must be even.
+            # yuv420p has a colour for each 2x2 pixels, so sides must be even.
             save_video(frames, partial, rate, scale=1 if is_even else 2)
     return preview
 

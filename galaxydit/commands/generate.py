@@ -35,7 +35,8 @@ def generate(
     ] = None,
     out: Annotated[str, typer.Option(help="The mp4 file to write; with --prompts a folder, or s3://bucket/folder.")],
     seed: Annotated[
-        int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; prompt i of a file: SEED + i.")
+        int,
+        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; prompt i of a file: SEED + i."),
     ] = 0,
     sizes: FileSizes,
     request: options.Request,

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import bootstrap
 
 from galaxydit.eval.bootstrap import interval
 
@@ -15,6 +16,15 @@ def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_prompts():
     drawn = rng.integers(0, 12, size=(40_000, 12))
     expected = np.quantile(plain[drawn].sum(axis=1) / fast[drawn].sum(axis=1), [0.025, 0.975])
     assert interval(plain, fast) == pytest.approx(expected, rel=0.003)
+
+
+@pytest.mark.parametrize("prompts", [2, 16, 700])
+def test_the_interval_is_that_of_scipy(prompts: int):
+    rng = np.random.default_rng(prompts)
+    plain, fast = rng.normal(30, 5, prompts), rng.uniform(1, 2, prompts)
+    options = {"paired": True, "n_resamples": 9999, "batch": 1000, "method": "percentile", "random_state": 0}
+    scipy = bootstrap((plain, fast), lambda a, b, axis: a.sum(axis) / b.sum(axis), **options).confidence_interval
+    assert interval(plain, fast) == pytest.approx((scipy.low, scipy.high), rel=1e-9)
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_for_many_prompts():

@@ -21,6 +21,7 @@ class Player {
     const name = data.variants[unit.variant].name;
     const video = make("video", { loop: "", playsinline: "", preload: "auto", tabindex: "-1", "aria-label": name });
     video.muted = true;
+    if (unit.video.poster) video.poster = unit.video.poster;
     if (unit.width < 200) video.classList.add("small");
     video.addEventListener("click", () => this.toggle());
     video.addEventListener("error", () => {

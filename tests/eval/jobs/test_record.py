@@ -61,6 +61,7 @@ def test_a_damaged_video_has_no_path_and_a_failed_one_no_result():
     [
         ({"denoise_seconds": "long"}, "denoise_seconds"),
         ({"metrics": 3}, "metrics"),
+        ({"report": 3}, "report"),
         ({"metrics": {"psnr": "high"}}, r"metrics\.psnr"),
     ],
 )

@@ -145,18 +145,18 @@ def test_text_variant_and_threshold_filter_the_rows(browser: Any, run_of: Callab
     count = browser.find_element("id", "filter-count")
     text = browser.find_element("id", "filter-text")
     text.send_keys("RED")
-    wait_until(lambda: count.text == "2 of 3 shown")
+    wait_until(lambda: count.text == "2 of 3 rows")
     assert sorted(column(browser, "#prompts", 0)) == ["a red ball", "a red cube"]
     text.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-    wait_until(lambda: count.text == "3 of 3 shown")
+    wait_until(lambda: count.text == "3 of 3 rows")
     place = list(headings(browser, "#prompts")).index("PSNR, dB")
     values = sorted(float(each) for each in column(browser, "#prompts", place))
     limit = browser.find_element("id", "filter-limit")
     limit.send_keys(f"{(values[0] + values[1]) / 2:.2f}")
-    wait_until(lambda: count.text == "1 of 3 shown")
+    wait_until(lambda: count.text == "1 of 3 rows")
     assert [float(each) for each in column(browser, "#prompts", place)] == values[:1]
     limit.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-    wait_until(lambda: count.text == "3 of 3 shown")
+    wait_until(lambda: count.text == "3 of 3 rows")
     browser.find_element("css selector", "#filter-variants input[value='2']").click()  # galaxydit-3x, the worst
     assert min(float(each) for each in column(browser, "#prompts", place)) > values[0]
     assert (

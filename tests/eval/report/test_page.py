@@ -164,7 +164,7 @@ def test_failed_missing_and_deleted_are_said_and_shown(
         return record
 
     root = run_of(["a", "b"], change)
-    min((root / "files").glob("*-baseline-*")).unlink()
+    min((root / "files").glob("*-baseline-*.mp4")).unlink()
     data = build(root).data
     assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet", "1 damaged"]
     units = data["rows"][0]["units"]
@@ -181,7 +181,7 @@ def test_failed_missing_and_deleted_are_said_and_shown(
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
 def test_a_damaged_video_is_a_hole_in_the_page_and_the_others_stay(run_of: Callable[..., Path], damage: str) -> None:
     root = run_of(["a"])
-    path = min((root / "files").glob("*-baseline-*"))
+    path = min((root / "files").glob("*-baseline-*.mp4"))
     content = path.read_bytes()
     path.unlink()
     if damage != "gone":
