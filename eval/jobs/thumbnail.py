@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 LONGEST_SIDE = 256  # pixels
-QUALITY = 80
+QUALITY = 85
 
 
 def encode_thumbnail(frame: NDArray[Any]) -> bytes:
@@ -16,5 +16,5 @@ def encode_thumbnail(frame: NDArray[Any]) -> bytes:
     picture = Image.fromarray(np.rint(frame * 255).astype(np.uint8))
     picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     file = io.BytesIO()
-    picture.save(file, "JPEG", quality=QUALITY)
+    picture.save(file, "JPEG", quality=QUALITY, subsampling=0)  # small coloured things keep their edges
     return file.getvalue()

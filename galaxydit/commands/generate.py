@@ -36,7 +36,7 @@ def generate(
     out: Annotated[str, typer.Option(help="The mp4 file to write; with --prompts a folder, or s3://bucket/folder.")],
     seed: Annotated[
         int,
-        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; prompt i of a file: SEED + i."),
+        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line."),
     ] = 0,
     sizes: FileSizes,
     request: options.Request,
