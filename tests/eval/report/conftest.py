@@ -109,6 +109,7 @@ def make_run(
         model="wan-tiny",
         prompts=tuple(prompts),
         samples=samples,
+        baseline="baseline" in variants,
         variants=tuple(Variant(name, name.split("-")[0], {"speedup": variants[name]}) for name in variants),
         video="lossless" if lossless else "h264",
     )
