@@ -44,7 +44,7 @@ def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
 @lru_cache(maxsize=2)  # the figures of a report share their prompts
 def _counts(prompts: int) -> NDArray[np.uint8]:
     """All of `_batches`, `(resamples, prompts)`. scipy.stats.bootstrap takes a tenth of a second and more for each
-    figure of a thousand prompts, because it draws anew.
+    figure of a thousand prompts, because each call draws its resamples anew.
     """
     rng = np.random.RandomState(0)  # draws what scipy.stats.bootstrap draws with this seed
     rows = np.arange(BATCH)[:, None] * prompts

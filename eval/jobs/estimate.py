@@ -1,4 +1,4 @@
-"""What a job still has to make, and how many seconds that takes."""
+"""Which videos a job still lacks, and how many seconds they take."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ DEFAULT_SPEEDUP = 2.0  # of `galaxydit.accelerate`
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one plain video: of all steps, and of everything else, such as decoding and metrics."""
+    """Seconds of a plain video: `denoise` for all steps, `rest` for decoding, metrics and encoding."""
 
     denoise: float
     rest: float
@@ -67,11 +67,12 @@ def time_plain(job: Job) -> Cost:
 
     pipe, settings = load(job)
     steps = settings.steps or WARM_UP_STEPS
-    short = replace(settings, steps=min(WARM_UP_STEPS, steps))
+    timed = min(WARM_UP_STEPS, steps)
+    short = replace(settings, steps=timed)
     for _ in range(2):  # the first one takes the one-time costs
         video = generate(pipe, job.prompts[0], short, job.seeds_of(0)[0])
     rest = video.end_to_end_seconds - video.denoise_seconds
-    return Cost(video.denoise_seconds * steps / short.steps, rest, steps)
+    return Cost(video.denoise_seconds * steps / timed, rest, steps)
 
 
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
@@ -93,7 +94,7 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
-    """Expected seconds of denoising / those of the plain video; 1, an upper bound, where the options do not tell."""
+    """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
     if variant.method == FEWER_STEPS and steps:
         return float(variant.options["steps"] / steps)
     if variant.method == PLUGIN and not {"threshold", "max_error"} & set(variant.options):

@@ -1,4 +1,4 @@
-"""A job as plain data, the same for every worker: which videos to make, and how."""
+"""A job as plain data: which videos to make, and how. Every worker gets the same job."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ PLAIN = Variant(BASELINE, BASELINE)
 class Gates:
     """Limits that `galaxydit eval check` holds a run to, by the names that its help explains.
 
-    variants: names of those that are checked, by default all but the baseline.
+    variants: names of the variants that are checked, by default all but the baseline.
     """
 
     variants: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields of `GenerationSettings` that are given; the others are as recommended for the model."""
+        """The fields of `GenerationSettings` that the job sets; the model's authors recommend the others."""
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
@@ -121,7 +121,7 @@ class Job:
         )
 
     def calibration_unit(self, method: str) -> Unit:
-        """The measurement that a method makes before its first video."""
+        """The unit in which a method measures something before its first video."""
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
@@ -145,7 +145,7 @@ class PluginOptions:
     profile: str | None = None
 
 
-# Their options are known here, so that refusing them needs no torch; all other methods come from the comparison.
+# Methods whose options are listed here, so that wrong ones are refused without torch. The comparison has the others.
 OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
@@ -157,12 +157,13 @@ def compared_methods() -> "dict[str, Method]":
 
 
 def needs_calibration(name: str) -> bool:
-    """Whether the method measures something on other prompts before it can run."""
+    """Whether the method measures something on calibration prompts before its first video."""
     return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
 
 
 def options_of(name: str) -> type:
-    """The options of a method as a dataclass; of a compared method, what its candidate settings have, all required.
+    """The options of a method as a dataclass. Options of a compared method are the keys of its candidate settings, and
+    all are required.
 
     Raises GalaxyDiTError if a package is missing.
     """

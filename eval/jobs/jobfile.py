@@ -33,10 +33,10 @@ from galaxydit.pipelines.model_names import local_folder
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
-MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
-SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # and their options
+MOST_PROMPTS = 10_000  # drawing this many captions takes a minute
+SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # with the options of each
 SOURCES = ("file", "texts", "suite")
-TABLES = ("prompts", "variants", "calibration")  # read one by one
+TABLES = ("prompts", "variants", "calibration")  # each has a reader of its own
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
 CURE = "see `galaxydit eval run --example`"
 
@@ -76,7 +76,7 @@ def read_job(path: Path) -> Job:
 
 @contextmanager
 def named(place: str) -> Iterator[None]:
-    """Put the place in front of errors."""
+    """Prefix errors within the context with their place."""
     try:
         yield
     except (ValueError, RecursionError) as error:
@@ -93,7 +93,10 @@ def job_of(data: dict[str, Any], folder: Path) -> Job:
             raise refusal(side, data[side], "an even number", 'take one, or video = "lossless"')
     _check_metrics(job)
     tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
-    variants = (*((PLAIN,) if job.baseline else ()), *(_variant(*table, folder) for table in tables.items()))
+    variants = (
+        *((PLAIN,) if job.baseline else ()),
+        *(_variant(name, options, folder) for name, options in tables.items()),
+    )
     if not variants:
         raise GalaxyDiTError("variants is missing, and baseline=False leaves no video to make; add a variant")
     local = folder / job.model / "model_index.json"
@@ -179,7 +182,7 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 
 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
-    """The lines of a text file that are not blank."""
+    """The non-blank lines of a text file."""
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
     with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):

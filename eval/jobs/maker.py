@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -93,7 +93,7 @@ class VideoMaker(Maker):
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Attach a variant once, so that a setting that does not suit the model is refused before anything counts."""
+        """Attach a variant once, to refuse a setting that does not suit the model before the first unit."""
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):
@@ -114,7 +114,9 @@ class VideoMaker(Maker):
         is_baseline = unit.data["variant"]["name"] == BASELINE
         baseline = self._baseline_of(unit) if self.job.baseline and not is_baseline else None
         keeps_input = is_baseline and self._can_decode_again
-        with recording(self.workload.pipe) if keeps_input else nullcontext([]) as inputs:
+        watching: AbstractContextManager[list[torch.Tensor]]
+        watching = recording(self.workload.pipe) if keeps_input else nullcontext([])
+        with watching as inputs:
             made = self._generate(unit)
         video, compute_fraction = made.video, made.compute_fraction
         if compute_fraction is None and baseline is not None and baseline.operations:
@@ -197,7 +199,7 @@ class VideoMaker(Maker):
 
 
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
-    """The pipeline of a job, and its settings: those of the job, and where it has none those recommended."""
+    """The pipeline of a job, and its settings: recommended values, replaced by those that the job sets."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
     pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
     pipe.set_progress_bar_config(disable=True)

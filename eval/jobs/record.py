@@ -79,7 +79,7 @@ class VideoRecord(VideoResult, Record):
 
 
 def to_plain(result: VideoResult) -> Any:
-    """The result ready for JSON."""
+    """The result as JSON data."""
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 

@@ -1,4 +1,4 @@
-"""The store of a job, and the job from its first to its last unit."""
+"""Open the store of a job, and run the job from its first to its last unit."""
 
 import json
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def load_run(root: str | Path) -> tuple[Store, Job]:
 
 
 def calibration_units(job: Job) -> list[Unit]:
-    """What the job's methods measure before their first video."""
+    """The measurements that the job's methods make before their first video."""
     methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
     return [job.calibration_unit(method) for method in methods]
 

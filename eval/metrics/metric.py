@@ -16,14 +16,14 @@ Video = NDArray[Any]  # `(frames, height, width, 3)`, uint8 or floats in [0, 1]
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure of quality. Call it with a video, its reference (None for a baseline) and its prompt.
+    """A measure of quality: a function of a video, its reference (None for a baseline) and its prompt.
 
     Attributes:
         name: key in `METRICS`, in job files and in results.
         title, unit: for tables; the unit may be empty.
         low, high: ends of the range; an infinite end is open.
         higher_is_better: direction of improvement.
-        needs_reference: whether it compares with another video.
+        needs_reference: whether the metric compares with another video.
         function: from video, reference and prompt to the value, which may be infinite, and nan where it is undefined.
         min_frames, min_side: smallest video, in frames and in pixels of height and width.
         check_prompt: raises ValueError for a prompt that the metric cannot use.
@@ -51,7 +51,7 @@ class Metric:
         return self.function(video, reference, prompt)
 
     def refusal(self, shape: tuple[int, ...], prompt: str) -> str | None:
-        """Why a video of this shape and prompt has no value; None if it has one."""
+        """Reason why the metric has no value for a video of this shape and prompt, else None."""
         frames, height, width = shape[:3]
         if frames < self.min_frames:
             return f"it has {frames} frames: expected at least {self.min_frames}"
@@ -65,7 +65,7 @@ class Metric:
 
 
 def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both as float32 in [0, 1]; raises GalaxyDiTError if there is no reference or the shapes differ."""
+    """Video and reference as float32 in [0, 1]. Raises GalaxyDiTError without a reference and for unequal shapes."""
     if reference is None:
         raise refusal("reference", None, "the video to compare with", "pass the baseline's frames")
     if video.shape != reference.shape:

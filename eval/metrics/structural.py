@@ -1,4 +1,4 @@
-"""Structural similarity, at one scale and at five."""
+"""Structural similarity at one scale (SSIM) and at five (MS-SSIM)."""
 
 import numpy as np
 

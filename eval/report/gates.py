@@ -53,7 +53,7 @@ class Verdict:
 
 
 def check_names(gates: Gates) -> None:
-    """Raise GalaxyDiTError for a gate on something that no run has."""
+    """Raise GalaxyDiTError for a gate on an unknown figure."""
     figures = [*METRICS, *(figure.key for figure in COST_FIGURES)]
     points = [*DIMENSIONS, TOTAL]
     known = {
@@ -64,7 +64,7 @@ def check_names(gates: Gates) -> None:
     for name in (*gates.min, *gates.max):
         if name not in known:
             expected = (
-                f"one of {', '.join(figures)}, one of these after {WORST}, or a dimension after {VBENCH} or {LOST}"
+                f"one of {', '.join(figures)}, such a name after {WORST}, or a dimension after {VBENCH} or {LOST}"
             )
             raise refusal("gate", name, expected, f"check the spelling{did_you_mean(name, known)}")
 

@@ -79,17 +79,22 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
 
 
 def _show(run: "Run", verdicts: "list[Verdict]") -> None:
-    """A row for each gate and variant, and the worst videos of each gated figure: of failed gates first."""
+    """A row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
+    from galaxydit.eval.report.gates import WORST
+
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
     rows = ((each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered)
     show(table_of(rows, ("variant", "gate"), ("value", "limit", "")))
+    shown = set()
     for each in ordered:
-        if not each.worst:
+        place = each.variant, each.name.removeprefix(WORST)
+        if not each.worst or place in shown:
             continue
-        show(f"{each.variant}, {each.name} {_word(each)}; worst videos:")
+        shown.add(place)
+        show(f"{each.variant}, {each.name} {_word(each)}; the worst videos:")
         for video in each.worst:
-            place = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
-            show(f"  {_number(video.value)}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {place}")
+            path = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
+            show(f"  {_number(video.value)}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {path}")
 
 
 def _limit(verdict: "Verdict") -> str:

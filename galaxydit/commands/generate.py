@@ -44,24 +44,23 @@ def generate(
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Generate one video, or a video of each prompt in a file. What is not given is what the authors of the model
-    recommend. With --prompts the same command resumes, and new lines in the file add videos.
+    """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
+    authors of the model recommend. With --prompts the same command resumes, and new lines in the file add videos.
     """
     given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value is not None]
     if given and not accelerate:
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=given[0])
-    if (prompt is None) == (prompts is None):
-        raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
-    if prompts is not None:
+    if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
         acceleration = {name: value for name, value in vars(request).items() if value is not None}
         job = _job_of(source, prompts, seed, sizes, acceleration if accelerate else None, lossless)
         _generate_many(job, out, cluster)
         return
+    if prompt is None or prompts is not None:
+        raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
     if cluster.ray is not None:
         raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint="--ray")
-    assert prompt is not None  # one of the two is given
     check_prompt_inputs([prompt])
     check_output_file(Path(out), ".mp4")
     with working(f"loading {source.model}"):

@@ -1,4 +1,4 @@
-"""What commands that make many videos share: running a job, and showing what it would make."""
+"""Run a job, or show which videos it would make. Commands that make many videos share this."""
 
 import signal
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def make_videos(
     job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
 ) -> "Outcome":
-    """Make what the run in `out` lacks, and show the progress. Ctrl-C and SIGTERM leave a run that can be resumed."""
+    """Make the videos that the run in `out` lacks, and show the progress. Ctrl-C and SIGTERM leave a resumable run."""
     from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
 

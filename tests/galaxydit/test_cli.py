@@ -271,7 +271,7 @@ def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(c
 def test_wherever_a_table_is_printed_it_can_be_json():
     root = get_command(app)
     commands = root.commands | root.commands["eval"].commands  # type: ignore[attr-defined]
-    tables = ["calibrate", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
+    tables = ["calibrate", "check", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
 
 

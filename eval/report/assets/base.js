@@ -28,7 +28,7 @@ function format(value, figure) {
   return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
 }
 
-// `format` writes "x" and "%" itself.
+// `format` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 
 const withUnit = (value, figure) => format(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : "");

@@ -16,7 +16,7 @@ function buildFilters(update) {
   form.addEventListener("input", update);
 }
 
-// A function that tells whether a row fits what the form says now.
+// A function that returns whether a row fits the form.
 function readFilters() {
   const text = byId("filter-text").value.trim().toLocaleLowerCase();
   const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value);

@@ -1,7 +1,7 @@
 const JUMP = 0.3; // seconds of drift from which on a video is moved instead of hastened
 let playing = null; // one row at a time
 
-// Videos of one row: loaded while the row is near the screen, played as one.
+// The videos of a row: loaded while the row is near the screen, and played in step.
 class Player {
   constructor(units, frames, fps) {
     this.frames = frames;

@@ -25,7 +25,7 @@ function buildPrompts() {
       key: figure.key,
       title: heading(figure),
       note: figure.higher_is_better ? "lowest" : "highest",
-      // The worst first, since that is what there is to look at.
+      // The worst first, because these rows need a look.
       ascending: figure.higher_is_better,
       value: (row) => rank(row, figure),
     })),
@@ -57,7 +57,7 @@ function showPage(page) {
   for (const row of onPage) near.observe(row.strip);
 }
 
-// A row's value of a figure is its worst over the variants shown; the baseline counts where it stands alone.
+// A row's value of a figure: the worst of the variants shown, or the baseline's if no other variant is shown.
 function rowValue(row, figure) {
   const units = row.units.filter((unit) => shown.has(unit.variant));
   const variants = units.filter((unit) => !data.variants[unit.variant].isBaseline);
@@ -90,7 +90,7 @@ function buildRow(row) {
   return built;
 }
 
-// A prompt, and a button that shows all of it if it is long.
+// A prompt, and for a long one a button that shows all of its text.
 function clamped(text) {
   const prompt = make("div", { class: "prompt" }, text);
   if (text.length <= 160) return [prompt];

@@ -1,9 +1,11 @@
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_lines
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs import jobfile
@@ -42,6 +44,16 @@ def test_the_example_is_a_job():
     assert [variant.name for variant in job.variants] == ["baseline", "galaxydit", "faster", "half-the-steps"]
     assert job.variants[2] == Variant("faster", "galaxydit", {"speedup": 3.0})
     assert len(job.units()) == 16
+
+
+def test_the_protocol_has_prompts_by_hash_apart_from_those_of_calibrations_and_gates_on_the_plugin():
+    protocol = EXAMPLE.with_name("protocol.toml")
+    job = read_job(protocol)
+    assert len(job.prompts) == 16
+    assert not set(job.prompts) & set(read_lines(WAN_TINY_PROMPTS))
+    assert hashlib.sha256("\n".join(job.prompts).encode()).hexdigest() in protocol.read_text()
+    assert job.gates.variants == ("galaxydit",)
+    assert {"psnr", "worst_psnr", "ssim"} <= set(job.gates.min)
 
 
 def test_the_smallest_job_is_the_baseline_alone(tmp_path: Path):
