@@ -70,8 +70,9 @@ def run_job(
 
     maker, executor = VideoMaker(job, store), executor or InProcess()
     calibrations = calibration_units(job)
-    run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
-    results(calibrations, store)  # raises if a calibration failed
+    if calibrations:
+        run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
+        results(calibrations, store)  # raises if a calibration failed
     return run(job.units(), maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
 
 
