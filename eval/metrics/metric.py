@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +74,18 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
     return to_float(video, "video"), to_float(reference, "reference")
 
 
-def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], float]:
-    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are."""
+def frame_by_frame(
+    compare: Callable[[Video, Video], float], threads: int = 1
+) -> Callable[[Video, Video | None, str], float]:
+    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are.
+
+    `threads` measure at the same time, which needs a `compare` without state.
+    """
 
     def mean(video: Video, reference: Video | None, prompt: str) -> float:
-        values = np.array([compare(*pair) for pair in zip(*float_pair(video, reference), strict=True)])
+        pair = float_pair(video, reference)
+        with ThreadPoolExecutor(threads) as pool:
+            values = np.array(list(pool.map(compare, *pair)))
         defined = values[~np.isnan(values)]
         return float(defined.mean()) if defined.size else math.nan
 

@@ -115,6 +115,16 @@ def test_a_compared_method_needs_a_baseline_whose_operations_were_counted(
     assert records(tmp_path / "run")[0, "even"].compute_fraction == pytest.approx(0.5, abs=0.02)
 
 
+def test_a_counted_baseline_serves_compared_methods_that_are_added(job: Job, tmp_path: Path, calls: list[int]) -> None:
+    counted = replace(job, prompts=job.prompts[:1], variants=(PLAIN, COUNTED))
+    run(tmp_path / "run", counted)
+    calls.clear()
+    more = replace(COUNTED, name="sparse", options={"steps": 10, "full_steps": 2})
+    run(tmp_path / "run", replace(counted, variants=(*counted.variants, more)))
+    assert len(calls) == 10 * BRANCHES, "the added variant alone; it skips blocks within the calls"
+    assert records(tmp_path / "run")[0, "sparse"].compute_fraction == pytest.approx(0.2, abs=0.02)
+
+
 def test_a_decoder_that_is_not_reproducible_keeps_no_latents(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
