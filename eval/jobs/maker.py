@@ -142,12 +142,12 @@ class VideoMaker(Maker):
             denoise_seconds=video.denoise_seconds,
             end_to_end_seconds=video.end_to_end_seconds,
             compute_fraction=compute_fraction,
-            block_operations=made.operations or None,
             report=made.report,
             metrics=values,
             skipped=skipped,
             versions=package_versions(),
             device=device_name(self.workload.pipe),
+            block_operations=made.operations or None,
         )
         return Output(to_plain(result), files)
 

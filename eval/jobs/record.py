@@ -29,10 +29,10 @@ class VideoResult:
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted; None for a compared method in a job
             without baseline.
-        block_operations: of the transformer's blocks, counted; None in jobs without compared methods.
         report: `Report.to_dict()` of the plugin, None for every other method.
         metrics: values by name, each in its own unit, which may be infinite; nan where a metric is undefined.
         skipped: by name of a metric, why it has no value.
+        block_operations: of the transformer's blocks, counted; None in jobs without compared methods.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
@@ -43,12 +43,12 @@ class VideoResult:
     denoise_seconds: float | None = None
     end_to_end_seconds: float | None = None
     compute_fraction: float | None = None
-    block_operations: float | None = None
     report: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
+    block_operations: float | None = None
 
 
 @dataclass(frozen=True)

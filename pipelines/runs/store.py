@@ -56,12 +56,13 @@ class Store:
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
-        wanted = json.loads(json.dumps(conditions))
-        before = self.conditions(kind)
-        if before is None:
-            self.write_conditions(kind, wanted)
+        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
+            raise refusal("out", self.root, "a folder", "take another --out")
+        wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
+        if self._read(HEADER) is None and self._is_empty():
+            self._write(HEADER, _json(wanted))
         else:
-            self.check_same(kind, before, wanted)
+            self.check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
         if self.is_local:
             for folder in (UNITS, FILES):
                 Path(self.root, folder).mkdir(exist_ok=True)
@@ -72,7 +73,7 @@ class Store:
 
         Raises GalaxyDiTError if the folder holds anything else or a run of another kind.
         """
-        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
+        if self.is_local and Path(self.root).is_file():
             raise refusal("out", self.root, "a folder", "take another --out")
         if self._read(HEADER) is None and self._is_empty():
             return None
