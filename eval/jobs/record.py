@@ -27,12 +27,12 @@ class VideoResult:
         shape: (frames, height, width, 3).
         settings: the `GenerationSettings` in force, as a mapping.
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
-        compute_fraction: block evaluations done / those of the baseline, counted; None for a compared method in a job
-            without baseline.
+        compute_fraction: block evaluations done / those of the baseline, counted.
         report: `Report.to_dict()` of the plugin, None for every other method.
         metrics: values by name, each in its own unit, which may be infinite; nan where a metric is undefined.
         skipped: by name of a metric, why it has no value.
-        block_operations: of the transformer's blocks, counted; None in jobs without compared methods.
+        block_operations: of the transformer's blocks, counted for compared methods and their baselines, from which
+            `compute_fraction` follows; without a baseline a compared method has no `compute_fraction`.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities

@@ -68,6 +68,21 @@ class Store:
                 Path(self.root, folder).mkdir(exist_ok=True)
         return self
 
+    def header(self, kind: str) -> Mapping[str, Any]:
+        """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
+        header = self._load(HEADER)
+        if header is None:
+            raise GalaxyDiTError(
+                f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
+                "runs of earlier versions again in a new folder"
+            )
+        if (header.get("format"), header.get("kind")) != (FORMAT, kind):
+            found = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
+            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {found}; restore it, or take another folder")
+        if not isinstance(header.get("conditions"), dict):
+            raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
+        return header
+
     def conditions(self, kind: str) -> Mapping[str, Any] | None:
         """The conditions of the run in this folder, None if the folder is empty. Writes nothing.
 
@@ -83,21 +98,6 @@ class Store:
     def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
         """Write run.json, for a new run or for one that is extended."""
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
-
-    def header(self, kind: str) -> Mapping[str, Any]:
-        """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
-        header = self._load(HEADER)
-        if header is None:
-            raise GalaxyDiTError(
-                f"{self.root} holds no {HEADER}, so it is no run of this galaxydit; pass the --out of a run, and make "
-                "runs of earlier versions again in a new folder"
-            )
-        if (header.get("format"), header.get("kind")) != (FORMAT, kind):
-            found = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
-            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {found}; restore it, or take another folder")
-        if not isinstance(header.get("conditions"), dict):
-            raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
-        return header
 
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
