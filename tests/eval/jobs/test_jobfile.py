@@ -318,6 +318,16 @@ def test_a_baseline_cannot_be_added_because_finished_videos_were_not_compared_wi
         grow(tmp_path, SMALLEST + "[variants.galaxydit]")
 
 
+def test_a_run_of_a_version_without_these_keys_goes_on(tmp_path: Path):
+    job = grow(tmp_path, SMALLEST)
+    header = json.loads((tmp_path / "run" / "run.json").read_text())
+    for key in ("baseline", "gates"):
+        del header["conditions"][key]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    assert load_run(tmp_path / "run")[1] == job
+    assert grow(tmp_path, SMALLEST) == job
+
+
 def test_gates_may_change_at_any_time(tmp_path: Path):
     job = grow(tmp_path, SMALLEST + "[gates.min]\npsnr = 30", SMALLEST + "[gates.min]\npsnr = 31")
     assert job.gates.min == {"psnr": 31.0}
