@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
@@ -48,18 +49,6 @@ class Variant:
 PLAIN = Variant(BASELINE, BASELINE)
 
 
-@dataclass(frozen=True)
-class Gates:
-    """Limits that `galaxydit eval check` holds a run to, by the names that its help explains.
-
-    variants: names of the variants that are checked, by default all but the baseline.
-    """
-
-    variants: tuple[str, ...] = ()
-    min: Mapping[str, float] = field(default_factory=dict)
-    max: Mapping[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that results depend on, and the gates; `galaxydit eval run --example` explains the keys.
@@ -92,7 +81,7 @@ class Job:
     prompts: tuple[str, ...]
     variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()
-    gates: Gates = Gates()
+    gates: Gates = field(default_factory=Gates)
 
     @property
     def settings(self) -> dict[str, Any]:

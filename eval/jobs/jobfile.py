@@ -15,10 +15,10 @@ from pydantic import StringConstraints
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
+from galaxydit.eval.jobs.gates import Gates, check_names
 from galaxydit.eval.jobs.job import (
     FEWER_STEPS,
     PLAIN,
-    Gates,
     Job,
     Seed,
     Text,
@@ -135,8 +135,6 @@ def _check_metrics(job: Job) -> None:
                 expected = "metrics without a reference, because baseline=False leaves nothing to compare with"
                 raise refusal("metrics", metric.name, expected, "leave it out, or set baseline = true")
     if job.gates != Gates():
-        from galaxydit.eval.report.gates import check_names
-
         check_names(job.gates)
 
 

@@ -10,8 +10,8 @@ from galaxydit.commands.console import show, show_json, table_of
 from galaxydit.commands.options import AsJson, RunPath
 
 if TYPE_CHECKING:
-    from galaxydit.eval.report.gates import Verdict
     from galaxydit.eval.report.read_run import Run
+    from galaxydit.eval.report.verdicts import Verdict
 
 FORM = "NAME=NUMBER"
 EXAMPLE = "write for example psnr=30"
@@ -28,9 +28,9 @@ def check(
     is missing. NAME is a metric, a speedup or compute_fraction; worst_NAME gates the worst video, vbench_DIMENSION
     VBench's points, lost_DIMENSION the points lost against the baseline.
     """
-    from galaxydit.eval.jobs.job import Gates
-    from galaxydit.eval.report.gates import check_names, check_run
+    from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.report.read_run import read_run
+    from galaxydit.eval.report.verdicts import check_run
 
     given = Gates(min=_limits("--min", minimum), max=_limits("--max", maximum))
     check_names(given)
@@ -80,7 +80,7 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
 
 def _show(run: "Run", verdicts: "list[Verdict]") -> None:
     """A row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
-    from galaxydit.eval.report.gates import WORST
+    from galaxydit.eval.jobs.gates import WORST
 
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
     rows = ((each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered)

@@ -10,10 +10,11 @@ import pytest
 
 from galaxydit.cli import main
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.jobs.job import Gates
+from galaxydit.eval.jobs.gates import COSTS, Gates, check_names
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.report.gates import Verdict, check_names, check_run
 from galaxydit.eval.report.read_run import read_run
+from galaxydit.eval.report.summary import COST_FIGURES
+from galaxydit.eval.report.verdicts import Verdict, check_run
 from galaxydit.eval.vbench.results import DimensionScore, Drop, Results, VariantScores, results_path
 from galaxydit.files import write_json
 
@@ -131,3 +132,7 @@ def test_gates_that_cannot_be_read_are_refused(root: Path, options: list[str]) -
 def test_an_unknown_gate_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(GalaxyDiTError, match=r"did you mean 'lost_temporal_flickering'"):
         check_names(Gates(max={"lost_temporal_flikering": 1.0}))
+
+
+def test_every_figure_of_a_report_can_be_a_gate() -> None:
+    assert tuple(figure.key for figure in COST_FIGURES) == COSTS

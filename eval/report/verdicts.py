@@ -1,20 +1,15 @@
-"""Gates: limits for the means and worst videos of variants, so that a release can depend on a run."""
+"""Hold the figures of a run to gates, so that a release can depend on them."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from galaxydit.errors import did_you_mean, refusal
-from galaxydit.eval.jobs.job import Gates
+from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
-from galaxydit.eval.metrics import METRICS
-from galaxydit.eval.published.vbench import DIMENSIONS
 from galaxydit.eval.report.read_run import Run
-from galaxydit.eval.report.summary import COST_FIGURES, Figure, figures_of, summarise, values_of
+from galaxydit.eval.report.summary import Figure, figures_of, summarise, values_of
 from galaxydit.eval.vbench.results import read_results, results_path
 
-WORST, VBENCH, LOST = "worst_", "vbench_", "lost_"
-TOTAL = "total"
 WORST_SHOWN = 5
 
 
@@ -50,23 +45,6 @@ class Verdict:
         if self.value is None or math.isnan(self.value):
             return False
         return self.value >= self.limit if self.is_minimum else self.value <= self.limit
-
-
-def check_names(gates: Gates) -> None:
-    """Raise GalaxyDiTError for a gate on an unknown figure."""
-    figures = [*METRICS, *(figure.key for figure in COST_FIGURES)]
-    points = [*DIMENSIONS, TOTAL]
-    known = {
-        *figures,
-        *(WORST + name for name in figures),
-        *(start + name for start in (VBENCH, LOST) for name in points),
-    }
-    for name in (*gates.min, *gates.max):
-        if name not in known:
-            expected = (
-                f"one of {', '.join(figures)}, such a name after {WORST}, or a dimension after {VBENCH} or {LOST}"
-            )
-            raise refusal("gate", name, expected, f"check the spelling{did_you_mean(name, known)}")
 
 
 def check_run(run: Run, gates: Gates) -> list[Verdict]:
