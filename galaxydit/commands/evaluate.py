@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from galaxydit.commands.console import resumable, say, show, show_json
-from galaxydit.commands.eval_vbench import vbench
+from galaxydit.commands.eval_vbench import app as vbench
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 
 if TYPE_CHECKING:
@@ -133,5 +133,6 @@ def _folder_of(run: "Run") -> Path:
     return run.root
 
 
-for command in (run, status, report, export, vbench):
+for command in (run, status, report, export):
     app.command(cls=RayCommand)(grouped(command))
+app.add_typer(vbench, name="vbench")
