@@ -67,6 +67,7 @@ VICLIP = (
     Weights("ViCLIP", f"{USED}/ViClip-InternVid-10M-FLT.pth", "Apache-2.0"),
     Weights("ViCLIP", "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz", "MIT"),
 )
+BERT = ("bert-base-uncased",)  # Apache-2.0
 QUALITY, SEMANTIC = "Quality", "Semantic"
 DETECTRON2 = "a checkout of detectron2 (`setup --detectron2`)"
 PAIRS, FRAMES, LIST = "cnt_per_video", "frame_count", "frame_results"  # what upstream averages over, see `counted`
@@ -84,19 +85,36 @@ DIMENSIONS = {
         Dimension("imaging_quality", QUALITY, video_scale=100.0, weights=(MUSIQ,), proof=RANDOM),
         Dimension("dynamic_degree", QUALITY, weight=0.5, weights=(RAFT,), proof=RANDOM),
         Dimension(
-            "object_class", SEMANTIC, custom=False, counted=FRAMES, weights=(GRIT,), needs=DETECTRON2, proof=RANDOM
+            "object_class",
+            SEMANTIC,
+            custom=False,
+            counted=FRAMES,
+            weights=(GRIT,),
+            hub=BERT,
+            needs=DETECTRON2,
+            proof=RANDOM,
         ),
         Dimension(
-            "multiple_objects", SEMANTIC, custom=False, counted=FRAMES, weights=(GRIT,), needs=DETECTRON2, proof=RANDOM
+            "multiple_objects",
+            SEMANTIC,
+            custom=False,
+            counted=FRAMES,
+            weights=(GRIT,),
+            hub=BERT,
+            needs=DETECTRON2,
+            proof=RANDOM,
         ),
         Dimension("human_action", SEMANTIC, weights=(UMT,), proof=RANDOM),
-        Dimension("color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), needs=DETECTRON2, proof=RANDOM),
+        Dimension(
+            "color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), hub=BERT, needs=DETECTRON2, proof=RANDOM
+        ),
         Dimension(
             "spatial_relationship",
             SEMANTIC,
             custom=False,
             counted=LIST,
             weights=(GRIT,),
+            hub=BERT,
             needs=DETECTRON2,
             proof=RANDOM,
         ),
@@ -107,7 +125,7 @@ DIMENSIONS = {
             custom=False,
             counted=FRAMES,
             weights=(TAG2TEXT,),
-            hub=("bert-base-uncased",),
+            hub=BERT,
             proof=RANDOM,
         ),
         Dimension(

@@ -15,7 +15,7 @@ from typing import Any
 import fsspec
 from huggingface_hub import try_to_load_from_cache
 
-from galaxydit.errors import GalaxyDiTError, check_count
+from galaxydit.errors import GalaxyDiTError, check_count, refusal
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
@@ -83,7 +83,7 @@ def evaluate(
         for dimension in dimensions
     }
     cache = cache or default_cache(suite)
-    check_weights(dimensions, cache, any(arrangement.static_filter for arrangement in asked.values()))
+    check_weights(suite, dimensions, cache, any(arrangement.static_filter for arrangement in asked.values()))
     kept, plan.share = open_shares(store, suite, environment, share)
     maker = ShareMaker(store, environment, cache, trust)
     units = [unit for key, arrangement in asked.items() for unit in plan.units(key, arrangement, selection)]
@@ -95,7 +95,7 @@ def evaluate(
     return results
 
 
-def check_weights(dimensions: Sequence[Dimension], cache: Path, static_filter: bool) -> None:
+def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, static_filter: bool) -> None:
     """Raises GalaxyDiTError naming every file that is missing, its place, and where it comes from."""
     missing = []
     for dimension in dimensions:
@@ -110,7 +110,7 @@ def check_weights(dimensions: Sequence[Dimension], cache: Path, static_filter: b
         names = ",".join(dimension.name for dimension in dimensions)
         unfiltered = ", pass --no-static-filter for temporal_flickering" if static_filter else ""
         raise GalaxyDiTError(
-            f"VBench lacks weights: {'; '.join(missing)}. Run `galaxydit eval vbench fetch --dimensions {names}`"
+            f"{suite.title} lacks weights: {'; '.join(missing)}. Run `galaxydit eval vbench fetch --dimensions {names}`"
             f"{unfiltered}, or leave these dimensions out"
         )
 
@@ -127,6 +127,10 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
     except GalaxyDiTError:  # none yet; `create` refuses a folder that holds anything else
         before = {}
     size = share if share is not None else int(before.get("share", SHARE))
+    for name, value in (("share", size), ("version", environment.version)):
+        if name in before and before[name] != value:
+            cure = f"leave --share out, or remove {kept.root} to measure everything again"
+            raise refusal(name, value, f"{before[name]}, that of the shares in {kept.root}", cure)
     return kept.create(KIND, {"suite": suite.name, "version": environment.version, "share": size}), size
 
 
@@ -178,7 +182,9 @@ def _score(
     for unit in plan.units(key, arrangement, selection):
         record = kept.read(unit.id)
         if record is None or not record.is_done:
-            raise GalaxyDiTError("not measured" if record is None else record.reason)
+            raise GalaxyDiTError(
+                "not measured" if record is None else record.reason.partition(": ")[2] or record.reason
+            )
         videos |= record.result["videos"]
         score = record.result["score"]
     if dimension.divisible:

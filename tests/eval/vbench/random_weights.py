@@ -153,6 +153,7 @@ def write_grit(cache: Path) -> None:
     from detectron2.modeling import build_model
     from vbench.third_party.grit_src.image_dense_captions import get_parser, setup_cfg
 
+    write_bert()
     arguments = get_parser(torch.device("cpu"), "")
     model = build_model(setup_cfg(arguments))
     save({"model": model.state_dict()}, cache / "grit_model" / "grit_b_densecap_objectdet.pth")

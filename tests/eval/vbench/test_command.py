@@ -24,7 +24,7 @@ def test_scores_lost_points_and_the_missing_total_are_shown(make_run, fake_folde
 def test_what_failed_is_said_and_the_command_fails(make_run, fake_folder, fault, capsys):
     fault("dies")
     assert call(make_run(CAPTIONS), "--dimensions", "temporal_flickering", "--environment", fake_folder) == 1
-    assert "error: fast/temporal_flickering: the benchmark wrote no results file" in capsys.readouterr().err
+    assert "error: fast/temporal_flickering: the benchmark died" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,11 @@ def test_what_failed_is_said_and_the_command_fails(make_run, fake_folder, fault,
     [
         (("--dimensions", "flicker"), "dimensions='flicker' is not allowed: expected one of 'subject_consistency', "),
         (("--dimensions", " , "), "name at least one"),
-        (("--dimensions", "temporal_flickering,color"), "'color', which takes only the prompts of VBench"),
-        (("--dimensions", "temporal_flickering", "--environment", "nowhere"), "make one as eval/README.md shows"),
+        (("--dimensions", "temporal_flickering,color"), "'color', which takes only the prompts of VBench 1.0"),
+        (
+            ("--dimensions", "temporal_flickering", "--environment", "nowhere"),
+            "build one with `galaxydit eval vbench setup nowhere",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_few_words(make_run, fake_folder, capsys, arguments, words):
