@@ -7,6 +7,7 @@ from typing import Literal
 from galaxydit.errors import check_choice, refusal
 
 SuiteName = Literal["vbench", "vbench2"]
+CHECKPOINTS = "torch/hub/checkpoints"  # below the cache folder: what torch.hub and torchvision look for
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec
 
-from galaxydit.eval.published.suite import Dimension, Suite
+from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite
 from galaxydit.eval.published.suites import SUITES
 from galaxydit.eval.published.vbench import DINO
 from galaxydit.eval.vbench.arrange import lay_out
@@ -51,9 +51,10 @@ class ShareMaker(Maker):
         self._place = tempfile.TemporaryDirectory(prefix="galaxydit-vbench-")
         checkpoints = Path(self._place.name, "torch", "hub", "checkpoints")
         checkpoints.mkdir(parents=True)
-        if (dino := self.cache.absolute() / DINO.path).is_file():
-            # DINO's own code looks for its weights nowhere but there, whatever path upstream gives it.
-            (checkpoints / dino.name).symlink_to(dino)
+        # DINO's own code looks for its weights nowhere but there, whatever path upstream gives it; so does torchvision.
+        for place in (self.cache / DINO.path, *(self.cache / CHECKPOINTS).glob("*.pth")):
+            if place.is_file():
+                (checkpoints / place.name).symlink_to(place.absolute())
 
     def make(self, unit: Unit) -> Output:
         dimension = SUITES[unit.data["suite"]].dimensions[unit.data["dimension"]]

@@ -38,7 +38,7 @@ def score(folder: Path) -> None:
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dimension, videos = task["dimension"], folder / "videos"
-    shims.install(dimension)
+    shims.install(task["suite"], dimension)
     if task["static_filter"]:
         from static_filter import keep_static
 
@@ -52,14 +52,15 @@ def score(folder: Path) -> None:
         from vbench import VBench as Benchmark
     benchmark = Benchmark(device, str(folder / "prompts.json"), str(folder))
     try:
-        benchmark.evaluate(
-            videos_path=str(videos),
-            name="scores",
-            prompt_list=task["prompts"] or [],
-            dimension_list=[dimension],
-            local=True,
-            mode=task["mode"],
-        )
+        with torch.no_grad():  # which some dimensions forget: scene would hold 20 GB of activations
+            benchmark.evaluate(
+                videos_path=str(videos),
+                name="scores",
+                prompt_list=task["prompts"] or [],
+                dimension_list=[dimension],
+                local=True,
+                mode=task["mode"],
+            )
     except ZeroDivisionError:
         if dimension != "color":
             raise

@@ -55,7 +55,15 @@ class VBench:
         score = sum(values.values()) / len(values)
         (self.output / f"{name}_eval_results.json").write_text(json.dumps({dimension: [score, videos]}))
 '''
-TORCH = "class cuda:\n    is_available = staticmethod(lambda: False)\n\ndef device(name):\n    return name\n"
+TORCH = """
+from contextlib import nullcontext as no_grad
+
+class cuda:
+    is_available = staticmethod(lambda: False)
+
+def device(name):
+    return name
+"""
 FULL_INFO = [
     {"prompt_en": "a stop sign", "dimension": ["temporal_flickering"]},
     {"prompt_en": "a dog", "dimension": ["object_class", "temporal_flickering"], "auxiliary_info": {"object": "dog"}},

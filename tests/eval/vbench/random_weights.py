@@ -187,7 +187,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     for dimension in dimensions:
-        shims.install(dimension)
+        shims.install("vbench", dimension)
     for write in dict.fromkeys(WRITERS[dimension] for dimension in dimensions):
         write(Path(cache))
 

@@ -18,6 +18,7 @@ from galaxydit.eval.jobs.record import VideoRecord
 from galaxydit.eval.published.vbench2 import VBENCH2
 from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, arrange
 from galaxydit.eval.vbench.environment import open_environment, read_full_info
+from galaxydit.eval.vbench.maker import DRIVER
 from galaxydit.eval.vbench.results import DimensionScore, VariantScores, read_scores
 from galaxydit.eval.vbench.score import normalise, total_up
 
@@ -51,7 +52,7 @@ def test_eighteen_dimensions_lie_in_five_groups():
         "Human Fidelity": 3,
         "Physics": 4,
     }
-    assert all(dimension.needs for dimension in DIMENSIONS.values()), "no dimension is without weights"
+    assert all(one.needs or one.weights for one in DIMENSIONS.values()), "no dimension is without weights"
 
 
 def test_the_total_is_the_mean_of_the_means_of_the_groups():
@@ -125,7 +126,7 @@ def test_upstreams_loader_finds_every_video_under_our_names(tmp_path):
     assert {name for entry in full_info for name in entry["dimension"]} == set(DIMENSIONS)
     arranged = {}
     for name, dimension in DIMENSIONS.items():
-        prompts = [entry["prompt_en"] for entry in full_info if name in entry["dimension"]]
+        prompts = list(dict.fromkeys(entry["prompt_en"] for entry in full_info if name in entry["dimension"]))
         found = arrange(VBENCH2, dimension, clips(prompts, dimension.samples), full_info)
         assert found.complete
         assert len(found.files) == len(prompts) * dimension.samples, "no two videos share a name"
@@ -134,10 +135,13 @@ def test_upstreams_loader_finds_every_video_under_our_names(tmp_path):
         for file in found.files:
             (folder / "videos" / file).touch()
         (folder / "prompts.json").write_text(json.dumps(found.entries))
-        arranged[name] = len(found.files)
+        arranged[name] = len(found.entries) * dimension.samples  # upstream lists a prompt twice, and counts it twice
     code = """
 import json, sys
 from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import shims
+shims.install("vbench2", "")
 from vbench2 import VBench2
 counts = {}
 for folder in Path(sys.argv[1]).iterdir():
@@ -146,6 +150,8 @@ for folder in Path(sys.argv[1]).iterdir():
     counts[folder.name] = sum(len(entry["video_list"]) for entry in json.load(open(path)))
 print("counts", json.dumps(counts))
 """
-    done = subprocess.run([environment.python, "-c", code, tmp_path], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [environment.python, "-c", code, tmp_path, DRIVER.parent], check=True, capture_output=True, text=True
+    )
     assert json.loads(done.stdout.rpartition("counts ")[2]) == arranged
     assert "WARNING" not in done.stdout

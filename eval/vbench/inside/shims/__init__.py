@@ -7,9 +7,9 @@ import importlib
 import pkgutil
 
 
-def install(dimension: str) -> None:
-    """Install the shims that a dimension needs; the others would only load packages."""
+def install(suite: str, dimension: str) -> None:
+    """Install the shims that a dimension or all of a suite needs; the others would only load packages."""
     for found in pkgutil.iter_modules(__path__):
         shim = importlib.import_module(f"{__name__}.{found.name}")
-        if dimension in shim.NEEDED_BY:
+        if {suite, dimension} & set(shim.NEEDED_BY):
             shim.install()
