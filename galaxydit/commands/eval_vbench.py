@@ -133,7 +133,8 @@ def fetch(
     extra = [RAFT] if static_filter and any(one.filtered for one in chosen) else []
     with download_bars() as tell:
         written = fetch_weights(chosen, extra, weights or default_cache(SUITES[suite]), tell)
-    show(*(written or ["every file is there"]))
+    lines: list[object] = [*written]
+    show(*(lines or ["every file is there"]))
 
 
 def dimensions(suite: SuiteOption = "vbench") -> None:

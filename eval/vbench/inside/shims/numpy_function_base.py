@@ -14,5 +14,5 @@ NEEDED_BY = ("human_action",)
 def install() -> None:
     if NAME not in sys.modules and find_spec(NAME) is None:
         module = types.ModuleType(NAME)
-        module.disp = print
+        vars(module)["disp"] = print
         sys.modules[NAME] = module

@@ -22,5 +22,5 @@ def install() -> None:
         import packaging.version  # upstream uses packaging.version.parse
 
         module = types.ModuleType("pkg_resources")
-        module.packaging = packaging
+        vars(module)["packaging"] = packaging
         sys.modules["pkg_resources"] = module

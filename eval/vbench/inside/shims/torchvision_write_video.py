@@ -12,7 +12,7 @@ def install() -> None:
     import torchvision.io
 
     if not hasattr(torchvision.io, "write_video"):
-        torchvision.io.write_video = _refuse  # type: ignore[attr-defined]
+        torchvision.io.write_video = _refuse
 
 
 def _refuse(*_: Any, **__: Any) -> None:
