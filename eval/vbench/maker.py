@@ -68,6 +68,13 @@ class ShareMaker(Maker):
             self._measure(folder, unit.data["suite"])
             return Output(_result(folder, dimension, unit.data))
 
+    def close(self) -> None:
+        """End the driver of this process; that of a worker ends with the worker."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.communicate()
+            self._driver = None
+
     def _lay_out(self, paths: Mapping[str, str], folder: Path) -> None:
         """Link the videos, or copy those of a remote store: a share's copies are removed with its folder."""
         if self.store.is_local:

@@ -87,7 +87,10 @@ def evaluate(
     kept, plan.share = open_shares(store, suite, environment, share)
     maker = ShareMaker(store, environment, cache, trust)
     units = [unit for key, arrangement in asked.items() for unit in plan.units(key, arrangement, selection)]
-    run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
+    try:
+        run(units, maker, kept, executor or InProcess(), progress=progress, retry_failed=True)
+    finally:
+        maker.close()
     scores, failed = collect(plan, kept, selection, asked)
     left_out = len(pairs) - len(next(iter(selection.values())))
     results = Results(VERSION, environment.version, job.video == "lossless", left_out, scores, failed, suite.name)
