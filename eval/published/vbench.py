@@ -72,6 +72,8 @@ QUALITY, SEMANTIC = "Quality", "Semantic"
 DETECTRON2 = "a checkout of detectron2 (`setup --detectron2`)"
 PAIRS, FRAMES, LIST = "cnt_per_video", "frame_count", "frame_results"  # what upstream averages over, see `counted`
 REAL, RANDOM = "measured", "runs with random weights"
+NO_OBJECT = "runs with random weights, which name no object: no score"
+BEGUN = "begun with random weights, not run to its end"
 
 GROUP_WEIGHTS = {QUALITY: 4.0, SEMANTIC: 1.0}  # in the total
 DIMENSIONS = {
@@ -106,7 +108,7 @@ DIMENSIONS = {
         ),
         Dimension("human_action", SEMANTIC, weights=(UMT,), proof=RANDOM),
         Dimension(
-            "color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), hub=BERT, needs=DETECTRON2, proof=RANDOM
+            "color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), hub=BERT, needs=DETECTRON2, proof=NO_OBJECT
         ),
         Dimension(
             "spatial_relationship",
@@ -139,7 +141,7 @@ DIMENSIONS = {
             proof=RANDOM,
         ),
         Dimension("temporal_style", SEMANTIC, high=0.364, weights=VICLIP, proof=RANDOM),
-        Dimension("overall_consistency", SEMANTIC, high=0.364, weights=VICLIP, proof=RANDOM),
+        Dimension("overall_consistency", SEMANTIC, high=0.364, weights=VICLIP, proof=BEGUN),
     )
 }
 VBENCH = Suite("vbench", "VBench 1.0", PACKAGE, "0.1.5", FULL_INFO, "VBENCH_CACHE_DIR", DIMENSIONS, GROUP_WEIGHTS)
