@@ -1,42 +1,35 @@
-"""Build a `Profile` from recordings, and add what was measured with it. No other file here knows a profile's fields."""
+"""Build a `Profile` from recordings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, median
 from typing import Literal
 
-import numpy as np
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.costs import predicted_speedup
 from galaxydit.calibration.fit import fit_error_map
+from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.calibration.provenance import device_name, package_versions
-from galaxydit.calibration.rank import choose_proxy, rank_proxies
+from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.calibration.search import Schedule, best_schedules
-from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.calibration.search import FullSteps, best_schedules
+from galaxydit.calibration.thresholds import mean_distance, solve_threshold
 from galaxydit.errors import refusal
-from galaxydit.families import transformers_of
+from galaxydit.families import SEPARATE, blocks_of, family_of, transformers_of
 from galaxydit.pipelines.runs import hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
+from galaxydit.policies.policy import Limits
+from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
+from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.conditions import boundary_of
+from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
 from galaxydit.profiles.fingerprint import model_of
-from galaxydit.profiles.resolve import boundary_of
-from galaxydit.profiles.schema import (
-    SCHEMA_VERSION,
-    Conditions,
-    ErrorPropagation,
-    Evidence,
-    Fit,
-    Profile,
-    Recipe,
-    Seconds,
-    Target,
-    Verification,
-)
+from galaxydit.profiles.recipe import Recipe, Target
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
+from galaxydit.proxies import PROXIES
 
 REUSE: Literal["output"] = "output"
 WARMUP = 2
@@ -56,6 +49,7 @@ def build_profile(
     speedups: Sequence[float],
     propagation: ErrorPropagation,
     name: str,
+    ranking: Ranking | None = None,
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Profile:
@@ -63,10 +57,10 @@ def build_profile(
 
     Raises GalaxyDiTError if no speedup can be planned.
     """
-    ranking = rank_proxies(recordings)
+    ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
-    recipe, fit, verifications = _plan(recordings, chosen, propagation, speedups, 1)
     transformers = list(transformers_of(pipe).values())
+    recipe, fit, verifications = _plan(recordings, chosen, propagation, speedups, 1, _share_of_step(pipe, chosen))
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
@@ -75,16 +69,44 @@ def build_profile(
         model=model_of(transformers[0]),
         conditions=_profile_conditions(pipe, recordings, settings, seed, device, versions),
         recipe=recipe,
-        evidence=Evidence(reason, ranking, fit, propagation, verifications),
+        evidence=Evidence(reason, ranking.rows, fit, propagation, verifications),
         second_model=model_of(transformers[1]) if len(transformers) > 1 else None,
     )
 
 
-def at_order(profile: Profile, recordings: Sequence[Recording], speedups: Sequence[float], order: Order) -> Profile:
+def at_order(
+    pipe: DiffusionPipeline,
+    profile: Profile,
+    recordings: Sequence[Recording],
+    speedups: Sequence[float],
+    order: Order,
+) -> Profile:
     """A profile of `build_profile` planned for predictions of another order, from the same recordings and speedups."""
-    evidence = profile.evidence
-    recipe, fit, verifications = _plan(recordings, profile.recipe.proxy, evidence.propagation, speedups, order)
+    evidence, proxy = profile.evidence, profile.recipe.proxy
+    share = _share_of_step(pipe, proxy)
+    recipe, fit, verifications = _plan(recordings, proxy, evidence.propagation, speedups, order, share)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
+
+
+def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
+    """A profile of `build_profile` that decides by another proxy: same schedules, its own error map and thresholds."""
+    recipe, share = profile.recipe, _share_of_step(pipe, proxy)
+    error_map, fit = fit_error_map(recordings, proxy, recipe.order)
+    cumulative = mean_distance(recordings, proxy)
+    targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share)
+    verifications = tuple(
+        replace(one, expected_error=largest_expected_error(profile.target_for(one.speedup), error_map, cumulative))
+        for one in profile.evidence.verifications
+    )
+    recipe = replace(
+        recipe,
+        proxy=proxy,
+        proxy_share=share,
+        error_map=error_map,
+        cumulative_distance=cumulative,
+        targets=targets,
+    )
+    return replace(profile, recipe=recipe, evidence=replace(profile.evidence, fit=fit, verifications=verifications))
 
 
 def _plan(
@@ -93,12 +115,12 @@ def _plan(
     propagation: ErrorPropagation,
     speedups: Sequence[float],
     order: Order,
+    share_of_step: float,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
     """Recipe, fit and unmeasured verifications at one order. Raises GalaxyDiTError if no speedup can be planned."""
     sigmas = recordings[0].sigmas
     error_map, fit = fit_error_map(recordings, proxy, order)
-    distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)
-    cumulative = CumulativeDistance(sigmas, tuple(map(round_digits, np.cumsum(distances))))
+    cumulative = mean_distance(recordings, proxy)
     schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation, warmup=WARMUP, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
     verifications = tuple(
@@ -109,12 +131,41 @@ def _plan(
     if not verifications:
         expected = f"speedups of which one can be planned with {len(sigmas)} steps"
         raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
-    recipe = Recipe(proxy, REUSE, order, error_map, cumulative_distance=cumulative, targets=targets)
+    targets = with_thresholds(recordings, proxy, targets, cumulative, share_of_step)
+    recipe = Recipe(proxy, REUSE, order, error_map, cumulative, targets, proxy_share=share_of_step)
     return recipe, fit, verifications
 
 
+def with_thresholds(
+    recordings: Sequence[Recording],
+    proxy: str,
+    targets: Sequence[Target],
+    cumulative: CumulativeDistance,
+    share_of_step: float,
+) -> tuple[Target, ...]:
+    """The targets with the threshold of the proxy for each speedup, solved on the recordings."""
+    steps, solved = len(recordings[0].sigmas), []
+    for target in targets:
+        full = full_speedup(target.speedup, share_of_step)
+        planned = min(targets, key=lambda other: (abs(len(other.sigmas) - round(steps / full)), other.speedup))
+        schedule = Schedule(full, planned.sigmas, None, cumulative, planned_sigmas=recordings[0].sigmas)
+        limits = Limits(warmup=target.warmup, max_consecutive=None)
+        policy = ProxyThreshold(schedule)
+        threshold = solve_threshold(recordings, proxy, policy, limits, target.speedup, share_of_step)
+        solved.append(replace(target, threshold=threshold))
+    return tuple(solved)
+
+
+def _share_of_step(pipe: DiffusionPipeline, proxy: str) -> float:
+    """Share of the block evaluations of a full step that a reused step runs to read the proxy, in one branch."""
+    transformer = next(iter(transformers_of(pipe).values()))
+    family = family_of(transformer)
+    calls = 2 if family.branches == SEPARATE and guidance_of(pipe) > 1 else 1
+    return PROXIES[proxy].cost / (len(blocks_of(transformer, family)) * calls)
+
+
 def plan_targets(
-    schedules: Mapping[int, tuple[Schedule, float]],
+    schedules: Mapping[int, tuple[FullSteps, float]],
     sigmas: Sequence[float],
     speedups: Sequence[float],
     warmup: float,
@@ -177,21 +228,3 @@ def _profile_conditions(
         versions=versions or package_versions(),
         sigmas=first.sigmas,
     )
-
-
-def add_measurements(profile: Profile, seconds: Seconds, verifications: Sequence[VerifiedPrompt]) -> Profile:
-    """The profile with what was measured for each target: means over the prompts, and the median speedup in seconds."""
-    steps, verified, predicted, measured = profile.conditions.steps, [], [], []
-    for asked in profile.evidence.verifications:
-        predicted.append(round(predicted_speedup(seconds, steps, len(profile.target_for(asked.speedup).sigmas)), 4))
-        rows = [row for row in verifications if row.speedup == asked.speedup]
-        if rows:
-            measured.append(round(median(row.plain_seconds / row.denoise_seconds for row in rows), 4))
-            asked = replace(
-                asked,
-                compute_fraction=round(fmean(row.compute_fraction for row in rows), 6),
-                psnr_db=round(fmean(row.psnr_db for row in rows), 4),
-            )
-        verified.append(asked)
-    seconds = replace(seconds, predicted_speedup=tuple(predicted), measured_speedup=tuple(measured))
-    return replace(profile, evidence=replace(profile.evidence, verifications=tuple(verified), seconds=seconds))

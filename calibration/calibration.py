@@ -1,7 +1,7 @@
-"""`calibrate`: record, rank, fit, plan, verify."""
+"""`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -10,13 +10,21 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.calibration.build_profile import add_measurements, at_order, build_profile
-from galaxydit.calibration.costs import measure_seconds
+from galaxydit.calibration.build_profile import at_order, build_profile, with_proxy
+from galaxydit.calibration.costs import measure_proxy_costs, measure_seconds
+from galaxydit.calibration.evidence import (
+    add_compared_proxies,
+    add_measurements,
+    choose_compared_proxy,
+    verification_of,
+)
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
 from galaxydit.calibration.prompt_files import split_prompts
 from galaxydit.calibration.provenance import device_name, package_versions
+from galaxydit.calibration.rank import proxies_to_compare, rank_proxies
 from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
@@ -29,15 +37,17 @@ from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, S
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.policies.budget import full_step_count
-from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, Seconds, parse_profile
+from galaxydit.profiles.evidence import ComparedProxy, Seconds
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, parse_profile
+from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
-ORDER_SEED = 20_000  # likewise, for the choice of the order
-ORDER_PROMPTS = 2
-ORDER_SPEEDUP = 2.0  # or the nearest one that is planned
+CHOICE_SEED = 20_000  # likewise, for the choice of order and proxy
+CHOICE_PROMPTS = 8
+CHOICE_SPEEDUP = 2.0  # or the nearest speedup that is planned
 
 
 @dataclass(frozen=True)
@@ -48,19 +58,21 @@ class Calibration:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
         recordings: of the samples that the profile was fitted to.
         verifications: of each target on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order on two prompts of samples; the profile has the better one.
+        psnr_of_order: mean PSNR in dB of each order on prompts of samples; the profile has the better order.
+        redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
     """
 
     profile: Profile
     recordings: tuple[Recording, ...]
     verifications: tuple[VerifiedPrompt, ...]
     psnr_of_order: dict[Order, float]
+    redundancy: Redundancy | None = None
 
     @property
     def chosen_order(self) -> str:
         """Which order the profile has, and why, as a sentence without its full stop."""
-        found = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in self.psnr_of_order.items())
-        return f"order {self.profile.recipe.order} is used: at 2x, or near it, {found}"
+        measured = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in self.psnr_of_order.items())
+        return f"order {self.profile.recipe.order} is used: at 2x, or near it, {measured}"
 
 
 def calibrate(
@@ -71,9 +83,11 @@ def calibrate(
     samples: int = 16,
     settings: GenerationSettings | None = None,
     seed: int = 0,
-    verified_prompts: int = 4,
+    verified_prompts: int = 8,
     speedups: Sequence[float] = SPEEDUPS,
+    proxy_costs: Mapping[str, float] | None = None,
     name: str = "profile",
+    analyze: bool = False,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     executor: Executor | None = None,
     load: Callable[[], DiffusionPipeline] | None = None,
@@ -90,8 +104,11 @@ def calibrate(
         settings: of the generations; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
+        proxy_costs: of `measure_proxy_costs`, by proxy, from an earlier calibration; measured by default. Timings vary,
+            so two calibrations are equal only if their costs are.
         name: of the profile.
-        progress: called with the stage ("timing", "recording", "planning", "choosing the order" or "verifying"), the
+        analyze: also measure how similar each block's outputs are to the step before, in one more generation.
+        progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
             number of finished parts and the number of all parts.
         executor: where the parts are measured; by default in this process, on `pipe`.
         load: returns the same pipeline on a worker of another executor.
@@ -135,7 +152,8 @@ def calibrate(
     parts = measure("recording", units)
     recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
     progress("planning", 0, 1)
-    propagation = average_perturbations([tuple(found) for part in parts for found in part["perturbations"]])
+    propagation = average_perturbations([tuple(one) for part in parts for one in part["perturbations"]])
+    ranking = rank_proxies(recordings, timing["costs"] if proxy_costs is None else proxy_costs)
     profile = build_profile(
         pipe,
         recordings,
@@ -144,22 +162,44 @@ def calibrate(
         speedups=speedups,
         propagation=propagation,
         name=name,
+        ranking=ranking,
         device=timing["device"],
         versions=timing["versions"],
     )
-    drafts: dict[Order, Profile] = {1: profile, 0: at_order(profile, recordings, speedups, 0)}
+    drafts: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
+    proxies = proxies_to_compare(ranking, profile.recipe.proxy)
+    by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
     progress("planning", 1, 1)
-    speedup = min(
-        (target.speedup for target in profile.evidence.verifications), key=lambda one: abs(one - ORDER_SPEEDUP)
-    )
-    fixed = {**key, "part": "order", "speedup": speedup, "profiles": [draft.to_dict() for draft in drafts.values()]}
+
+    planned = [target.speedup for target in profile.evidence.verifications]
+    speedup = min(planned, key=lambda planned_speedup: abs(planned_speedup - CHOICE_SPEEDUP))
+    chosen_on = own[:CHOICE_PROMPTS]
+    tried = [(drafts[1], SCHEDULE), (drafts[0], SCHEDULE), *((draft, PROXY) for draft in by_proxy)]
+    fixed = {
+        **key,
+        "part": "choice",
+        "speedup": speedup,
+        "profiles": [(draft.to_dict(), policy) for draft, policy in tried],
+    }
     units = [
-        Unit(f"order-{index:04d}", {**fixed, **_start(prompt, seed + ORDER_SEED + index)})
-        for index, prompt in enumerate(own[:ORDER_PROMPTS])
+        Unit(f"choice-{index:04d}", {**fixed, **_start(prompt, seed + CHOICE_SEED + index)})
+        for index, prompt in enumerate(chosen_on)
     ]
-    found = measure("choosing the order", units)
-    psnr_of_order = {order: fmean(psnrs[place] for psnrs in found) for place, order in enumerate(drafts)}
+    rows_by_draft = [[VerifiedPrompt(**row) for row in rows] for rows in zip(*measure("choosing", units), strict=True)]
+    psnr_of_order: dict[Order, float] = {
+        order: fmean(row.psnr_db for row in rows) for order, rows in zip(drafts, rows_by_draft, strict=False)
+    }
+    of_proxies = rows_by_draft[len(drafts) :]
+    proxy = proxies[choose_compared_proxy(of_proxies)]
     profile = drafts[max(drafts, key=lambda order: psnr_of_order[order])]  # at equal PSNR order 1
+    if proxy != profile.recipe.proxy:
+        profile = with_proxy(pipe, profile, recordings, proxy)
+    compared = [
+        ComparedProxy(draft.recipe.proxy, draft.target_for(speedup).threshold or 1.0, verification_of(speedup, rows))
+        for draft, rows in zip(by_proxy, of_proxies, strict=True)
+    ]
+    profile = add_compared_proxies(profile, sorted(compared, key=lambda one: one.proxy != proxy))
+
     fixed = {**key, "part": "verification", "profile": profile.to_dict()}
     units = [
         Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
@@ -167,7 +207,11 @@ def calibrate(
     ]
     verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
     profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
-    return Calibration(profile, recordings, verifications, psnr_of_order)
+    redundancy = None
+    if analyze:
+        (found,) = measure("analysing", [Unit("redundancy", {**key, "part": "redundancy", **_start(own[0], seed)})])
+        redundancy = parse(Redundancy, found, "redundancy")
+    return Calibration(profile, recordings, verifications, psnr_of_order, redundancy)
 
 
 @dataclass(eq=False)
@@ -182,23 +226,32 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """One part: seconds of a step, a recorded sample with its perturbations, PSNRs of one prompt by order, or the
-        verification of one prompt.
+        """One part: seconds of a step and of each proxy, a recorded sample with its perturbations, the drafts of a
+        profile on one prompt, or the verification of both policies on one prompt.
         """
         data = unit.data
         settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
         if data["part"] == "timing":
-            seconds = asdict(measure_seconds(self.pipe, prompt, settings, seed))
-            # Of the process that measures: on Ray, and after a resume, it need not be this one.
-            return Output({"seconds": seconds, "device": device_name(self.pipe), "versions": package_versions()})
-        if data["part"] in ("order", "verification"):
+            seconds = measure_seconds(self.pipe, prompt, settings, seed)
+            costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
+            # Of the process that measures: on Ray, and after a resume, another process may calibrate.
+            versions = package_versions()
+            return Output(
+                {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
+            )
+        if data["part"] in ("choice", "verification"):
             plain = generate(self.pipe, prompt, settings, seed)
             verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
-            if data["part"] == "order":
-                drafts = map(parse_profile, data["profiles"])
-                return Output([verify(draft, data["speedup"]).psnr_db for draft in drafts])
+            if data["part"] == "choice":
+                drafts = [(parse_profile(draft), policy) for draft, policy in data["profiles"]]
+                return Output([asdict(verify(draft, data["speedup"], policy=policy)) for draft, policy in drafts])
             profile = parse_profile(data["profile"])
-            return Output([asdict(verify(profile, target.speedup)) for target in profile.evidence.verifications])
+            asked = [target.speedup for target in profile.evidence.verifications]
+            return Output(
+                [asdict(verify(profile, speedup, policy=word)) for speedup in asked for word in (SCHEDULE, PROXY)]
+            )
+        if data["part"] == "redundancy":
+            return Output(asdict(measure_redundancy(self.pipe, prompt, settings, seed)))
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})

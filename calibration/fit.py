@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from galaxydit.calibration.recording import Array, Recording, round_digits
 from galaxydit.policies.error_map import Curve, ErrorMap
-from galaxydit.profiles.schema import Fit
+from galaxydit.profiles.evidence import Fit
 
 GAPS = (1, 2, 3, 4, 5, 6)  # steps since the last full step
 GAPS_BEFORE = (1, 2, 3, 4)  # steps between the last two full steps

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from galaxydit.acceleration import Acceleration
 from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import CONCATENATED, family_of, transformers_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.threshold import Threshold
-from galaxydit.proxies import proxies_of, relative_l1
+from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.scheduler_response import scheduler_response
@@ -34,7 +34,8 @@ class GenerationObserver(Observer):
     def __init__(self, pipe: DiffusionPipeline) -> None:
         self._pipe = pipe
         self._family = family_of(next(iter(transformers_of(pipe).values())))
-        self.proxies = frozenset(proxies_of(self._family))
+        self._offered = tuple(PROXIES[name] for name in proxies_of(self._family))
+        self.proxies = frozenset(proxy.tensor_name for proxy in self._offered)
         self._call: Call | None = None
         self._component = ""
         self._switch = 0
@@ -48,11 +49,13 @@ class GenerationObserver(Observer):
         self._guided: list[Tensor] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Note the distance of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
+        """Keep the distances of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
         self._enter(call)
         if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
             if name in self._previous:
-                self._scalars[name] = relative_l1(current, self._previous[name]).max()
+                for proxy in self._offered:  # one tensor serves all distances
+                    if proxy.tensor_name == name:
+                        self._scalars[proxy.name] = distance_of(proxy, current, self._previous[name]).max()
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
@@ -79,7 +82,7 @@ class GenerationObserver(Observer):
             scheduler_response=tuple(map(round_digits, scheduler_response(self._scheduler, self._sigmas))),
             guidance_scale=guidance_of(self._pipe),
             latent_shape=self._latent_shape,
-            distances={proxy: column(proxy) for proxy in proxies_of(self._family)},
+            distances={proxy.name: column(proxy.name) for proxy in self._offered},
             guided_norms=column(NORM),
             guided_products=tuple(tuple(round_digits(value, 10) for value in row) for row in products),
             switch=self._switch,

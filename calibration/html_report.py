@@ -7,7 +7,14 @@ from pathlib import Path
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.plots import draw_all
-from galaxydit.calibration.tables import Table, ranking_table, settings_table, target_table
+from galaxydit.calibration.tables import (
+    Table,
+    compared_table,
+    ranking_table,
+    redundancy_table,
+    settings_table,
+    target_table,
+)
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:56rem;margin:2rem auto;padding:0 1rem}
@@ -46,10 +53,16 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
         f"{escape(profile.evidence.reason)}; {calibration.chosen_order}.</p>"
         "<h2>What a speedup costs</h2>"
         "<p>Speedup counts block evaluations; seconds are of denoising on this device. PSNR is against the plain "
-        f"video of the same seed, the mean over {len(verified)} held-out prompts. "
+        f"video of the same seed in dB, the mean over {len(verified)} held-out prompts with its 95 % interval. "
         f"Missed by more than 5 %: {'; '.join(missed) or 'none'}.</p>"
-        f"{_table(target_table(profile))}<h2>Figures</h2>{pictures}"
-        f"<h2>Ranking</h2>{_table(ranking_table(profile))}"
+        f"{_table(target_table(profile))}"
+        f"<h2>Proxies compared by videos</h2>{_table(compared_table(profile))}"
+        f"<h2>Figures</h2>{pictures}"
+        f"{_redundancy(calibration)}"
+        "<h2>Ranking</h2>"
+        "<p>Spearman's rho between a proxy's summed distance and the error that reuse would have: along a trajectory, "
+        "as in arXiv 2512.03451, and between samples at the same step, where a clock has 0.</p>"
+        f"{_table(ranking_table(profile))}"
         f"<h2>Settings</h2>{_table(settings_table(profile))}"
         f"<h2>Prompts</h2><p>Recorded:</p>{_prompts((r.prompt, r.seed) for r in calibration.recordings)}"
         f"<p>Verified on:</p>{_prompts(verified)}"
@@ -59,11 +72,23 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     return folder / "report.html"
 
 
+def _redundancy(calibration: Calibration) -> str:
+    if calibration.redundancy is None:
+        return ""
+    text = (
+        "Share of blocks and steps whose output changed by less than a limit since the step before: what a cache of "
+        "single blocks or parts could reuse at that error (the study of arXiv 2411.13588)."
+    )
+    return f"<h2>Redundancy of blocks</h2><p>{text}</p>{_table(redundancy_table(calibration.redundancy))}"
+
+
 def _prompts(samples: Iterable[tuple[str, int]]) -> str:
     return "<ol>" + "".join(f"<li>{escape(prompt)} (seed {seed})</li>" for prompt, seed in samples) + "</ol>"
 
 
 def _table(table: Table) -> str:
+    if not table:
+        return "<p>None.</p>"
     head = "".join(f"<th>{escape(name)}</th>" for name in table[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>" for row in table)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -9,10 +9,10 @@ from diffusers import DiffusionPipeline
 import galaxydit
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import ScheduleError
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.pipelines.generate import GeneratedVideo, generate
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import FixedSteps
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
 INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; all three cost about 2.7 plain generations
 SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from galaxydit.calibration.calibration import Calibration
 from galaxydit.calibration.fit import points_of
 from galaxydit.calibration.recording import LAGS
+from galaxydit.request import PROXY, SCHEDULE
 
 BLUE, ORANGE, GREY = "#2563a8", "#d9731a", "#8a8a8a"
 STYLE = {
@@ -26,7 +28,8 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
     """Write every figure to `folder`; returns their paths with their captions, in the order of `FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
-    for name, draw in FIGURES.items():
+    figures = FIGURES if calibration.redundancy is None else FIGURES | {"redundancy-of-blocks": draw_blocks}
+    for name, draw in figures.items():
         figure = Figure(figsize=(8, 4.2), layout="constrained")
         with rc_context(STYLE):
             draw(calibration, figure)
@@ -36,16 +39,20 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
-    """Spearman's rho of each proxy with its interval, best on top."""
-    axes = figure.add_subplot()
+    """Spearman's rho of each proxy along a trajectory (circles) and between samples (crosses), best on top."""
     rows = list(reversed(calibration.profile.evidence.ranking))
+    figure.set_size_inches(8, 1.5 + 0.2 * len(rows))
+    axes = figure.add_subplot()
     for place, row in enumerate(rows):
         colour = ORANGE if row.proxy == calibration.profile.recipe.proxy else BLUE
         axes.plot([row.low, row.high], [place, place], color=colour, lw=4, alpha=0.45, solid_capstyle="round")
         axes.plot(row.rho, place, "o", color=colour)
-    axes.set_yticks(range(len(rows)), [f"{row.proxy.replace('_', ' ')} (cost {row.cost:g})" for row in rows])
-    axes.set_xlabel("Spearman's rho with the change of the guided prediction, 95 % interval over prompts")
-    axes.set_title(f"Chosen: {calibration.profile.recipe.proxy.replace('_', ' ')}")
+        axes.plot([row.between_low, row.between_high], [place, place], color=GREY, lw=2, alpha=0.45)
+        axes.plot(row.between, place, "x", color=GREY)
+    axes.axvline(0, color=GREY, lw=1)
+    axes.set_yticks(range(len(rows)), [row.proxy.replace("_", " ") for row in rows], fontsize=7)
+    axes.set_xlabel("Spearman's rho with the error of reuse, 95 % interval over prompts")
+    axes.set_title(f"Used: {calibration.profile.recipe.proxy.replace('_', ' ')}")
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
@@ -100,23 +107,65 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
     axes.legend()
 
 
+def draw_blocks(calibration: Calibration, figure: Figure) -> None:
+    """Relative change of each block's output, and of its parts' outputs, since the step before, by branch."""
+    redundancy = calibration.redundancy
+    assert redundancy is not None
+    changes = np.maximum(redundancy.array[..., 1:], 1e-4)
+    rows, columns = changes.shape[:2]
+    figure.set_size_inches(2.6 * columns, 2.2 * rows + 0.6)
+    norm = LogNorm(0.003, 1.0)
+    for row, axes_of_row in enumerate(figure.subplots(rows, columns, squeeze=False)):
+        for column, axes in enumerate(axes_of_row):
+            image = axes.imshow(changes[row, column], aspect="auto", origin="lower", norm=norm, cmap="viridis")
+            axes.set_title(f"{redundancy.parts[column].replace('_', ' ')}, {redundancy.branches[row]}", fontsize=8)
+            axes.set(xlabel="step", ylabel="block")
+            axes.grid(False)
+    figure.colorbar(image, ax=figure.axes, label="relative L1 change", shrink=0.8)
+
+
+def draw_proxies(calibration: Calibration, figure: Figure) -> None:
+    """PSNR of the compared proxies at equal compute by their rho, along a trajectory and between samples."""
+    rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
+    compared = calibration.profile.evidence.compared_proxies
+    titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
+    for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
+        for one in compared:
+            found, rho = one.measured, getattr(rows[one.proxy], kind)
+            colour = ORANGE if one.proxy == calibration.profile.recipe.proxy else BLUE
+            axes.plot(rho, found.psnr_db, "o", color=colour)
+            if found.psnr_low is not None and found.psnr_high is not None:
+                axes.plot([rho, rho], [found.psnr_low, found.psnr_high], color=colour, lw=4, alpha=0.35)
+            axes.annotate(one.proxy.replace("_", " "), (rho, found.psnr_db or 0), fontsize=7, rotation=20)
+        axes.set(xlabel=f"Spearman's rho {title}")
+        axes.margins(0.3)
+    figure.axes[0].set_ylabel("PSNR against the plain video, dB")
+
+
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on held-out prompts by speedup; planned and measured speedup."""
+    """PSNR on held-out prompts by speedup under both policies; planned and measured speedup."""
     evidence = calibration.profile.evidence
     speedups = [target.speedup for target in evidence.verifications]
     axes, second = figure.subplots(1, 2)
-    axes.plot(speedups, [target.psnr_db for target in evidence.verifications], "-o", color=BLUE, label="plan")
-    for row in calibration.verifications:
-        axes.plot(row.speedup, row.psnr_db, ".", ms=4, color=BLUE, alpha=0.35)
-    axes.set(xlabel="speedup (block evaluations)", ylabel="PSNR against the plain video, dB")
-    axes.legend()
     second.plot([1, max(speedups)], [1, max(speedups)], color=GREY, lw=1)
-    measured = [1 / (target.compute_fraction or math.nan) for target in evidence.verifications]
-    second.plot(speedups, measured, "o", color=BLUE, label="block evaluations")
+    for policy, colour, measured in (
+        (SCHEDULE, BLUE, evidence.verifications),
+        (PROXY, ORANGE, evidence.proxy_verifications),
+    ):
+        if not measured:
+            continue
+        reached = [1 / (one.compute_fraction or math.nan) for one in measured]
+        axes.plot(reached, [one.psnr_db for one in measured], "-o", color=colour, label=policy)
+        second.plot([one.speedup for one in measured], reached, "o", color=colour, label=f"blocks, {policy}")
+        for row in calibration.verifications:
+            if row.policy == policy:
+                axes.plot(1 / row.compute_fraction, row.psnr_db, ".", ms=4, color=colour, alpha=0.35)
+    axes.set(xlabel="speedup reached (block evaluations)", ylabel="PSNR against the plain video, dB")
+    axes.legend()
     if evidence.seconds is not None:
-        second.plot(speedups, evidence.seconds.predicted_speedup, "--", color=ORANGE, label="seconds, predicted")
+        second.plot(speedups, evidence.seconds.predicted_speedup, "--", color=GREY, label="seconds, predicted")
         if evidence.seconds.measured_speedup:
-            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=ORANGE, label="seconds, measured")
+            second.plot(speedups, evidence.seconds.measured_speedup, "x", color=GREY, label="seconds, measured")
     second.set(xlabel="requested speedup", ylabel="denoise speedup measured")
     second.legend()
 
@@ -126,6 +175,7 @@ FIGURES: dict[str, Callable[[Calibration, Figure], None]] = {
     "scatter": draw_scatter,
     "fit": draw_fit,
     "redundancy": draw_redundancy,
+    "proxies": draw_proxies,
     "budget": draw_budget,
 }
 

@@ -18,6 +18,8 @@ from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules
 from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles import schema
+from galaxydit.profiles.evidence import ErrorPropagation, Evidence
+from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.runtime.scheduler_response import euler_response
 
 STEPS = 50
@@ -54,7 +56,7 @@ def published_profile(name: str) -> schema.Profile:
     return schema.Profile(
         schema_version=schema.SCHEMA_VERSION,
         name=f"wan2.1-{name}",
-        kind="starter",
+        kind="published",
         source=SOURCE,
         model=schema.Model("WanTransformer3DModel", config),
         conditions=schema.Conditions(
@@ -71,15 +73,20 @@ def published_profile(name: str) -> schema.Profile:
             versions={},
             sigmas=wan_sigmas(table["flow_shift"], STEPS),
         ),
-        recipe=schema.Recipe(
-            proxy=PROXY, reuse="residual", order=0, error_map=None, cumulative_distance=None, targets=starter_targets()
+        recipe=Recipe(
+            proxy=PROXY,
+            reuse="residual",
+            order=0,
+            error_map=None,
+            cumulative_distance=None,
+            targets=published_targets(),
         ),
-        evidence=schema.Evidence(quality, propagation=published_propagation(published)),
+        evidence=Evidence(quality, propagation=published_propagation(published)),
     )
 
 
 @cache
-def starter_targets() -> tuple[schema.Target, ...]:
+def published_targets() -> tuple[Target, ...]:
     """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
     published = load_published()
     sigmas = wan_sigmas(published.data["curvature"]["flow_shift"], STEPS)
@@ -118,14 +125,14 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
     return np.exp(log_linear(sigmas / (shift - (shift - 1) * sigmas)))
 
 
-def published_propagation(published: Published) -> schema.ErrorPropagation:
+def published_propagation(published: Published) -> ErrorPropagation:
     """Error of the final latent / error of the latent, by sigma, 1 at the last step.
 
     The published gain is per error of a prediction, so it is divided by the length of its step in sigma.
     """
     sigmas = wan_sigmas(published.data["propagation"]["flow_shift"], STEPS)
     gains = [published.gain(step) / length for step, length in enumerate(euler_response(sigmas))]
-    return schema.ErrorPropagation(sigmas, tuple(round_digits(gain / gains[-1]) for gain in gains))
+    return ErrorPropagation(sigmas, tuple(round_digits(gain / gains[-1]) for gain in gains))
 
 
 def wan_sigmas(flow_shift: float, steps: int) -> tuple[float, ...]:

@@ -1,61 +1,144 @@
-"""Rank proxies by Spearman correlation with the change of the guided prediction (GalaxyDiT, arXiv 2512.03451)."""
+"""Rank proxies by Spearman correlation with the error of reuse, along a trajectory and between samples.
+
+The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Every quantity of a trajectory has a trend in time, so
+a clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a proxy
+knows of one sample.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from scipy.stats import spearmanr
+from numpy.typing import NDArray
+from scipy.stats import rankdata, spearmanr
 
+from galaxydit.calibration.bootstrap import draws_of
 from galaxydit.calibration.recording import LAGS, Array, Recording
-from galaxydit.profiles.schema import RankedProxy
+from galaxydit.profiles.evidence import RankedProxy
 from galaxydit.proxies import PROXIES
 
-WARMUP = 0.2
-RESAMPLES = 2000
+FIRST_STEP = 2  # recipes reuse steps after two full steps
+PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
+ORDERS = (0, 1)
+MARGIN = 0.05  # of rho, by which a cheaper proxy may be worse than the best proxy
 ROUNDING_ERROR = 1e-6  # a proxy whose median distance is below this is constant up to float32 rounding
 LARGEST_Z = 5.0  # a correlation of 0.9999; a few steps cannot support more
+ENOUGH_PROMPTS = 16  # fewer leave intervals wide, so that a cheaper proxy is seldom shown to be as good
 
 
-def rank_proxies(recordings: Sequence[Recording]) -> tuple[RankedProxy, ...]:
-    """Rank all proxies, best first.
+@dataclass(frozen=True)
+class Ranking:
+    """All proxies with both correlations, best first along a trajectory, and Fisher's z of each prompt by proxy."""
 
-    For each sample and each lag of 1 to 4 steps, Spearman's rho over the steps after the warm-up between the proxy's
-    distance summed over the lag (what a policy compares with its threshold) and the relative change of the guided
-    prediction over the same steps; 0 for a constant proxy. Correlations are averaged through Fisher's z. The interval
-    is the 95 % bootstrap over prompts.
+    rows: tuple[RankedProxy, ...]
+    z_of_prompt: Mapping[str, Array]
+
+
+def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | None = None) -> Ranking:
+    """Rank all proxies of the recordings.
+
+    The reference is the relative error of the guided prediction that reuse would have, at orders 0 and 1 and 1 to 4
+    steps after a full step; the proxy's value is its distance summed over the same steps. Correlations are averaged
+    over orders and lags through Fisher's z. Intervals are 95 % bootstraps over prompts. `costs` are measured seconds of
+    reading a proxy / seconds of a full step; 0 where they are missing.
     """
-    prompts = len({recording.prompt for recording in recordings})
-    draws = np.random.default_rng(0).integers(prompts, size=(RESAMPLES, prompts))
-    ranked = []
+    prompts = sorted({recording.prompt for recording in recordings})
+    draws = draws_of(len(prompts))
+    rows, z_of_prompt = [], {}
     for proxy in recordings[0].distances:
-        after, whole = (_z_by_prompt(recordings, proxy, warmup) for warmup in (WARMUP, 0.0))
-        means = after.mean(axis=1)
-        interval = np.quantile(means[draws].mean(axis=1), [0.025, 0.975])
-        rho, low, high, whole_run = map(_correlation, (means.mean(), *interval, whole.mean()))
-        by_lag = tuple(map(_correlation, after.mean(axis=0)))
-        ranked.append(RankedProxy(proxy, PROXIES[proxy].cost, rho, low, high, whole_run, by_lag))
-    return tuple(sorted(ranked, key=lambda row: (-row.rho, row.cost, row.proxy)))
-
-
-def choose_proxy(ranking: Sequence[RankedProxy]) -> tuple[str, str]:
-    """The cheapest proxy that differs by sample and whose interval overlaps the best one's, and the reason in words."""
-    moving = [row for row in ranking if (row.low, row.high) != (0, 0)] or ranking  # a constant proxy has 0 to 0
-    ranking = [row for row in moving if PROXIES[row.proxy].differs_by_sample] or moving
-    best = max(ranking, key=lambda row: row.rho)
-    overlapping = [row for row in ranking if row.high >= best.low]
-    chosen = min(overlapping, key=lambda row: (row.cost, -row.rho))
-    if chosen is not best:
-        reason = (
-            f"{chosen.proxy} with {chosen.rho:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) cannot be told from it and "
-            f"is read for {chosen.cost:.1f} instead of {best.cost:.1f} of a block"
+        z_of_prompt[proxy] = _by_prompt(recordings, partial(_z_along, proxy=proxy, orders=ORDERS))
+        paper = _by_prompt(recordings, partial(_z_along, proxy=proxy, orders=(0,), warmup=PAPER_WARMUP))
+        along = z_of_prompt[proxy]
+        low, high = np.quantile(along[draws].mean(axis=1), [0.025, 0.975])
+        between, between_low, between_high = between_samples(recordings, proxy, draws)
+        row = RankedProxy(
+            proxy=proxy,
+            cost=(costs or {}).get(proxy, 0.0),
+            rho=_correlation(along.mean()),
+            low=_correlation(low),
+            high=_correlation(high),
+            between=between,
+            between_low=between_low,
+            between_high=between_high,
+            paper=_correlation(paper.mean()),
         )
-    elif len(overlapping) > 1:
-        reason = f"{len(overlapping) - 1} more overlap it, none of them cheaper"
-    else:
-        reason = "no other interval overlaps it"
+        rows.append(row)
+    rows.sort(key=lambda row: (-row.rho, row.cost, row.proxy))
+    return Ranking(tuple(rows), z_of_prompt)
+
+
+def choose_proxy(ranking: Ranking) -> tuple[str, str]:
+    """The cheapest proxy that is not worse than the best proxy, and the reason in words.
+
+    Not worse means that the upper end of the one-sided 95 % interval of the paired difference in rho over prompts is at
+    most 0.05. Constant proxies and proxies that are equal for all samples are not chosen.
+    """
+    rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample] or ranking.rows
+    best = max(rows, key=lambda row: row.rho)
+    equal = [row for row in rows if row is best or worse_by(ranking, row.proxy, best.proxy) <= MARGIN]
+    chosen = min(equal, key=lambda row: (row.cost, -row.rho))
     rho = f"rho {best.rho:.3f} ({best.low:.3f} to {best.high:.3f})"
-    return chosen.proxy, f"{best.proxy} ranks the change of the guided prediction best: {rho}; {reason}"
+    if chosen is best:
+        reason = f"no cheaper proxy is within {MARGIN:g} of it" if len(equal) == 1 else "no equal proxy is cheaper"
+    else:
+        reason = (
+            f"{chosen.proxy} is at most {max(0.0, worse_by(ranking, chosen.proxy, best.proxy)):.3f} worse and costs "
+            f"{100 * chosen.cost:.1f} instead of {100 * best.cost:.1f} % of a full step"
+        )
+    prompts = len(ranking.z_of_prompt[best.proxy])
+    few = "" if prompts >= ENOUGH_PROMPTS else f" ({prompts} prompts: intervals are wide below {ENOUGH_PROMPTS})"
+    return chosen.proxy, f"{best.proxy} ranks the error of reuse best: {rho}; {reason}{few}"
+
+
+def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
+    """Proxies of different tensors to compare by generated videos: the chosen proxy, the best proxy between samples,
+    the best proxy that runs no part of a block, then the best proxies along a trajectory.
+    """
+    rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
+    wanted = [chosen]
+    wanted += [row.proxy for row in sorted(rows, key=lambda row: -row.between)[:1]]
+    wanted += [row.proxy for row in rows if PROXIES[row.proxy].cost == 0]
+    wanted += [row.proxy for row in rows]
+    by_tensor: dict[str, str] = {}
+    for proxy in wanted:
+        by_tensor.setdefault(PROXIES[proxy].tensor_name, proxy)
+    return tuple(by_tensor.values())[:count]
+
+
+def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
+    """Upper end of the one-sided 95 % interval of the difference in rho, best - proxy, paired over prompts."""
+    differences = np.tanh(ranking.z_of_prompt[best]) - np.tanh(ranking.z_of_prompt[proxy])
+    return float(np.quantile(differences[draws_of(len(differences))].mean(axis=1), 0.95))
+
+
+def between_samples(
+    recordings: Sequence[Recording], proxy: str, draws: NDArray[np.int64]
+) -> tuple[float, float, float]:
+    """Correlation between samples at the same step, in [-1, 1], with its 95 % interval; zeros for a single sample.
+
+    Distances and errors are replaced by their ranks among the samples of a step, less the mean rank, and pooled over
+    steps, lags and orders. A proxy that depends on the step alone gets 0.
+    """
+    products: dict[str, list[Array]] = defaultdict(list)
+    distances = {lag: np.array([one.accumulated(proxy, lag) for one in recordings]) for lag in LAGS}
+    for order in ORDERS:
+        for lag in LAGS:
+            errors = np.array([one.prediction_error(order, lag, lag) for one in recordings])
+            known = np.isfinite(errors).all(axis=0) & np.isfinite(distances[lag]).all(axis=0)
+            known[:FIRST_STEP] = False
+            moved, error = (_centred_ranks(values[:, known]) for values in (distances[lag], errors))
+            for recording, *terms in zip(
+                recordings, (moved * error).sum(axis=1), (moved**2).sum(axis=1), (error**2).sum(axis=1), strict=True
+            ):
+                products[recording.prompt].append(np.array(terms))
+    totals = np.array([np.sum(products[prompt], axis=0) for prompt in sorted(products)])
+    pooled = totals[draws].sum(axis=1)
+    low, high = np.quantile(_pooled_correlation(pooled), [0.025, 0.975])
+    middle = _pooled_correlation(totals.sum(axis=0))
+    return round(float(middle), 6), round(float(low), 6), round(float(high), 6)
 
 
 def spearman_z(first: Array, second: Array) -> float:
@@ -70,15 +153,40 @@ def spearman_z(first: Array, second: Array) -> float:
     return float(np.clip(np.arctanh(rho), -LARGEST_Z, LARGEST_Z))
 
 
-def _z_by_prompt(recordings: Sequence[Recording], proxy: str, warmup: float) -> Array:
-    """Fisher's z, `(prompts, lags)`: means over the samples of each prompt, because those are not independent."""
-    found: dict[str, list[list[float]]] = defaultdict(list)
+def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: float | None = None) -> float:
+    """Mean Fisher's z along one trajectory, from the first step that is reused; 0 for a constant proxy."""
+    start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
+    if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
+        return 0.0
+    pairs = [
+        (recording.accumulated(proxy, lag)[start:], recording.prediction_error(order, lag, lag)[start:])
+        for order in orders
+        for lag in LAGS
+    ]
+    return float(np.mean([spearman_z(*pair) for pair in pairs]))
+
+
+def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
+    """Means over the samples of each prompt, `(prompts,)`, because those samples are not independent."""
+    values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
-        start = math.ceil(recording.steps * warmup)
-        moves = np.median(recording.distances[proxy]) >= ROUNDING_ERROR
-        pairs = ((recording.accumulated(proxy, lag), recording.guided_change(lag)) for lag in LAGS)
-        found[recording.prompt].append([spearman_z(a[start:], b[start:]) if moves else 0.0 for a, b in pairs])
-    return np.array([np.mean(found[prompt], axis=0) for prompt in sorted(found)])
+        values[recording.prompt].append(value(recording))
+    return np.array([np.mean(values[prompt]) for prompt in sorted(values)])
+
+
+def _centred_ranks(values: Array) -> Array:
+    """Ranks among the samples of each step, less their mean, `(samples, steps)`; 0 for values equal up to rounding."""
+    ranks: Array = rankdata(values, axis=0) - (len(values) + 1) / 2
+    scale = np.abs(values).mean(axis=0)
+    ranks[:, np.ptp(values, axis=0) <= ROUNDING_ERROR * np.maximum(scale, 1.0)] = 0.0
+    return ranks
+
+
+def _pooled_correlation(terms: Array) -> Array:
+    """Correlation from sums of products and of both squares, `(..., 3)`; 0 where one of the squares is 0."""
+    product, first, second = np.moveaxis(terms, -1, 0)
+    scale = np.sqrt(first * second)
+    return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
 
 
 def _correlation(z: float) -> float:

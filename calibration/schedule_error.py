@@ -8,7 +8,7 @@ import numpy as np
 
 from galaxydit.calibration.recording import Array, Recording, as_differences
 from galaxydit.extrapolation import slope_ahead
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
 

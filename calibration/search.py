@@ -4,15 +4,15 @@ import numpy as np
 
 from galaxydit.calibration.recording import Array
 from galaxydit.calibration.schedule_error import Order, ScheduleError
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
-PLANNER_VERSION = 4
+PLANNER_VERSION = 5
 """Raise it when a change to recording, schedule error, search or the correction of full steps can change a result;
 older results are then void."""
 
 LONGEST_GAP = 12  # steps between two full steps
 
-Schedule = tuple[int, ...]
+FullSteps = tuple[int, ...]
 
 
 def best_schedules(
@@ -23,7 +23,7 @@ def best_schedules(
     warmup: int = 1,
     order: Order = 1,
     longest_gap: int = LONGEST_GAP,
-) -> dict[int, tuple[Schedule, float]]:
+) -> dict[int, tuple[FullSteps, float]]:
     """The best schedule for each number of full steps up to `most`, and its final error.
 
     The error is the mean square error of the final latent at `order` with incoherent intervals, averaged over the
@@ -36,7 +36,7 @@ def best_schedules(
 
 def cheapest_schedules(
     costs: Array, most: int, *, warmup: int = 1, switch: int = 0
-) -> dict[int, tuple[Schedule, float]]:
+) -> dict[int, tuple[FullSteps, float]]:
     """As `best_schedules`, for any costs that add up over reuse intervals, shaped like `interval_errors`.
 
     Each summand depends on the two full steps before the interval; so dynamic programming over pairs of neighbouring
@@ -44,7 +44,7 @@ def cheapest_schedules(
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
     # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
-    best: list[dict[tuple[int, int], tuple[float, Schedule]]] = [{} for _ in range(steps)]
+    best: list[dict[tuple[int, int], tuple[float, FullSteps]]] = [{} for _ in range(steps)]
     best[0][0, 1] = (0.0, (0,))
     for at in range(steps - 1):
         longest = 1 if at + 1 < warmup else min(longest_gap, (switch if at < switch else steps - 1) - at)

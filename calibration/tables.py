@@ -2,6 +2,8 @@
 
 from itertools import zip_longest
 
+from galaxydit.calibration.redundancy import LIMITS, Redundancy
+from galaxydit.profiles.evidence import Verification
 from galaxydit.profiles.schema import Profile
 
 Table = list[dict[str, str]]
@@ -9,34 +11,72 @@ Table = list[dict[str, str]]
 
 
 def target_table(profile: Profile) -> Table:
-    """One row for each target: what was requested, what was measured, and what it costs."""
-    seconds = profile.evidence.seconds
+    """One row for each requested speedup: what was measured under both policies on held-out prompts, what a step costs,
+    and the policy that "auto" follows.
+    """
+    seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
+    by_proxy = {one.speedup: one for one in evidence.proxy_verifications}
+    rows = []
+    for schedule, in_theory, in_practice in zip_longest(evidence.verifications, predicted, measured):
+        proxy = by_proxy.get(schedule.speedup, Verification(schedule.speedup))
+        rows.append(
+            {
+                "speedup": f"{schedule.speedup:g}x",
+                "blocks, schedule": _speedup(schedule),
+                "blocks, proxy": _speedup(proxy),
+                "PSNR, schedule": _psnr(schedule),
+                "PSNR, proxy": _psnr(proxy),
+                "auto": profile.target_for(schedule.speedup).policy,
+                "seconds, predicted": _text(in_theory, "{:.2f}x"),
+                "seconds, measured": _text(in_practice, "{:.2f}x"),
+            }
+        )
+    return rows
+
+
+def compared_table(profile: Profile) -> Table:
+    """One row for each proxy that was compared by generated videos, the proxy that is used first."""
+    rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
         {
-            "speedup": f"{target.speedup:g}x",
-            "blocks": f"{1 / target.compute_fraction:.2f}x" if target.compute_fraction else "",
-            "seconds, predicted": _text(in_theory, "{:.2f}x"),
-            "seconds, measured": _text(in_practice, "{:.2f}x"),
-            "PSNR, dB": _text(target.psnr_db, "{:.2f}"),
-            "largest expected error": _text(target.expected_error, "{:.3f}"),
+            "proxy": one.proxy,
+            "rho": f"{rows[one.proxy].rho:.3f}",
+            "between samples": f"{rows[one.proxy].between:.3f}",
+            "threshold": f"{one.threshold:.3f}",
+            "blocks": _speedup(one.measured),
+            "PSNR": _psnr(one.measured),
         }
-        for target, in_theory, in_practice in zip_longest(profile.evidence.verifications, predicted, measured)
+        for one in profile.evidence.compared_proxies
     ]
 
 
 def ranking_table(profile: Profile) -> Table:
-    """One row for each proxy, best first: Spearman's rho with its interval, over all steps, and by lag."""
+    """One row for each proxy, best first: Spearman's rho along a trajectory and between samples, with intervals."""
     return [
         {
             "proxy": row.proxy,
             "rho": f"{row.rho:.3f}",
             "95 % interval": f"{row.low:.3f} to {row.high:.3f}",
-            "whole run": f"{row.whole_run:.3f}",
-            **{f"lag {lag}": f"{value:.3f}" for lag, value in enumerate(row.by_lag, 1)},
-            "cost, blocks": f"{row.cost:g}",
+            "between samples": f"{row.between:.3f}",
+            "its 95 % interval": f"{row.between_low:.3f} to {row.between_high:.3f}",
+            "order 0 after 20 %": f"{row.paper:.3f}",
+            "cost, % of a step": f"{100 * row.cost:.1f}",
         }
         for row in profile.evidence.ranking
+    ]
+
+
+def redundancy_table(redundancy: Redundancy) -> Table:
+    """One row for each part of a block and branch: mean change, and the share below each limit."""
+    return [
+        {
+            "part": f"{part.replace('_', ' ')}, {branch}",
+            "mean change": f"{redundancy.array[row, column, :, 1:].mean():.3f}",
+            **{f"below {limit:g}": f"{100 * redundancy.redundant(row, column, limit):.0f} %" for limit in LIMITS},
+        }
+        for column, part in enumerate(redundancy.parts)
+        for row, branch in enumerate(redundancy.branches)
     ]
 
 
@@ -54,6 +94,17 @@ def settings_table(profile: Profile) -> Table:
         **conditions.versions,
     }
     return [{"setting": name, "value": text} for name, text in rows.items()]
+
+
+def _speedup(verification: Verification) -> str:
+    return f"{1 / verification.compute_fraction:.2f}x" if verification.compute_fraction else ""
+
+
+def _psnr(verification: Verification) -> str:
+    """PSNR in dB with its 95 % interval over prompts."""
+    if verification.psnr_low is None or verification.psnr_high is None:
+        return _text(verification.psnr_db, "{:.1f}")
+    return f"{verification.psnr_db:.1f} ({verification.psnr_low:.1f} to {verification.psnr_high:.1f})"
 
 
 def _text(value: float | None, form: str) -> str:

@@ -9,19 +9,22 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.schema import Profile
+from galaxydit.request import SCHEDULE
 
 
 @dataclass(frozen=True)
 class VerifiedPrompt:
-    """One target of a profile on one held-out prompt, measured.
+    """One policy of a profile at one speedup on one prompt, measured.
 
     Attributes:
+        policy: "schedule" or "proxy".
         speedup: of the target.
         compute_fraction: block evaluations done / block evaluations without the plugin.
         psnr_db: PSNR against the plain video; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
     """
 
+    policy: str
     speedup: float
     prompt: str
     seed: int
@@ -39,11 +42,13 @@ def verify_target(
     settings: GenerationSettings,
     seed: int,
     plain: GeneratedVideo,
+    policy: str = SCHEDULE,
 ) -> VerifiedPrompt:
     """Generate the prompt at a speedup of the profile, and compare with `plain`, the plain generation of this seed."""
-    with galaxydit.accelerate(pipe, speedup=speedup, profile=profile) as acceleration:
+    with galaxydit.accelerate(pipe, speedup=speedup, policy=policy, profile=profile) as acceleration:
         fast = generate(pipe, prompt, settings, seed)
     return VerifiedPrompt(
+        policy=policy,
         speedup=speedup,
         prompt=prompt,
         seed=seed,

@@ -24,7 +24,10 @@ FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png",
 
 @dataclass(frozen=True)
 class DemoSample:
-    """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video."""
+    """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video.
+
+    `energy_per_video_joules` is of the whole call; None without a counter.
+    """
 
     prompt: str
     seed: int
@@ -33,6 +36,7 @@ class DemoSample:
     compute_fraction: float
     psnr: float | None = None
     ssim: float | None = None
+    energy_per_video_joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class DemoResult:
     @property
     def is_disturbed(self) -> bool:
         """Whether seconds for equal compute differ so much that other work must have slowed some of the runs."""
-        costs = [one.denoise_seconds / one.compute_fraction for variant in self.variants for one in variant.samples]
+        samples = [sample for variant in self.variants for sample in variant.samples]
+        costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
         return max(costs) > DISTURBED * min(costs)
 
 
@@ -82,15 +87,16 @@ def run_demo(
     *,
     acceleration: Mapping[str, Any],
     on_progress: Callable[[str], None],
+    cpu_counter: bool = False,
 ) -> DemoResult:
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
     The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt, and report.json
-    of all prompts. `acceleration` goes to `galaxydit.accelerate`. A short generation comes first, so that one-time
-    costs are not timed. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
+    of all prompts. `acceleration` goes to `galaxydit.accelerate`, `cpu_counter` to `generate`. A short generation comes
+    first, so that one-time costs are not timed. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
-        raise refusal("prompts", prompts, "at least one prompt", "pass one")
+        raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")
     if settings.steps is None or settings.steps < 2:
         expected = "an integer from 2, because the demo also runs half of them"
         raise refusal("steps", settings.steps, expected, "pass for example 50")
@@ -106,13 +112,13 @@ def run_demo(
     for index, prompt in enumerate(prompts):
         place = f"prompt {index + 1} of {len(prompts)}"
         on_progress(f"{place}: {names[0]}")
-        plain = generate(pipe, prompt, settings, seed + index)
+        plain = generate(pipe, prompt, settings, seed + index, cpu_counter=cpu_counter)
         on_progress(f"{place}: {names[1]}")
         with galaxydit.accelerate(pipe, **acceleration) as handle:
-            accelerated = generate(pipe, prompt, settings, seed + index)
+            accelerated = generate(pipe, prompt, settings, seed + index, cpu_counter=cpu_counter)
             reports.append(handle.report)
         on_progress(f"{place}: {names[2]}")
-        fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index)
+        fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index, cpu_counter=cpu_counter)
         fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)
         made = [plain, accelerated, fewer]
         samples.append([_measure(*each, plain) for each in zip(made, fractions, strict=True)])
@@ -135,6 +141,7 @@ def _measure(generation: GeneratedVideo, compute_fraction: float, plain: Generat
         compute_fraction=compute_fraction,
         psnr=None if same else PSNR(generation.frames, plain.frames),
         ssim=None if same else SSIM(generation.frames, plain.frames),
+        energy_per_video_joules=generation.joules,
     )
 
 

@@ -5,20 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from galaxydit.acceleration import Acceleration as Acceleration
-    from galaxydit.acceleration import TransformerDescription as TransformerDescription
     from galaxydit.acceleration import accelerate as accelerate
     from galaxydit.acceleration import apply_galaxydit as apply_galaxydit
-    from galaxydit.acceleration import describe as describe
     from galaxydit.acceleration import remove as remove
     from galaxydit.acceleration import remove_galaxydit as remove_galaxydit
     from galaxydit.calibration.calibration import Calibration as Calibration
     from galaxydit.calibration.calibration import calibrate as calibrate
+    from galaxydit.config import GalaxyDiTConfig as GalaxyDiTConfig
+    from galaxydit.description import TransformerDescription as TransformerDescription
+    from galaxydit.description import describe as describe
     from galaxydit.errors import FullComputeWarning as FullComputeWarning
     from galaxydit.errors import GalaxyDiTError as GalaxyDiTError
     from galaxydit.errors import NoEffectWarning as NoEffectWarning
     from galaxydit.errors import ProfileWarning as ProfileWarning
     from galaxydit.errors import UnknownFamilyWarning as UnknownFamilyWarning
-    from galaxydit.policies.config import GalaxyDiTConfig as GalaxyDiTConfig
+    from galaxydit.eval.cost.estimate import Estimate as Estimate
+    from galaxydit.eval.cost.estimate import estimate as estimate
     from galaxydit.policies.general_schedule import general_schedule as general_schedule
     from galaxydit.policies.online import Online as Online
     from galaxydit.policies.schedule import FixedSteps as FixedSteps
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {
-    "acceleration": "Acceleration TransformerDescription accelerate apply_galaxydit describe remove remove_galaxydit",
+    "acceleration": "Acceleration accelerate apply_galaxydit remove remove_galaxydit",
     "calibration.calibration": "Calibration calibrate",
+    "description": "TransformerDescription describe",
+    "config": "GalaxyDiTConfig",
     "errors": "FullComputeWarning GalaxyDiTError NoEffectWarning ProfileWarning UnknownFamilyWarning",
-    "policies.config": "GalaxyDiTConfig",
+    "eval.cost.estimate": "Estimate estimate",
     "policies.general_schedule": "general_schedule",
     "policies.online": "Online",
     "policies.schedule": "FixedSteps Schedule",

@@ -1,33 +1,37 @@
 """`accelerate`: attach the plugin to a pipeline or a transformer, and remove it again."""
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_count, refusal
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.schedule import Schedule
-from galaxydit.policies.threshold import Threshold
-from galaxydit.profiles.resolve import differences, find_settings
+from galaxydit.profiles.conditions import differences
+from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import proxies_of
+from galaxydit.proxies import PROXIES, proxies_of
 from galaxydit.report import Report
+from galaxydit.request import AUTO, Request
 from galaxydit.runtime.engine import Engine
-from galaxydit.runtime.hooks import HOOK_NAME, HookSet, PlacedHook, RootHook, TimerHook, refuse_other_caches
+from galaxydit.runtime.hooks import ReplacementHook, RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.registration import HookSet, hook_of, refuse_other_caches
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
+from galaxydit.runtime.timing import TimerHook
 
 
 def accelerate(
     pipe: Any,
     *,
     speedup: float | None = None,
+    policy: str = AUTO,
     max_error: float | None = None,
     profile: Profile | str | Path | None = None,
     threshold: float | None = None,
@@ -41,66 +45,57 @@ def accelerate(
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin / with it, at least 1, and at most what the steps that are always
-            computed allow; every generation meets it. The default is 2.0; with the default, generations of fewer than
-            0.28 times the profile's steps are computed in full.
+        speedup: block evaluations without the plugin / with it, at least 1. Upper bound: steps / always-computed steps.
+            Every generation reaches it, apart from generations of 8 steps or fewer. By default 2.0; then generations of
+            fewer than 0.28 times the profile's steps are also computed in full.
+        policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
+            (arXiv 2512.03451): it reuses while the model's proxy has moved less than a threshold, which the profile's
+            calibration solved for this speedup, or which is learned during the generation. "auto" takes the better
+            one of the profile's verification, and the schedule without a verification.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
-        profile: a `Profile`, the name of a shipped one, or a file of `galaxydit calibrate`. By default the shipped one
-            that belongs to this model; without one, `general_schedule` serves, and with `max_error` errors are learned.
-        threshold: the policy `Threshold(threshold)`; larger is faster, 0 changes nothing.
-        proxy: overrides `config.proxy`, one of `galaxydit.PROXIES`.
-        warmup: overrides `config.warmup`, share of first steps that are always computed.
-        config: all settings. With `config`, `threshold` or `proxy` and without `speedup`, `max_error` and `profile`, no
-            profile is used.
-        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without any, full steps
-            correct nothing.
+        profile: a `Profile`, the name of a shipped profile, or a file of `galaxydit calibrate`. By default the shipped
+            profile of this model; without a profile, `general_schedule` plans full steps, and `max_error` learns errors
+            during the generation.
+        threshold: for manual tuning, the paper's rule: the first fifth is computed, then steps are reused while the
+            summed distance of the proxy is below the threshold. Larger is faster, 0 changes nothing.
+        proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
+        warmup: share of first steps that are always computed, in [0, 1].
+        config: all settings, instead of the arguments above.
+        scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
+            the correction is disabled.
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
     Returns:
         An `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: settings that are not allowed, a speedup that no plan can serve, an unsupported transformer, one
-            that is accelerated or cached already, a damaged profile, or one of another model.
+        GalaxyDiTError: settings that are not allowed, or given together with `config`, a speedup that no plan can
+            serve, an unsupported transformer, one that is accelerated or cached already, a damaged profile, or a
+            profile of another model.
     """
+    request = Request(speedup, policy, max_error, threshold, profile, proxy, warmup)
     if config is not None and not isinstance(config, GalaxyDiTConfig):
         raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
+    if config is not None and request != Request():
+        given = [field.name for field in fields(Request) if getattr(request, field.name) != field.default]
+        raise GalaxyDiTError(f"config is given together with {', '.join(given)}", "pass either config or these")
     is_scheduler = hasattr(scheduler, "timesteps") or hasattr(scheduler, "set_timesteps")
     if scheduler is not None and (isinstance(scheduler, type) or not is_scheduler):
         raise refusal("scheduler", scheduler, "an instance of a diffusers scheduler", "pass for example pipe.scheduler")
     if keep_reports is not None:
         check_count("keep_reports", keep_reports, minimum=1)
-    policy = None if threshold is None else Threshold(threshold)
-    given: dict[str, Any] = {"proxy": proxy, "warmup": warmup, "policy": policy}
-    settings = replace(config or GalaxyDiTConfig(), **{name: given[name] for name in given if given[name] is not None})
-    by_hand = config is not None or threshold is not None or proxy is not None
-    if by_hand and speedup is None and max_error is None and profile is None:
-        return Acceleration(pipe, settings, scheduler, keep_reports=keep_reports)
-    transformers = list(transformers_of(pipe).values())
-    family_of(transformers[0])
-    settings, found, notes = find_settings(
+    if proxy is not None:
+        check_choice("proxy", proxy, tuple(PROXIES))
+    settings = Settings(config) if config is not None else resolve(pipe, request)
+    return Acceleration(
         pipe,
-        transformers,
-        settings,
-        speedup=speedup,
-        max_error=max_error,
-        profile=profile,
-        threshold=threshold,
-        proxy=proxy,
-        warmup=warmup,
+        settings.config,
+        scheduler,
+        profile=settings.profile,
+        notes=settings.notes,
+        keep_reports=keep_reports,
     )
-    if proxy not in (None, settings.proxy):
-        raise GalaxyDiTError(
-            f"proxy={proxy!r}, and the profile was fitted to {settings.proxy!r}; leave proxy or profile out"
-        )
-    plain = GalaxyDiTConfig()
-    asked = {} if config is None else {one.name: getattr(config, one.name) for one in fields(config)}
-    if lost := [name for name in asked if asked[name] not in (getattr(plain, name), getattr(settings, name))]:
-        source = "the general schedule" if found is None else f"profile {found.name}"
-        cure = "to keep them, leave speedup, max_error and profile out"
-        notes = (*notes, f"replaced by {source}: {', '.join(lost)} of config; {cure}")
-    return Acceleration(pipe, settings, scheduler, profile=found, notes=notes, keep_reports=keep_reports)
 
 
 def apply_galaxydit(
@@ -116,8 +111,7 @@ def apply_galaxydit(
 
 def remove_galaxydit(transformer: nn.Module) -> None:
     """Remove the plugin from a transformer, and from all that was attached with it; does nothing without one."""
-    registry = getattr(unwrap_compiled(transformer), "_diffusers_hook", None)
-    hook = None if registry is None else registry.get_hook(HOOK_NAME)
+    hook = hook_of(unwrap_compiled(transformer))
     if isinstance(hook, RootHook):
         hook.engine.session.close()
         hook.hooks.remove()
@@ -135,7 +129,9 @@ class Acceleration:
     `pipe`, `config`, `scheduler` and `keep_reports` are those of `accelerate`. Beside them:
         profile: where the settings come from; every generation is compared with its conditions.
         notes: remarks that belong in every report.
-        observer: watches every call, and may decide in the policy's place.
+        observer: watches every call.
+        engine: makes the engine of each transformer, with the arguments of `Engine`; a subclass may decide and predict
+            in its own way.
     """
 
     def __init__(
@@ -147,6 +143,7 @@ class Acceleration:
         profile: Profile | None = None,
         notes: tuple[str, ...] = (),
         observer: Observer | None = None,
+        engine: Callable[..., Engine] = Engine,
         keep_reports: int | None = DEFAULT_REPORTS,
     ) -> None:
         self.config = config
@@ -165,9 +162,9 @@ class Acceleration:
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():
-                engine = Engine(transformer, name, families[name], self._session, observer)
-                self._hooks.add(transformer, RootHook(engine, self._hooks))
-                for path, hook in module_hooks(engine):
+                own = engine(transformer, name, families[name], self._session, observer)
+                self._hooks.add(transformer, RootHook(own, self._hooks), is_root=True)
+                for path, hook in module_hooks(own):
                     self._hooks.add(transformer.get_submodule(path), hook)
                 self._hooks.refresh()
             if not isinstance(pipe, nn.Module):
@@ -181,14 +178,15 @@ class Acceleration:
         return f"<Acceleration of {type(self._pipe).__name__}: {type(self.config.policy).__name__}, {source}>"
 
     def _attach_timers(self, pipe: Any) -> None:
-        for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
-            if isinstance(encoder := getattr(pipe, name, None), nn.Module):
-                self._hooks.add(encoder, TimerHook(self._session, self._replaced, encodes_text=True))
-        if isinstance(decoder := getattr(getattr(pipe, "vae", None), "decoder", None), nn.Module):
-            self._hooks.add(decoder, TimerHook(self._session, self._replaced, encodes_text=False))
+        encoders = [getattr(pipe, name, None) for name in ("text_encoder", "text_encoder_2", "text_encoder_3")]
+        decoder = getattr(getattr(pipe, "vae", None), "decoder", None)
+        for module in (*encoders, decoder):
+            if isinstance(module, nn.Module):
+                self._hooks.add(module, TimerHook(self._session, encodes_text=module is not decoder))
+                self._hooks.add(module, ReplacementHook(self._replaced))
 
     def _replaced(self) -> str:
-        """What is wrong if the pipeline has another transformer than the one with the hooks by now, else nothing."""
+        """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
         if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
             return ""
         for name, transformer in self._transformers.items():
@@ -231,22 +229,9 @@ class Acceleration:
         self.remove()
 
 
-def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
-    """Paths below the transformer and the hooks that the engine needs there."""
-    family = engine.family
-    paths = [f"{stack}.{index}" for stack in family.stacks for index in range(len(getattr(engine.transformer, stack)))]
-    for index in engine.hooked_blocks:
-        yield paths[index], PlacedHook(engine.run_block, index)
-    for part in dict.fromkeys(proxy.part for proxy in engine.watched_proxies if proxy.part is not None):
-        yield f"{paths[0]}.{family.parts[part]}", PlacedHook(engine.run_part, part)
-    for path in engine.observer.modules:
-        yield path, PlacedHook(engine.run_module, path)
-
-
 def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
     """Refuse what cannot work, before anything is attached."""
-    registry = getattr(transformer, "_diffusers_hook", None)
-    if registry is not None and registry.get_hook(HOOK_NAME) is not None:
+    if hook_of(transformer) is not None:
         raise GalaxyDiTError(
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
         )
@@ -262,37 +247,3 @@ def _check(component: str, transformer: nn.Module, family: Family, config: Galax
             f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
             "return one tensor; choose reuse='output'"
         )
-
-
-@dataclass(frozen=True)
-class TransformerDescription:
-    """What `accelerate` would do to one transformer."""
-
-    component: str
-    class_name: str
-    family: str
-    blocks: int
-    branches: str
-    proxies: tuple[str, ...]
-    hooked: tuple[str, ...]
-
-
-def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[TransformerDescription]:
-    """Family, blocks, guidance branches and the modules that would be hooked, for each transformer of a pipeline."""
-    descriptions = []
-    for component, transformer in transformers_of(pipe).items():
-        family = family_of(transformer)
-        session = Session(config or GalaxyDiTConfig(), Source(pipe, transformer))
-        hooked = [f"{component}.{path}" for path, _ in module_hooks(Engine(transformer, component, family, session))]
-        descriptions.append(
-            TransformerDescription(
-                component=component,
-                class_name=type(transformer).__name__,
-                family=family.name,
-                blocks=len(blocks_of(transformer, family)),
-                branches=family.branches,
-                proxies=proxies_of(family),
-                hooked=(component, *hooked),
-            )
-        )
-    return descriptions

@@ -5,9 +5,10 @@ A command imports what it needs when it runs, so that `--help` does not wait for
 
 import logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from galaxydit.commands.calibrate import calibrate
 from galaxydit.commands.compare import compare
 from galaxydit.commands.console import messages, say
 from galaxydit.commands.demo import demo
+from galaxydit.commands.estimate import estimate
 from galaxydit.commands.evaluate import app as evaluate
 from galaxydit.commands.families import families
 from galaxydit.commands.generate import generate
@@ -25,6 +27,8 @@ from galaxydit.commands.inspect import inspect
 from galaxydit.commands.latency import latency
 from galaxydit.commands.options import RayCommand, grouped
 from galaxydit.commands.realism import realism
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.pipelines.terminal import printable
 
 app = typer.Typer(
     name="galaxydit",
@@ -33,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (calibrate, compare, demo, families, generate, inspect, latency, realism):
+for command in (calibrate, compare, demo, estimate, families, generate, inspect, latency, realism):
     app.command(cls=RayCommand)(grouped(command))
 app.add_typer(evaluate, name="eval")
 
@@ -58,6 +62,7 @@ def set_up(
     handler = RichHandler(console=messages(), show_path=False, show_time=False)
     if not debug:
         handler.addFilter(_without_traceback)
+    handler.addFilter(_printable)
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", handlers=[handler])
 
 
@@ -70,29 +75,54 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
+def _printable(record: logging.LogRecord) -> bool:
+    """Escape control characters in the message of a log record."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it worked, 2 for bad input, 1 for anything else."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _show_each_once()
             app(list(arguments))
     except (ValueError, OSError) as error:  # how this project refuses input, files and unreachable hubs
         if "--debug" in arguments:
             raise
         say(f"error: {_one_line(_with_cure(error))}", "red")
         sys.exit(2)
+    except Exception as error:  # of the model or of a library
+        if "--debug" in arguments:
+            raise
+        text = f"{type(error).__name__}: {_one_line(error)[:500]}"
+        say(f"error: {text}; check that the options suit the model, or see where with `galaxydit --debug`", "red")
+        sys.exit(1)
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(f"warning: {_one_line(message).removeprefix('galaxydit: ')}", "yellow")
+def _show_each_once() -> Callable[..., None]:
+    """Shows each text once, because every video of a job warns of the same again."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = f"warning: {_one_line(message).removeprefix('galaxydit: ')}"
+        if text not in shown:
+            shown.add(text)
+            say(text, "yellow")
+
+    return show
 
 
 def _with_cure(error: Exception) -> str:
     """The text of an error; one of the operating system is put into words, with what to do."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
-    return str(error)
+    text = str(error)
+    if isinstance(error, GalaxyDiTError) or re.search(r"; |: [a-z]", text):
+        return text
+    what = "the path, the network and the disk" if isinstance(error, OSError) else "that the options suit the model"
+    return f"{text}; check {what}"
 
 
 def _one_line(message: object) -> str:

@@ -9,7 +9,25 @@ from typing import Any
 
 
 class GalaxyDiTError(ValueError):
-    """Input that the user can mend: `field=value is not allowed: expected ...; what to do`."""
+    """Input that the user can mend: `field=value is not allowed: expected ...; what to do`.
+
+    Attributes:
+        problem: the message without the cure.
+        cure: what mends the input; empty where the message names none apart from its text.
+        field, value, expected: of an error made by `refusal`; else "", None and "".
+    """
+
+    def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
+        super().__init__(f"{problem}; {cure}" if cure else problem)
+        self.problem, self.cure, self.field, self.value, self.expected = problem, cure, field, value, expected
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), dict(vars(self)))
+
+
+def _rebuilt(kind: type[GalaxyDiTError], data: dict[str, Any]) -> GalaxyDiTError:
+    """An error from its attributes, such as one that another process raised."""
+    return kind(data.pop("problem"), data.pop("cure"), **data)
 
 
 class FullComputeWarning(UserWarning):
@@ -29,14 +47,15 @@ class UnknownFamilyWarning(UserWarning):
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
-    """The error for one value of one field; a long value loses its middle, since a path says most at its end."""
+    """The error for one value of one field; long values are shown without their middle, as paths differ at the end."""
     try:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
         shown = f"<{type(value).__name__}>"
     shown = " ".join(shown.split())
     shown = shown if len(shown) <= 160 else f"{shown[:60]}...{shown[-60:]}"
-    return GalaxyDiTError(f"{field}={shown} is not allowed: expected {expected}; {cure}")
+    problem = f"{field}={shown} is not allowed: expected {expected}"
+    return GalaxyDiTError(problem, cure, field=field, value=value, expected=expected)
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -75,7 +94,9 @@ def check_ascending(field: str, values: Sequence[float], *, strictly: bool) -> N
     for before, after in pairwise(values):
         if after < before or (strictly and after == before):
             kind = "rising" if strictly else "never falling"
-            raise GalaxyDiTError(f"{field} goes from {before!r} to {after!r}: expected {kind} numbers; calibrate again")
+            raise GalaxyDiTError(
+                f"{field} goes from {before!r} to {after!r}: expected {kind} numbers", "calibrate again"
+            )
 
 
 def _is_number(value: Any) -> bool:

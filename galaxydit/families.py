@@ -30,8 +30,8 @@ class Family:
         is_chain: whether each block returns one tensor that is the next block's input and nothing between two blocks
             changes it, so that what the stack adds to its input can be reused (`reuse="residual"`).
         time_embedding: name and position of the first block's argument that carries the time embedding; None without.
-        parts: submodules of the first block by what they are ("self_attention", "cross_attention", "feed_forward"), for
-            the proxies inside a block.
+        parts: submodules of the first block by what they are ("self_attention", "cross_attention_norm",
+            "cross_attention", "feed_forward"), for the proxies inside a block.
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
             and noise, as the proxy filtered_latent needs it.
         shares_latent: whether the unnamed branches of a step receive equal latents, which tells interleaved
@@ -56,7 +56,13 @@ class Family:
         return args[position] if len(args) > position else kwargs[name]
 
 
-_WAN_PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ffn"}
+_WAN_PARTS = {
+    "self_attention": "attn1",
+    "cross_attention_norm": "norm2",
+    "cross_attention": "attn2",
+    "feed_forward": "ffn",
+}
+_HELIOS_PARTS = {part: path for part, path in _WAN_PARTS.items() if part != "cross_attention_norm"}
 _PARTS = {"self_attention": "attn1", "cross_attention": "attn2", "feed_forward": "ff"}
 _KANDINSKY_PARTS = {part: part for part in _PARTS}
 _TWO_STACKS = ("transformer_blocks", "single_transformer_blocks")
@@ -75,7 +81,8 @@ _ENTRIES = (
     Family("Wan Animate", "WanAnimateTransformer3DModel", SEPARATE, ("blocks",), parts=_WAN_PARTS),
     _like_wan("SkyReels-V2", "SkyReelsV2Transformer3DModel", SEPARATE),
     _like_wan("ChronoEdit", "ChronoEditTransformer3DModel", SEPARATE),
-    _like_wan("Helios", "HeliosTransformer3DModel", SEPARATE),
+    # Cross-attention and its norm see only the tokens that are denoised.
+    _like_wan("Helios", "HeliosTransformer3DModel", SEPARATE, parts=_HELIOS_PARTS),
     _like_wan("AnyFlow", "AnyFlowTransformer3DModel", CONCATENATED, plain_latent=False),
     _chain(
         "Cosmos", "CosmosTransformer3DModel", SEPARATE, time_embedding=("embedded_timestep", 2), shares_latent=False

@@ -1,7 +1,7 @@
 """Proxies: cheap tensors of a step whose change predicts how much the model's output is about to change."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -29,19 +29,22 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Proxy:
-    """A tensor whose relative L1 change from step to step is measured.
+    """A tensor whose relative change from step to step is measured.
 
     Attributes:
-        name: how settings and reports call it.
+        name: used in settings and reports.
         place: where it is read.
         cost: share of one block that runs before it is known, in [0, 1]; inside the block, by the multiply-adds of
             Wan's parts. A reused step costs that much.
-        source: the method that used it first.
+        source: the published method that used it first, or this project.
         tensor: makes it from the tensors at its place; must return a new tensor, because CUDA graphs overwrite the
             model's own at the next step.
         part: for places inside the block, which of `Family.parts` it belongs to.
         offered: whether a family has it, besides the part.
         differs_by_sample: False if it is the same for every sample; a calibration does not choose it then.
+        needs_block_input: whether `tensor` also gets the block's input, after the tensors of its place.
+        distance: of two tensors, one of `DISTANCES`.
+        tensor_name: name of the proxy with the same tensor and the L1 distance; by default its own name.
     """
 
     name: str
@@ -52,6 +55,12 @@ class Proxy:
     part: str | None = None
     offered: Callable[[Family], bool] = lambda family: True
     differs_by_sample: bool = True
+    needs_block_input: bool = False
+    distance: str = "l1"
+    tensor_name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensor_name", self.tensor_name or self.name)
 
 
 SPECTRAL_POWER = 3.0
@@ -78,10 +87,17 @@ def filter_latent(latent: Tensor, sigma: float) -> Tensor:
     return torch.fft.irfftn(spectrum * weight, s=(frames, height, width), dim=axes)
 
 
-GALAXYDIT, TEACACHE = "GalaxyDiT, arXiv 2512.03451", "TeaCache, arXiv 2411.19108"
-SEACACHE, DICACHE = "SeaCache, arXiv 2602.18993", "DiCache, arXiv 2508.17356"
+TEACACHE, SEACACHE = "TeaCache, arXiv 2411.19108", "SeaCache, arXiv 2602.18993"
+EASYCACHE, DICACHE = "EasyCache, arXiv 2507.02860", "DiCache, arXiv 2508.17356"
 FIRST_BLOCK_CACHE = f"First Block Cache (ParaAttention); {DICACHE}"
-_ENTRIES = (
+OWN = "this project"  # GalaxyDiT, arXiv 2512.03451, reads the first block, but its candidate list is not public
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor.clone()
+
+
+_TENSORS = (
     Proxy(
         "time_embedding",
         Place.BLOCK_INPUT,
@@ -91,18 +107,36 @@ _ENTRIES = (
         offered=lambda family: family.time_embedding is not None,
         differs_by_sample=False,
     ),
-    Proxy("noisy_latent", Place.LATENT, 0.0, "EasyCache, arXiv 2507.02860", lambda latent, sigma: latent.clone()),
+    Proxy("noisy_latent", Place.LATENT, 0.0, EASYCACHE, lambda latent, sigma: latent.clone()),
     Proxy("filtered_latent", Place.LATENT, 0.0, SEACACHE, filter_latent, offered=lambda family: family.plain_latent),
     Proxy("block_input", Place.BLOCK_INPUT, 0.0, TEACACHE, lambda hidden, time_embedding: hidden.clone()),
-    Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, Tensor.clone, part="self_attention"),
-    Proxy("self_attention", Place.PART_OUTPUT, 0.4, GALAXYDIT, Tensor.clone, part="self_attention"),
-    Proxy("cross_attention", Place.PART_OUTPUT, 0.6, GALAXYDIT, Tensor.clone, part="cross_attention"),
-    Proxy("feed_forward", Place.PART_OUTPUT, 1.0, GALAXYDIT, Tensor.clone, part="feed_forward"),
+    Proxy("modulated_input", Place.PART_INPUT, 0.0, TEACACHE, _same, part="self_attention"),
+    Proxy("self_attention", Place.PART_OUTPUT, 0.4, OWN, _same, part="self_attention"),
+    Proxy("after_self_attention", Place.PART_INPUT, 0.4, OWN, _same, part="cross_attention_norm"),
+    Proxy(
+        "gated_self_attention",
+        Place.PART_INPUT,
+        0.4,
+        OWN,
+        lambda hidden, block_input: hidden - block_input,
+        part="cross_attention_norm",
+        needs_block_input=True,
+    ),
+    Proxy("cross_attention", Place.PART_OUTPUT, 0.6, OWN, _same, part="cross_attention"),
+    Proxy("modulated_feed_forward_input", Place.PART_INPUT, 0.6, OWN, _same, part="feed_forward"),
+    Proxy("feed_forward", Place.PART_OUTPUT, 1.0, OWN, _same, part="feed_forward"),
     Proxy("block_residual", Place.BLOCK_OUTPUT, 1.0, FIRST_BLOCK_CACHE, lambda hidden, output: output - hidden),
     Proxy("block_output", Place.BLOCK_OUTPUT, 1.0, DICACHE, lambda hidden, output: output.clone()),
 )
-PROXIES: dict[str, Proxy] = {proxy.name: proxy for proxy in _ENTRIES}
-"""All proxies by name; assign a new entry to add one."""
+DISTANCES = ("l1", "l2", "cosine")
+PROXIES: dict[str, Proxy] = {
+    proxy.name if distance == "l1" else f"{proxy.name}_{distance}": proxy
+    if distance == "l1"
+    else replace(proxy, name=f"{proxy.name}_{distance}", distance=distance, tensor_name=proxy.name)
+    for proxy in _TENSORS
+    for distance in DISTANCES
+}
+"""All proxies by name, each tensor with each distance; assign a new entry to add a proxy."""
 
 
 def proxies_of(family: Family) -> tuple[str, ...]:
@@ -131,6 +165,24 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
         scale = scale + before.abs().sum(dim=1, dtype=torch.float32)
     change, scale = sum_over(group, torch.stack([change, scale]))
     return (change / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(2.0)
+
+
+def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
+    """The proxy's distance between two tensors `(batch, ...)` for each sample, `(batch,)`, over all ranks of `group`.
+
+    "l1" is `relative_l1`. "l2" is the root mean square of the change / that of `previous`, in [0, 2]. "cosine" is
+    1 - cosine similarity, in [0, 2].
+    """
+    if proxy.distance == "l1":
+        return relative_l1(current, previous, group)
+    now, before = current.flatten(1).float(), previous.flatten(1).float()
+    tiny = torch.finfo(torch.float32).tiny
+    if proxy.distance == "l2":
+        change, scale = sum_over(group, torch.stack([(now - before).square().sum(1), before.square().sum(1)]))
+        return (change / scale.clamp_min(tiny)).sqrt().clamp_max(2.0)
+    products = torch.stack([(now * before).sum(1), now.square().sum(1), before.square().sum(1)])
+    product, first, second = sum_over(group, products)
+    return 1 - (product / (first * second).sqrt().clamp_min(tiny)).clamp(-1.0, 1.0)
 
 
 def relative_l2(actual: Tensor, predicted: Tensor, group: Any | None = None) -> Tensor:

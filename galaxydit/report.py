@@ -8,7 +8,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from galaxydit.policies.config import GalaxyDiTConfig
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.energy import Energy
+from galaxydit.policies.policy import Reason
 from galaxydit.policies.threshold import Threshold
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
@@ -38,7 +40,7 @@ class CallRecord:
     transformer: str
     branch: str
     reused: bool
-    reason: str
+    reason: Reason
     distance: float | None
     accumulated: float | None
     blocks_run: float
@@ -53,7 +55,7 @@ class Report:
 
     Attributes:
         config: the settings in force.
-        steps: number of steps of the generation.
+        steps: number of steps of the schedule; `steps_run` of them ran.
         calls: every transformer call in order.
         notes: what was not understood or could not be done, and how the conditions differ from the profile's.
         bytes_held: peak bytes that the plugin kept between calls.
@@ -61,6 +63,8 @@ class Report:
         end_to_end_seconds: in the pipeline's text encoders since the generation before, also where another pipeline
             called them, plus from the first transformer call to the end of the VAE's decoding; None where nothing was
             decoded after the last step, as with a bare transformer.
+        energy_joules: joules of the generation from the devices' counters; None without a counter, which
+            `galaxydit.energy.meter_of` explains.
     """
 
     config: GalaxyDiTConfig
@@ -70,6 +74,7 @@ class Report:
     bytes_held: int
     denoise_seconds: float | None
     end_to_end_seconds: float | None
+    energy_joules: Energy | None = None
 
     @property
     def compute_fraction(self) -> float:
@@ -90,12 +95,14 @@ class Report:
 
     @property
     def steps_run(self) -> int:
-        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle."""
+        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle, and where the
+        generation was abandoned or interrupted by another one.
+        """
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON, which has no infinities, so they become None; what else it lacks becomes text."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str), parse_constant=lambda _: None)
+        """Plain data, ready for JSON. Reasons become their names, infinities None, and other unknown values text."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass
         fields = policy if isinstance(policy, dict) else {"text": policy}
         data["config"]["policy"] = fields | {"name": type(self.config.policy).__name__}
@@ -113,9 +120,13 @@ class Report:
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
             if seconds is not None
         ]
+        if self.energy_joules is not None:
+            measured = ((self.energy_joules.denoise, "denoising"), (self.energy_joules.end_to_end, "end to end"))
+            taken += [f"{name} {joules:,.0f} J" for joules, name in measured if joules is not None]
         lines = [
             f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
-            f"({saved:.2f}x in block evaluations)",
+            f"({saved:.2f}x in block evaluations)"
+            + (f"; {self.steps_run} of {self.steps} steps ran" if self.steps_run < self.steps else ""),
             ", ".join([*taken, f"at most {self.bytes_held / 2**20:.2f} MiB cached"]),
         ]
         if len(fractions := self.compute_fractions) > 1:
@@ -123,8 +134,9 @@ class Report:
         computed = dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused)
         reasons = Counter(reason for _, reason in computed)
         lines += ["Steps were computed because of:"] if reasons else []
-        lines += [f"  - {reason} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
-        return "\n".join([*lines, *(f"Note: {note}." for note in self.notes)])
+        lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
+        shared = [self.energy_joules.shared] if self.energy_joules and self.energy_joules.shared else []
+        return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
         """Draw the decisions over the steps to an image file: one row of cells for each branch and sample, dark where
@@ -183,3 +195,7 @@ class Report:
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:
     blocks = sum(call.blocks for call in calls)
     return sum(call.blocks_run for call in calls) / blocks if blocks else 1.0
+
+
+def _plain(value: Any) -> str:
+    return value.name if isinstance(value, Reason) else str(value)

@@ -20,10 +20,11 @@ def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
     try:
         return _adapter(kind).validate_json(json.dumps([data], default=str))[0]
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: one["type"] == "missing")  # a misspelt key is missing, too
-        raise _translate(found[0], kind, path, cure) from error
+        # A misspelt key also raises "missing", so other errors are reported first.
+        details = min(error.errors(), key=lambda detail: detail["type"] == "missing")
+        raise _translate(details, kind, path, cure) from error
     except (ValueError, RecursionError) as error:
-        raise GalaxyDiTError(f"{path} cannot be read ({error}); {cure}") from error
+        raise GalaxyDiTError(f"{path} cannot be read ({error})", cure) from error
 
 
 @cache
@@ -34,20 +35,20 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(list[kind], config={"extra": "forbid", "strict": True, "allow_inf_nan": False})
 
 
-def _translate(found: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:
-    for part in found["loc"][1:]:
+def _translate(details: Any, kind: Any, path: str, cure: str) -> GalaxyDiTError:
+    for part in details["loc"][1:]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    wrong, message = found["type"], found["msg"]
+    wrong, message = details["type"], details["msg"]
     if wrong == "missing":
-        return GalaxyDiTError(f"{path} is missing; {cure}")
+        return GalaxyDiTError(f"{path} is missing", cure)
     if wrong == "json_invalid":
-        return GalaxyDiTError(f"{path} cannot be read ({message}); {cure}")
-    own = found.get("ctx", {}).get("error")
+        return GalaxyDiTError(f"{path} cannot be read ({message})", cure)
+    own = details.get("ctx", {}).get("error")
     if isinstance(own, GalaxyDiTError):
-        # What mends a setting, such as another choice, does not mend a file.
-        return GalaxyDiTError(f"{path}: {str(own).rpartition('; ')[0] or own}; {cure}")
+        # The cure of a setting, such as another choice, does not mend a file.
+        return GalaxyDiTError(f"{path}: {own.problem}", cure)
     if wrong in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = [key.name for key in fields(kind)] if is_dataclass(kind) and len(found["loc"]) == 2 else []
+        known = [key.name for key in fields(kind)] if is_dataclass(kind) and len(details["loc"]) == 2 else []
         expected = f": expected one of {', '.join(known)}" if known else ""
-        return GalaxyDiTError(f"{path} is not known{expected}; remove it, or {cure}{did_you_mean(part, known)}")
-    return refusal(path, found["input"], message.removeprefix("Input should be "), cure)
+        return GalaxyDiTError(f"{path} is not known{expected}", f"remove it, or {cure}{did_you_mean(part, known)}")
+    return refusal(path, details["input"], message.removeprefix("Input should be "), cure)

@@ -12,11 +12,13 @@ import torch
 from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 
+from galaxydit.clock import synchronize
+from galaxydit.context_parallel import token_group
+from galaxydit.energy import Energy, Reading, energy_between, meter_of, read
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.families import COMPONENTS
+from galaxydit.families import COMPONENTS, transformers_of
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.session import synchronize
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take
@@ -30,6 +32,7 @@ class GeneratedVideo:
     latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
     end_to_end_seconds: the whole call: text encoder, denoising, decoder.
     denoise_seconds: from the first transformer call to the end of the last scheduler step.
+    energy: joules of the same spans, over all ranks that share the video; None without a counter.
     """
 
     prompt: str
@@ -39,6 +42,22 @@ class GeneratedVideo:
     latents: torch.Tensor
     end_to_end_seconds: float
     denoise_seconds: float
+    energy: Energy | None = None
+
+    @property
+    def denoise_joules(self) -> float | None:
+        """Joules of denoising; None without a counter."""
+        return None if self.energy is None else self.energy.denoise
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the whole call; None without a counter."""
+        return None if self.energy is None else self.energy.end_to_end
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power of the whole call; None without a counter."""
+        return None if self.joules is None else self.joules / self.end_to_end_seconds
 
 
 def generate(
@@ -49,10 +68,12 @@ def generate(
     *,
     decode: bool = True,
     on_step: Callable[[int, int], None] | None = None,
+    cpu_counter: bool = False,
 ) -> GeneratedVideo:
     """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
     time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
-    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`.
+    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`. `cpu_counter` also
+    reads the CPU's energy counter, as `galaxydit.energy.meter_of` describes.
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
     cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other
@@ -62,9 +83,10 @@ def generate(
     check_inputs(pipe, inputs)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
-    clock = _DenoiseClock(pipe._execution_device, on_step)
+    clock = _DenoiseClock(pipe._execution_device, on_step, cpu_counter)
+    meter_of(clock.device, cpu=cpu_counter)  # opened now, because that takes seconds
     with _memory_error(pipe, settings), _flow_shift(pipe, settings.flow_shift), clock.watching_first_call(pipe):
-        start = clock.now()
+        start, before = clock.now(), clock.read()
         output = pipe(
             **inputs,
             # A CPU generator draws the same noise whatever device the model is on.
@@ -73,7 +95,7 @@ def generate(
             callback_on_step_end=clock.on_step_end,
             **_arguments(pipe, settings),
         )
-        end = clock.now()
+        end, after = clock.now(), clock.read()
     if clock.first_call is None or clock.last_step is None or clock.latents is None:
         raise ValueError(f"{type(pipe).__name__} reported no denoising steps: run it with at least one step")
     if decode and not hasattr(output, "frames"):
@@ -88,7 +110,13 @@ def generate(
         latents=clock.latents.detach().float().cpu(),
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
+        energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, _group_of(pipe)),
     )
+
+
+def _group_of(pipe: DiffusionPipeline) -> Any | None:
+    """The ranks that share the pipeline's videos; None for a single process."""
+    return token_group(next(iter(transformers_of(pipe).values())))
 
 
 def generate_batch(
@@ -130,9 +158,16 @@ class _DenoiseClock:
 
     device: torch.device
     on_step: Callable[[int, int], None] | None
+    cpu_counter: bool
     first_call: float | None = None
     last_step: float | None = None
     latents: torch.Tensor | None = None
+    first_reading: Reading | None = None
+    last_reading: Reading | None = None
+
+    def read(self) -> Reading | None:
+        """The energy counter; None without a counter."""
+        return read(self.device, cpu=self.cpu_counter)
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
@@ -143,7 +178,7 @@ class _DenoiseClock:
     def watching_first_call(self, pipe: DiffusionPipeline) -> Iterator[None]:
         def stamp(module: torch.nn.Module, inputs: Any) -> None:
             if self.first_call is None:
-                self.first_call = self.now()
+                self.first_call, self.first_reading = self.now(), self.read()
 
         with ExitStack() as stack:
             for name in COMPONENTS:
@@ -152,7 +187,7 @@ class _DenoiseClock:
             yield
 
     def on_step_end(self, pipe: DiffusionPipeline, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        self.last_step = self.now()
+        self.last_step, self.last_reading = self.now(), self.read()
         self.latents = tensors["latents"]
         if self.on_step is not None:
             self.on_step(step + 1, len(pipe.scheduler.timesteps))

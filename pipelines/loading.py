@@ -1,16 +1,18 @@
 """Find a video pipeline by name, folder or hub id and load it, unchanged, with diffusers."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import diffusers
 import torch
+from accelerate import cpu_offload
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-from safetensors import SafetensorError
 
-from galaxydit.errors import check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, check_choice, refusal
 from galaxydit.pipelines.generate import is_out_of_memory
 from galaxydit.pipelines.model_names import INDEX, local_folder
 from galaxydit.pipelines.published_models import CHECKPOINTS
@@ -37,9 +39,9 @@ def load_pipeline(
     offload: for small GPUs, all but "none" keep the weights in CPU memory: "model" moves one component at a time to
         the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory, slowest).
 
-    Raises GalaxyDiTError for an `offload` of another kind, ValueError for a name that is none of these,
-    FileNotFoundError for a folder without a pipeline or a model that is not on the hub, and ConnectionError if the hub
-    cannot be reached.
+    Raises GalaxyDiTError for an `offload` of another kind, for a model that diffusers cannot load, and for a
+    configuration that names code of the hub; ValueError for a name that is none of these, FileNotFoundError for a
+    folder without a pipeline or a model that is not on the hub, and ConnectionError if the hub cannot be reached.
     """
     check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
@@ -56,20 +58,28 @@ def load_pipeline(
     if "AutoencoderKLWan" in index.read_text():
         dtypes["vae"] = torch.float32
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    default_dtype = torch.get_default_dtype()
     try:
+        _refuse_hub_kernels(folder or Path(DiffusionPipeline.download(source, revision=revision)))
         pipe = DiffusionPipeline.from_pretrained(source, dtype=dtypes, revision=revision)
         if checkpoint is not None and (shift := checkpoint.settings.flow_shift) is not None:
             pipe.scheduler = UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
         _place(pipe, device, offload)
-    except (AttributeError, ValueError, TypeError, ImportError, RuntimeError, MemoryError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
+    except GalaxyDiTError:
+        raise
+    except Exception as error:  # whatever libraries raise for damaged weights and for parts that do not fit
+        if isinstance(error, OSError) and folder is None:  # of the hub, with its own words
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if is_out_of_memory(error):
             expected = f"one that fits into the memory of {device} ({reason})"
             cure = "keep its weights in CPU memory with --offload model (load_pipeline(offload=...) in Python)"
-        else:  # an unknown pipeline, components that do not fit, damaged weights
+        else:
             expected = f"a pipeline that diffusers {diffusers.__version__} can load ({reason})"
             cure = "write or download it again, or take another version"
         raise refusal("model", name, expected, cure) from error
+    finally:
+        torch.set_default_dtype(default_dtype)  # diffusers leaves another where it fails within a model
     return pipe
 
 
@@ -78,10 +88,43 @@ def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> N
         pipe.to(device)
     elif offload == "model":
         pipe.enable_model_cpu_offload(device=device)
+    elif offload == "sequential" and device.type == "cpu":
+        # diffusers names the device "cpu:0", and PyTorch copies parameters to it as plain tensors, which Accelerate
+        # (1.15) then takes for another type.
+        for part in pipe.components.values():
+            if isinstance(part, torch.nn.Module):
+                cpu_offload(part, device, offload_buffers=len(part._parameters) > 0)
     elif offload == "sequential":
         pipe.enable_sequential_cpu_offload(device=device)
     else:
         pipe.enable_group_offload(device, offload_type="leaf_level", use_stream=device.type == "cuda")
+
+
+def _refuse_hub_kernels(folder: Path) -> None:
+    """Raise GalaxyDiTError if the configuration of a component names an attention kernel of the hub, such as
+    "someone/kernels", because transformers would fetch it and run its code.
+    """
+    for path in sorted(folder.glob("*/config.json")):
+        for name, value in _texts(json.loads(path.read_text(encoding="utf-8"))):
+            if "attn_implementation" in name and "/" in value:
+                raise refusal(
+                    f"{path.parent.name}.{name.strip('.')}",
+                    value,
+                    "an implementation that transformers brings, such as sdpa",
+                    f"remove it from {path}; whoever trusts a kernel calls set_attn_implementation once it is loaded",
+                )
+
+
+def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """All texts in a JSON value, each with the keys that lead to it."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _texts(value, f"{name}.{key}")
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value, name)
+    elif isinstance(data, str):
+        yield name, data
 
 
 def _download_index(name: str, revision: str | None) -> Path:

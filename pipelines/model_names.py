@@ -33,7 +33,7 @@ def local_folder(name: str) -> Path | None:
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         parts = [name for name, kind in index.items() if isinstance(kind, list) and any(kind)]
-    except (ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         index, parts = {}, []
     missing = [name for name in parts if not (folder / name).is_dir()]
     if missing or "_class_name" not in index:

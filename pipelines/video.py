@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import av
@@ -95,11 +95,16 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
 
 
 def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False) -> bytes:
-    """The content of the file that `save_video` writes."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "video.mp4")
-        save_video(frames, path, fps, lossless=lossless)
-        return path.read_bytes()
+    """The content of the file that `save_video` writes. An OSError names the temporary folder if it is full."""
+    try:
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "video.mp4")
+            save_video(frames, path, fps, lossless=lossless)
+            return path.read_bytes()
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, gettempdir()) from error
 
 
 def hash_frames(frames: NDArray[np.float32]) -> str:

@@ -1,4 +1,4 @@
-"""Parts that several rooms test with."""
+"""Parts that several packages test with."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +9,8 @@ from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, Wa
 
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.wan_tiny.tools import build
+
+pytest_plugins = ("simulated_gpu",)
 
 # Tiny matrices: handing them to a second thread costs more than it saves, and slows other processes down.
 torch.set_num_threads(1)
@@ -58,8 +60,7 @@ def tiny_transformer() -> Callable[[int], WanTransformer3DModel]:
     return build_tiny_transformer
 
 
-@pytest.fixture
-def tiny_wan_pipeline() -> WanPipeline:
+def build_tiny_wan_pipeline() -> WanPipeline:
     """A whole WanPipeline with random weights, the same ones at each call: a step takes milliseconds."""
     torch.manual_seed(0)
     tokenizer = build.build_tokenizer()
@@ -73,6 +74,18 @@ def tiny_wan_pipeline() -> WanPipeline:
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+@pytest.fixture(scope="session")
+def tiny_wan_builder() -> Callable[[], WanPipeline]:
+    """Builds the pipeline of `tiny_wan_pipeline`, for fixtures that outlive a test."""
+    return build_tiny_wan_pipeline
+
+
+@pytest.fixture
+def tiny_wan_pipeline() -> WanPipeline:
+    """A tiny WanPipeline of its own for each test."""
+    return build_tiny_wan_pipeline()
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ def test_ci_ends_with_the_test_command_of_the_readme():
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == TEST_COMMAND
 
 
-def test_each_room_is_one_package_under_galaxydit():
-    for room in ("pipelines", "calibration", "eval"):
-        assert (ROOT / "galaxydit" / room).resolve() == ROOT / room
+def test_each_package_is_one_package_under_galaxydit():
+    for package in ("pipelines", "calibration", "eval"):
+        assert (ROOT / "galaxydit" / package).resolve() == ROOT / package
 
 
-ROOMS = ("pipelines", "calibration", "eval")
+PACKAGES = ("pipelines", "calibration", "eval")
 
 
 def imported(file: Path) -> set[str]:
-    """The rooms that a file imports from anywhere in it; "galaxydit" stands for the command line."""
+    """The packages that a file imports from anywhere in it; "galaxydit" stands for the command line."""
     nodes = list(ast.walk(ast.parse(file.read_text())))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -30,12 +30,12 @@ def imported(file: Path) -> set[str]:
 
 
 def test_imports_go_one_way_from_eval_to_the_plugin():
-    known = {"galaxydit": {"commands", "cli", *ROOMS}, "pipelines": {"commands", "cli", "calibration", "eval"}}
+    known = {"galaxydit": {"commands", "cli", *PACKAGES}, "pipelines": {"commands", "cli", "calibration", "eval"}}
     known |= {"calibration": {"commands", "cli", "eval"}, "eval": {"commands", "cli"}}
     entrances = {ROOT / "galaxydit" / "__init__.py", ROOT / "galaxydit" / "cli.py"}
-    for room, forbidden in known.items():
-        for file in (ROOT / room).rglob("*.py"):
+    for package, forbidden in known.items():
+        for file in (ROOT / package).rglob("*.py"):
             parts = file.relative_to(ROOT).parts
-            if room == "galaxydit" and (parts[1] in (*ROOMS, "commands") or file in entrances):
+            if package == "galaxydit" and (parts[1] in (*PACKAGES, "commands") or file in entrances):
                 continue
             assert not imported(file) & forbidden, file

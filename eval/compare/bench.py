@@ -1,4 +1,4 @@
-"""Generate, measure and store: one record per result, so that a run that was killed continues where it was."""
+"""Generate, measure and store one record per result, so that a killed run resumes."""
 
 import logging
 import warnings
@@ -26,7 +26,7 @@ from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Progress, Rank, Record, Store, Unit, run
-from galaxydit.pipelines.runs.unit import HopelessUnitError, hash_of
+from galaxydit.pipelines.runs.unit import PermanentError, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, load_video
@@ -51,7 +51,7 @@ class Workload:
     ) -> tuple[GeneratedVideo, ComputeCounter]:
         """One generation with a method, and what it computed."""
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
-        transformer = next(iter(transformers_of(self.pipe).values()))  # the only one, if there are parts
+        transformer = next(iter(transformers_of(self.pipe).values()))  # `measure_parts` refuses several
         with (
             method.attach(self.pipe, setting, calibration) as attached,
             ComputeCounter(transformer, self.parts, attached.bytes_held) as counter,
@@ -70,10 +70,11 @@ class Sample:
     Attributes:
         compute_fraction: operations done in the blocks / those of a plain generation with all steps.
         denoise_seconds, end_to_end_seconds: of this generation.
-        plain_denoise_seconds, plain_end_to_end_seconds: of the plain one in the same process, as timings drift between
-            processes.
+        plain_denoise_seconds, plain_end_to_end_seconds: of the plain generation in the same process, because timings
+            drift between processes.
         psnr, ssim: against the plain video; PSNR in dB.
         bytes_held: None if the method does not expose it.
+        energy_per_video_joules, plain_energy_per_video_joules: of the whole call; None without a counter.
     """
 
     compute_fraction: float
@@ -84,13 +85,16 @@ class Sample:
     psnr: float
     ssim: float
     bytes_held: int | None
+    energy_per_video_joules: float | None = None
+    plain_energy_per_video_joules: float | None = None
 
 
 @dataclass(eq=False)
 class SampleMaker(Maker):
-    """Calibrates methods and measures samples on one worker; `load` returns its pipeline, `store` has the calibrations.
+    """Calibrates methods and measures samples on one worker.
 
-    It keeps the plain video of the last case in memory.
+    `load` returns the worker's pipeline, and `store` holds the calibrations. The plain video of the last case stays in
+    memory.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -110,14 +114,14 @@ class SampleMaker(Maker):
         try:
             return self._make(unit.data, self.methods.get(unit.data["method"], fewer_steps.METHOD))
         except Exception as error:
-            raise HopelessUnitError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            raise PermanentError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def _make(self, data: Mapping[str, Any], method: Method) -> Output:
         if data["part"] == "calibration":
-            assert method.calibrate is not None  # it is not asked for
+            assert method.calibrate is not None  # units are made for methods with `calibrate` only
             return Output(method.calibrate(self._pipe, data["prompts"], self.settings, data["seed"]))
         case = Case(**data["case"])
-        if self._workload is None:  # a prompt of the comparison, because a model may need its image
+        if self._workload is None:  # needs a prompt of the comparison, which may name an image
             self._workload = Workload(self._pipe, self.settings, measure_parts(self._pipe, case.prompt, self.settings))
         if self._plain is None or self._plain[0] != case:
             self._plain = (case, *self._workload.run_plain(case))
@@ -140,6 +144,8 @@ class SampleMaker(Maker):
             psnr=psnr(video.frames, plain.frames),
             ssim=SSIM(video.frames, plain.frames),
             bytes_held=counter.bytes_held,
+            energy_per_video_joules=video.joules,
+            plain_energy_per_video_joules=plain.joules,
         )
         files = {VIDEO: encode_video(video.frames, self.settings.fps, lossless=True)} if data["keeps_video"] else {}
         return Output(asdict(sample), files)
@@ -153,9 +159,9 @@ def _warn_once(method: str, text: str) -> None:
 class Bench:
     """One pipeline under test, and the store of its results.
 
-    A result is identified by all that it depends on: model, settings, method with its calibration, prompt with the
-    content of its files, seed, device and package versions. Units are made by `executor`, by default here; elsewhere
-    `load` returns the same pipeline. `conditions` is what all results depend on, as JSON data.
+    A result is identified by everything that it depends on: model, settings, method with its calibration, prompt with
+    the content of its files, seed, device and package versions. `executor` makes the units, by default in this process;
+    in other processes `load` returns the same pipeline. `conditions` is what all results depend on, as JSON data.
     """
 
     def __init__(
@@ -180,31 +186,31 @@ class Bench:
         }
         self._conditions = hash_of(self.conditions)
         self._executor = executor or InProcess()
-        by_name = {one.name: one for method in methods for one in (method, _as_calibrated(method))}
+        by_name = {each.name: each for method in methods for each in (method, _as_calibrated(method))}
         self._maker = SampleMaker(load or (lambda: pipe), settings, by_name, self.store)
         self._identity = cache(self._identity_of)
         self._hash_files = cache(hash_files)
 
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
-        """The calibration of a method; methods with the same `calibrate` share it."""
+        """Unit of a method's calibration; methods with the same `calibrate` share the unit."""
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 
     def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
-        """One measured generation, which keeps its video or not; `calibration` is the id of the calibration's unit."""
+        """Unit of a measured generation, whose video is stored if `keep`; `calibration` is the id of another unit."""
         details = {"setting": dict(setting), "calibration": calibration, "case": asdict(case), "keeps_video": keep}
         return self._unit("sample", method, **details)
 
     def plain_unit(self, case: Case) -> Unit:
-        """The plain video of a case."""
+        """Unit of the plain video of a case."""
         return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
-        """The records of these units, in their order; from the store if they were made before."""
+        """Records of these units in their order, from the store where it has them."""
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
         return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 
     def frames(self, unit: Unit) -> NDArray[np.uint8]:
-        """The video of a unit that keeps it, `(frames, height, width, 3)`."""
+        """Stored video of a unit, `(frames, height, width, 3)`."""
         return load_video(self.store.local_path(self.measure([unit])[0].files[VIDEO].path))
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
@@ -220,6 +226,7 @@ class Bench:
 
 
 def _as_calibrated(method: Method) -> Method:
-    """A copy named after its `calibrate`, if it has one, so that methods with equal `calibrate` share one unit."""
-    found = method.calibrate
-    return replace(method, name=f"{found.__module__.rpartition('.')[2]} {found.__qualname__}") if found else method
+    """A copy named after the method's `calibrate`, so that methods with equal `calibrate` share one unit."""
+    if (function := method.calibrate) is None:
+        return method
+    return replace(method, name=f"{function.__module__.rpartition('.')[2]} {function.__qualname__}")

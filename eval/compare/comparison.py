@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with the id of its calibration's unit, if it has one, and the settings that are scored."""
+    """A method, the id of its calibration's unit (None without calibration), and the settings that are scored."""
 
     method: Method
     calibration: str | None
@@ -36,7 +36,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finished comparison; `failed` maps methods that raised an error, and were left out, to that error."""
+    """A finished comparison; `failed` maps each method that was left out to its error."""
 
     plan: ComparisonPlan
     contenders: tuple[Contender, ...]
@@ -52,7 +52,7 @@ class Comparison:
             "conditions": self.conditions,
             "plan": asdict(self.plan),
             "rows": [{"source": sources[row.method]} | asdict(row) for row in self.rows],
-            "at_speedups": [asdict(one) for one in self.at_speedups],
+            "at_speedups": [asdict(result) for result in self.at_speedups],
             "failed": self.failed,
         }
 
@@ -69,10 +69,10 @@ def run_comparison(
 ) -> Comparison:
     """Calibrate and tune every method on the tuning prompts, score it on the others, write results.json.
 
-    All results are stored below `out`, and a later run reuses them, also with other methods, speedups or prompts. A
-    method that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
+    All results are stored below `out`. A later run reuses them, also with other methods, speedups or prompts. A method
+    that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
 
-    Raises GalaxyDiTError if no method is left.
+    Raises GalaxyDiTError if every method failed.
     """
     bench = Bench(pipe, settings, out, methods, executor, load)
     stages = _Stages(bench, plan, progress)
@@ -85,7 +85,7 @@ def run_comparison(
         plan=plan,
         contenders=tuple(stages.remaining(contenders)),
         rows=tuple(rows),
-        at_speedups=tuple(one for speedup in plan.speedups for one in compare_at(rows, speedup)),
+        at_speedups=tuple(result for speedup in plan.speedups for result in compare_at(rows, speedup)),
         failed=stages.failed,
         conditions=bench.conditions,
     )
@@ -94,14 +94,14 @@ def run_comparison(
 
 
 class _Stages:
-    """The stages of a comparison on one bench; `failed` maps methods to the error that one of their units raised."""
+    """The stages of a comparison on one bench; `failed` maps methods to the error of one of their units."""
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
         self.bench, self.plan, self.progress = bench, plan, progress
         self.failed: dict[str, str] = {}
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
-        """All methods with all their settings, calibrated."""
+        """Calibrate the methods; each keeps all of its settings."""
         units = {
             method.name: self.bench.calibration_unit(method, self.plan.tuning_prompts, TUNING_SEED)
             for method in methods
@@ -109,28 +109,28 @@ class _Stages:
         }
         self._run("calibrating", list(units.values()), list(units))
         ids, steps = {name: unit.id for name, unit in units.items()}, self.bench.steps
-        return self.remaining([Contender(one, ids.get(one.name), tuple(one.settings(steps))) for one in methods])
+        return self.remaining([Contender(each, ids.get(each.name), tuple(each.settings(steps))) for each in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The settings of each method to score: the best ones, or all if the method is not tuned."""
+        """Contenders with the settings to score: the best settings, or all if the method is not tuned."""
         speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
         first = cases[:SCREENING_PROMPTS]
-        screened = self._narrow("screening", contenders, first, lambda found: screen(found, speedups))
-        return self._narrow("tuning", screened, cases, lambda found: bracket(found, speedups, scored))
+        screened = self._narrow("screening", contenders, first, lambda candidates: screen(candidates, speedups))
+        return self._narrow("tuning", screened, cases, lambda candidates: bracket(candidates, speedups, scored))
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
-        """All rows, method by method, slowest setting first."""
+        """Rows of all contenders, method by method, slowest setting first."""
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
         samples = self._measure("scoring", contenders, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [
-            summarize(one.method.name, setting, found, len(self.plan.seeds))
-            for one in self.remaining(contenders)
-            for setting, found in zip(one.settings, samples[one.method.name], strict=True)
+            summarize(contender.method.name, setting, measured, len(self.plan.seeds))
+            for contender in self.remaining(contenders)
+            for setting, measured in zip(contender.settings, samples[contender.method.name], strict=True)
         ]
 
     def remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """Those that did not fail."""
-        return [one for one in contenders if one.method.name not in self.failed]
+        """Contenders that did not fail."""
+        return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _narrow(
         self,
@@ -139,42 +139,45 @@ class _Stages:
         cases: Sequence[Case],
         choose: Callable[[Sequence[Candidate]], list[int]],
     ) -> list[Contender]:
-        """The contenders with the settings whose indices `choose` returns, and those that ask for a wanted speedup;
-        contenders that are not tuned keep all.
+        """Contenders with the settings whose indices `choose` returns, and settings that request a wanted speedup.
+
+        Contenders that are not tuned keep all settings.
         """
-        samples = self._measure(stage, [one for one in contenders if one.method.tuned], cases)
+        samples = self._measure(stage, [contender for contender in contenders if contender.method.tuned], cases)
         narrowed = []
-        for one in self.remaining(contenders):
-            if one.method.tuned:
-                found = [candidate(index, results) for index, results in enumerate(samples[one.method.name])]
-                asking = [i for i, setting in enumerate(one.settings) if setting.get("speedup") in self.plan.speedups]
-                chosen = sorted({*choose(found), *asking}, key=lambda index: found[index].log_speedup)
-                one = replace(one, settings=tuple(one.settings[index] for index in chosen))
-            narrowed.append(one)
+        for contender in self.remaining(contenders):
+            if contender.method.tuned:
+                candidates = [candidate(index, results) for index, results in enumerate(samples[contender.method.name])]
+                settings, wanted = contender.settings, self.plan.speedups
+                asking = [index for index, setting in enumerate(settings) if setting.get("speedup") in wanted]
+                chosen = sorted({*choose(candidates), *asking}, key=lambda index: candidates[index].log_speedup)
+                contender = replace(contender, settings=tuple(settings[index] for index in chosen))
+            narrowed.append(contender)
         return narrowed
 
     def _measure(
         self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
     ) -> dict[str, list[list[Sample]]]:
-        """By method, the samples of each setting; measured case by case, so that all methods share the plain video."""
-        wanted = [(one, index, case) for case in cases for one in contenders for index in range(len(one.settings))]
+        """By method, the samples of each setting. Units go case by case, so that all methods share the plain video."""
+        wanted = [(case, each, index) for case in cases for each in contenders for index in range(len(each.settings))]
         units = [
-            self.bench.sample_unit(one.method, one.calibration, one.settings[index], case, keep=case == keep_video_of)
-            for one, index, case in wanted
+            self.bench.sample_unit(each.method, each.calibration, each.settings[index], case, case == keep_video_of)
+            for case, each, index in wanted
         ]
-        records = self._run(stage, units, [one.method.name for one, *_ in wanted])
-        found: dict[str, list[list[Sample]]] = {one.method.name: [[] for _ in one.settings] for one in contenders}
-        for (one, index, _), record in zip(wanted, records, strict=True):
+        names = [each.method.name for _, each, _ in wanted]
+        records = self._run(stage, units, names)
+        samples: dict[str, list[list[Sample]]] = {each.method.name: [[] for _ in each.settings] for each in contenders}
+        for (*_, index), name, record in zip(wanted, names, records, strict=True):
             if record.is_done:
-                found[one.method.name][index].append(Sample(**record.result))
-        return found
+                samples[name][index].append(Sample(**record.result))
+        return samples
 
     def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:
-        """The records of these units of the methods of these names. A method of which a unit failed is left out."""
+        """Records of the units; `names` are their methods. A method is left out if one of its units failed."""
         records = self.bench.measure(units, progress_of(stage, self.progress))
         for record, name in zip(records, names, strict=True):
             if record.traceback and name not in self.failed:
-                self.failed[name] = record.reason.rpartition("HopelessUnitError: ")[2]
+                self.failed[name] = record.reason
                 logger.warning("%s is left out: %s", name, self.failed[name])
                 logger.debug("%s", record.traceback)
         return records

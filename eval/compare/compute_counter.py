@@ -43,8 +43,8 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
     """The pipeline's transformer; raises GalaxyDiTError if there are two."""
     transformers = list(transformers_of(pipe).values())
     if len(transformers) > 1:
-        expected = f"one transformer, found {len(transformers)}"
-        raise refusal("pipeline", type(pipe).__name__, expected, "compare on a pipeline with one")
+        expected = f"a pipeline with one transformer, not {len(transformers)}"
+        raise refusal("pipeline", type(pipe).__name__, expected, "compare another pipeline")
     return transformers[0]
 
 

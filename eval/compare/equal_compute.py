@@ -7,9 +7,9 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
-from galaxydit.eval.bootstrap import interval
+from galaxydit.calibration.bootstrap import interval
 from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.registry import ABLATION, METHOD_SOURCES, OWN
+from galaxydit.eval.compare.registry import ABLATION, OWN, source_of
 from galaxydit.eval.compare.tune import pareto_front
 from galaxydit.pipelines.psnr import HIGHEST_PSNR
 
@@ -23,11 +23,12 @@ class Row:
     Attributes:
         compute_fraction: mean over samples, operations in the blocks / those of a plain generation.
         denoise_seconds, end_to_end_seconds: means.
-        denoise_speedup, end_to_end_speedup: the plain generations' seconds in the same process / these, summed over all
-            samples.
-        psnr_mean, psnr_min: dB; over all samples, and of the worst one.
+        denoise_speedup, end_to_end_speedup: seconds of the plain generations in the same process / seconds of these,
+            summed over all samples.
+        psnr_mean, psnr_min: dB; mean over all samples, and the worst sample.
         bytes_held: largest of all samples; None if the method does not expose it.
         n: number of samples.
+        energy_per_video_joules: mean; None without a counter.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
     """
 
@@ -44,6 +45,7 @@ class Row:
     bytes_held: int | None
     n: int
     psnr_of_prompt: tuple[float, ...]
+    energy_per_video_joules: float | None = None
 
     @property
     def compute_speedup(self) -> float:
@@ -55,14 +57,14 @@ class AtSpeedup:
     """A method at a wanted speedup by compute.
 
     Attributes:
-        settings: the two interpolated settings, or the one that meets the speedup; the nearest if it is out of reach.
+        settings: the two interpolated settings, or the setting that meets the speedup; the nearest if none reaches it.
         speedups: their speedups.
         psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next three.
         psnr_worst: of the worst prompt.
         ssim, denoise_speedup: means; the speedup is in seconds.
         psnr_of_prompt: dB; empty if the speedup is out of reach.
-        ahead: mean difference in dB to the best other method at this speedup; None without one. Variants of this
-            project's methods are compared with one another only if no other method reaches the speedup.
+        ahead: mean difference in dB to the best other method at this speedup; None if no other method reaches it.
+            Variants of this project's methods are compared with each other only in that case.
         ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
         best_other: the name of that method.
     """
@@ -86,6 +88,7 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
     """Summarize the samples of one setting, prompt by prompt with all seeds each."""
     psnrs = [sample.psnr for sample in samples]
     held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
+    joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
     denoise, end_to_end = (sum(getattr(s, f"{kind}_seconds") for s in samples) for kind in ("denoise", "end_to_end"))
     return Row(
         method=method,
@@ -101,6 +104,7 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
         bytes_held=max(held, default=None),
         n=len(samples),
         psnr_of_prompt=tuple(fmean(psnrs[first : first + seeds]) for first in range(0, len(psnrs), seeds)),
+        energy_per_video_joules=fmean(joules) if len(joules) == len(samples) else None,
     )
 
 
@@ -108,8 +112,8 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
 
     A setting that meets the speedup is used without interpolation. Settings off the Pareto front of speedup and mean
-    PSNR are ignored, except for one that asks for just this speedup, because that is what its user gets. Ignored are
-    also settings that left a video unchanged, because their PSNR of 120 dB stands for infinity.
+    PSNR are ignored, except a setting that requests exactly this speedup, because users get that setting. Settings that
+    left a video unchanged are ignored too, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
@@ -120,9 +124,9 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     used = same[:1] or [*slower[-1:], *faster[:1]]
     settings, speedups = tuple(row.setting for row in used), tuple(row.compute_speedup for row in used)
     left, right = used[0], used[-1]
-    found = AtSpeedup(left.method, speedup, settings, speedups)
+    result = AtSpeedup(left.method, speedup, settings, speedups)
     if not same and left is right and not min(row.compute_speedup for row in changing) < speedup < speedups[0]:
-        return found
+        return result
     share = 0.0 if left is right else math.log(speedup / speedups[0]) / math.log(speedups[1] / speedups[0])
 
     def between(a: float, b: float) -> float:
@@ -130,7 +134,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
     prompts = tuple(between(a, b) for a, b in zip(left.psnr_of_prompt, right.psnr_of_prompt, strict=True))
     return replace(
-        found,
+        result,
         psnr=fmean(prompts),
         psnr_worst=min(prompts),
         ssim=between(left.ssim_mean, right.ssim_mean),
@@ -140,25 +144,24 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
 
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """All methods at a speedup, best first and those out of reach last, each compared with the best other one."""
+    """All methods at a speedup, best first, each compared with the best other method; out of reach last."""
     names = list(dict.fromkeys(row.method for row in rows))
-    found = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
-    reached = sorted((one for one in found if one.psnr is not None), key=lambda one: -(one.psnr or 0.0))
+    results = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
+    reached = sorted((each for each in results if each.psnr is not None), key=lambda each: -(each.psnr or 0.0))
     compared = []
-    for one in reached:
-        others = [other for other in reached if other is not one]
-        best = next((other for other in others if not _are_variants(one.method, other.method)), None)
+    for result in reached:
+        others = [other for other in reached if other is not result]
+        best = next((other for other in others if not _are_variants(result.method, other.method)), None)
         best = best or next(iter(others), None)
         if best is not None:
-            pairs = zip(one.psnr_of_prompt, best.psnr_of_prompt, strict=True)
+            pairs = zip(result.psnr_of_prompt, best.psnr_of_prompt, strict=True)
             differences = [own - other for own, other in pairs]
             low, high = interval(differences)
-            one = replace(one, ahead=fmean(differences), ahead_low=low, ahead_high=high, best_other=best.method)
-        compared.append(one)
-    return compared + [one for one in found if one.psnr is None]
+            result = replace(result, ahead=fmean(differences), ahead_low=low, ahead_high=high, best_other=best.method)
+        compared.append(result)
+    return compared + [result for result in results if result.psnr is None]
 
 
-def _are_variants(one: str, other: str) -> bool:
-    """Whether both are variants of the same method of this project."""
-    source = METHOD_SOURCES.get(one)
-    return source in (OWN, ABLATION) and source == METHOD_SOURCES.get(other)
+def _are_variants(method: str, other: str) -> bool:
+    """Whether both methods are variants of the same method of this project."""
+    return source_of(method) in (OWN, ABLATION) and source_of(method) == source_of(other)

@@ -1,4 +1,4 @@
-"""Every method, and the choice among them by name. A new one is a file in `methods/` and a name in `registry.py`."""
+"""Every method, and selection by name. A new method is a file in `methods/` and a name in `registry.py`."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,10 +8,10 @@ from galaxydit.eval.compare import methods as folder
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, METHOD_SOURCES, PUBLISHED, check_methods
 
-_MODULES = [import_module(f"{folder.__name__}.{found.name}") for found in iter_modules(folder.__path__)]
-_METHODS = {method.name: method for one in _MODULES for method in getattr(one, "METHODS", None) or (one.METHOD,)}
-EVERY_METHOD: Sequence[Method] = sorted(_METHODS.values(), key=lambda method: [*METHOD_SOURCES].index(method.name))
-"""`METHODS`, or else `METHOD`, of each file, in the order of `registry.py`. ValueError if it lacks one."""
+_MODULES = [import_module(f"{folder.__name__}.{file.name}") for file in iter_modules(folder.__path__)]
+_DEFINED = [method for module in _MODULES for method in getattr(module, "METHODS", None) or (module.METHOD,)]
+EVERY_METHOD: Sequence[Method] = sorted(_DEFINED, key=lambda method: [*METHOD_SOURCES].index(method.name))
+"""`METHODS`, or else `METHOD`, of each file, in the order of `registry.py`; ValueError for an unlisted name."""
 
 
 def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:

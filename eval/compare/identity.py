@@ -12,6 +12,7 @@ from galaxydit import extrapolation
 
 PLUGIN = Path(galaxydit.__file__).parent
 RULES = Path(__file__).parent / "rules"
+RECORDS = [Path(__file__).parent / name for name in ("trajectory.py", "step_pairs.py")]
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
@@ -26,9 +27,9 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/` and of what runs it."""
+    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/`, the recorder and the engine."""
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
-    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py"]
+    shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]
     return lambda pipe: code_identity([Path(method_file), *shared])
 
 
@@ -39,7 +40,7 @@ def code_identity(paths: Sequence[Path]) -> str:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                node.body = [one for one in node.body if not _is_text(one)]
+                node.body = [statement for statement in node.body if not _is_text(statement)]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
 

@@ -14,10 +14,12 @@ def markdown(comparison: Comparison) -> str:
     """All tables of a comparison."""
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
-        rows = [_at_speedup_cells(one) for one in comparison.at_speedups if one.speedup == speedup]
+        rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
         parts.append(f"## At {speedup:g}x by compute\n\n{_table(headings, rows)}")
-    scored = [[cell(row) for cell in COLUMNS.values()] for row in comparison.rows]
-    parts.append(f"## All scored settings\n\n{_table(tuple(COLUMNS), scored)}")
+    measured = any(row.energy_per_video_joules is not None for row in comparison.rows)
+    columns = {name: cell for name, cell in COLUMNS.items() if measured or name != "joules"}
+    scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
+    parts.append(f"## All scored settings\n\n{_table(tuple(columns), scored)}")
     if comparison.failed:
         lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -93,5 +95,6 @@ COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored setti
     "worst": lambda row: f"{row.psnr_min:.2f}",
     "SSIM": lambda row: f"{row.ssim_mean:.4f}",
     "held MiB": lambda row: DASH if row.bytes_held is None else f"{row.bytes_held / 2**20:.2f}",
+    "joules": lambda row: number(row.energy_per_video_joules, ",.0f"),
     "n": lambda row: str(row.n),
 }

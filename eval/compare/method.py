@@ -7,7 +7,7 @@ from typing import Any
 
 from diffusers import DiffusionPipeline
 
-from galaxydit.eval.compare.registry import METHOD_SOURCES, NEEDS, is_installed, slug_of
+from galaxydit.eval.compare.registry import NEEDS, is_installed, slug_of, source_of
 from galaxydit.pipelines.settings import GenerationSettings
 
 Setting = Mapping[str, Any]
@@ -69,8 +69,8 @@ class Method:
 
     @property
     def source(self) -> str:
-        """The paper or project that the method comes from; "" for one that the registry does not know."""
-        return METHOD_SOURCES.get(self.name, "")
+        """The paper or project that the method comes from; "" if the registry does not list the method."""
+        return source_of(self.name)
 
     @property
     def needs(self) -> str | None:

@@ -52,7 +52,7 @@ def colours_of(sources: dict[str, str]) -> dict[str, str]:
     """A colour for each method by its source: controls in grey, this project and its paper in warm colours."""
     others = cycle(OTHERS)
     groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
-    return {name: GROUPS[found[0]] if found else next(others) for name, found in groups.items()}
+    return {name: GROUPS[matching[0]] if matching else next(others) for name, matching in groups.items()}
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:

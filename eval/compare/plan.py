@@ -38,7 +38,7 @@ class ComparisonPlan:
         for name in ("prompts", "seeds", "calibration_prompts", "speedups"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise refusal(name, list(values), "one or more different ones", "pass each once")
+                raise refusal(name, list(values), "one or more different values", "pass each once")
         for speedup in self.speedups:
             check_number("speedups", speedup, 1.05, 10.0)
         if not 1 <= self.tuned <= len(self.calibration_prompts):

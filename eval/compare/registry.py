@@ -11,13 +11,13 @@ from galaxydit.errors import did_you_mean, refusal
 
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"  # the source of ablations
-OWN = "this project"  # that of the default, with a profile and without one
+OWN = "this project"  # the source of the default, with a profile and without
 
 NAMES_BY_SOURCE = {
     "control": [
         "fewer steps",
-        "plain again",
-        "chosen steps",
+        "repeated plain run",
+        "optimised noise levels",
         "uniform skip order 0",
         "uniform skip order 1",
         "step list",
@@ -34,8 +34,16 @@ NAMES_BY_SOURCE = {
     "arXiv 2507.02860": ["EasyCache", "EasyCache published"],
     "arXiv 2508.17356": ["DiCache", "DiCache published"],
     "arXiv 2609.36433": ["RA-CFGCache", "RA-CFGCache published"],
+    "arXiv 2508.21091": ["ERTACache", "ERTACache published"],
+    "arXiv 2504.03140": ["ProfilingDiT", "ProfilingDiT published"],
     "GalaxyDiT, arXiv 2512.03451": ["galaxydit paper", "galaxydit paper branches alone"],
-    OWN: ["galaxydit", "galaxydit without a profile"],
+    OWN: [
+        "galaxydit proxy",
+        "galaxydit schedule",
+        "galaxydit",
+        "galaxydit proxy without a profile",
+        "galaxydit without a profile",
+    ],
     ABLATION: [
         "last full step repeated",
         "without correction",
@@ -49,6 +57,12 @@ NEEDS = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-
 """Modules that must be importable, by the names of the methods that need them."""
 
 
+def source_of(name: str) -> str:
+    """The source of a method, "" for an unknown one; the name of a profile may follow the method's name."""
+    known = [method for method in METHOD_SOURCES if name == method or name.startswith(f"{method} ")]
+    return METHOD_SOURCES[max(known, key=len)] if known else ""
+
+
 def slug_of(name: str) -> str:
     """The name of a method in lower case with hyphens, for files and job files: "uniform-skip-order-0"."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -60,7 +74,7 @@ def is_installed(module: str | None) -> bool:
 
 
 def check_methods(names: Sequence[str]) -> None:
-    """Raise GalaxyDiTError for no name, for an unknown one, and for a method whose package is not installed."""
+    """Raise GalaxyDiTError without names, for an unknown name, and for a method whose package is not installed."""
     wrong = [name for name in names if name not in METHOD_SOURCES and name not in GROUPS]
     if wrong or not names:
         given = wrong[0] if wrong else ""

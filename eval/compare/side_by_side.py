@@ -16,26 +16,26 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
     scale = display_scale(plain)
-    contenders = {one.method.name: one for one in comparison.contenders}
+    contenders = {contender.method.name: contender for contender in comparison.contenders}
     paths = []
     for speedup in comparison.plan.speedups:
-        shown = shown_at([one for one in comparison.at_speedups if one.speedup == speedup])
+        shown = shown_at([result for result in comparison.at_speedups if result.speedup == speedup])
         if not shown:
             continue
         frames, labels = [plain], ["plain"]
-        for one in shown:
-            contender, settings = contenders[one.method], zip(one.settings, one.speedups, strict=True)
+        for result in shown:
+            contender, settings = contenders[result.method], zip(result.settings, result.speedups, strict=True)
             setting, nearest = min(settings, key=lambda pair: abs(pair[1] - speedup))
             unit = bench.sample_unit(contender.method, contender.calibration, setting, case, keep=True)
             frames.append(bench.frames(unit))
-            labels.append(f"{one.method}, {nearest:.2f}x")
+            labels.append(f"{result.method}, {nearest:.2f}x")
         paths.append(folder / f"side-by-side-{speedup:g}x.mp4")
         save_video(side_by_side(frames, labels, scale=scale), paths[-1], bench.settings.fps)
     return paths
 
 
-def shown_at(found: list[AtSpeedup]) -> list[AtSpeedup]:
+def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
     """The first methods that reach the speedup, always with this project's default; the best come first."""
-    reached = [one for one in found if one.psnr is not None]
-    ours = [one for one in reached[SHOWN:] if one.method == SHIPPED]
+    reached = [result for result in results if result.psnr is not None]
+    ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]
     return reached[: SHOWN - len(ours)] + ours

@@ -93,7 +93,7 @@ def enabled(
             registry.invalidate_child_registries_cache()
         kept = [vars(hook) for hook in hooks_in(transformer)]
         try:
-            yield Attached(lambda: bytes_in([one[name] for one in kept for name in one if "state" in name]))
+            yield Attached(lambda: bytes_in([held[name] for held in kept for name in held if "state" in name]))
         finally:
             registry.remove_hook(ADAPTER_HOOK, recurse=False)
             transformer.disable_cache()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from galaxydit.eval.compare.bench import Sample
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
-PSNR_MARGIN = 2.0  # dB; settings further behind one that is as fast are dropped after the first prompts
+PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
 
 T = TypeVar("T")
@@ -42,8 +42,9 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings that are neither far from all wanted speedups nor far behind another one in PSNR; the
-    nearest ones beyond the wanted range stay, so that they bracket it.
+    """Indices of the settings that are near a wanted speedup and not far behind another setting in PSNR.
+
+    The nearest settings beyond the wanted range stay, so that they bracket it.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
@@ -57,11 +58,11 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
 
 
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
-    """Settings that no other one matches in both numbers of `point`, slowest first; of equal ones the first."""
+    """Settings that no other setting matches in both numbers of `point`, slowest first; of equal settings the first."""
     front: list[T] = []
-    for one in sorted(settings, key=point, reverse=True):
-        if not front or point(one)[1] > point(front[-1])[1]:
-            front.append(one)
+    for setting in sorted(settings, key=point, reverse=True):
+        if not front or point(setting)[1] > point(front[-1])[1]:
+            front.append(setting)
     return front[::-1]
 
 

@@ -1,4 +1,4 @@
-"""A job as plain data, the same for every worker: which videos to make, and how."""
+"""A job as plain data: which videos to make, and how. Every worker gets the same job."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Interval, Len
 from pydantic import AfterValidator, StringConstraints
 
 from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.eval.jobs.gates import Gates
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.pipelines.runs.unit import Unit, hash_of
 from galaxydit.pipelines.settings import DtypeName, Offload
@@ -24,7 +25,7 @@ EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to f
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if repeated := [value for value, times in Counter(values).items() if times > 1]:
-        raise GalaxyDiTError(f"expected a list without repetition, found {repeated[0]!r} twice; ")
+        raise GalaxyDiTError(f"expected a list without repetition, but it has {repeated[0]!r} twice; ")
     return values
 
 
@@ -37,7 +38,7 @@ Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to generate. `options` are the method's own; `files` maps an option that names a file to its SHA-256."""
+    """A way to generate. `options` are the method's own; `files` maps an option that names a file to its SHA-256."""
 
     name: str
     method: str
@@ -45,12 +46,17 @@ class Variant:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+PLAIN = Variant(BASELINE, BASELINE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that results depend on; `galaxydit eval run --example` explains the keys.
+    """Everything that results depend on, and the gates; `galaxydit eval run --example` explains the keys.
 
-    The first of `variants` is the baseline. `calibration` are prompts, other than `prompts`, for methods that measure
-    something beforehand.
+    Attributes:
+        baseline: whether `variants` begins with the baseline, `PLAIN`.
+        calibration: prompts, other than `prompts`, for methods that measure something before their first video.
+        gates: affect no video.
     """
 
     model: Text
@@ -69,21 +75,28 @@ class Job:
     seeds: Seeds | None = None
     samples: Count = 1
     seed: Seed = 0
+    baseline: bool = True
     metrics: Texts | None = None
     video: Literal["h264", "lossless"] = "h264"
     prompts: tuple[str, ...]
-    variants: tuple[Variant, ...] = (Variant(BASELINE, BASELINE),)
+    variants: tuple[Variant, ...] = (PLAIN,)
     calibration: tuple[str, ...] = ()
+    gates: Gates = field(default_factory=Gates)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields of `GenerationSettings` that are given; the others are as recommended for the model."""
+        """The fields of `GenerationSettings` that the job sets; the model's authors recommend the others."""
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
-        """All videos: prompt by prompt, seed by seed, the baseline before its variants, which share its group."""
+        """All videos: prompt by prompt, seed by seed, the baseline before the variants, which share its group.
+
+        An id does not depend on the other prompts, seeds and variants, so an extended job keeps the ids.
+        """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
+        if not self.baseline:  # because metrics with a reference are missing
+            shared["baseline"] = False
         variants = {variant.name: asdict(variant) for variant in self.variants}
         return tuple(
             Unit(
@@ -97,13 +110,13 @@ class Job:
         )
 
     def calibration_unit(self, method: str) -> Unit:
-        """The measurement that a method makes before its first video."""
+        """The unit in which a method measures something before its first video."""
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
     def baseline_of(self, unit: Unit) -> Unit:
         """The unit that a variant is compared with."""
-        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(self.variants[0])}, unit.group)
+        return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
         """The seeds of one prompt. By default they continue from prompt to prompt, so no two prompts share a seed."""
@@ -116,12 +129,13 @@ class PluginOptions:
     """Options of the plugin."""
 
     speedup: Annotated[float, Ge(1)] | None = None
+    policy: Literal["auto", "schedule", "proxy"] = "auto"
     max_error: Annotated[float, Gt(0)] | None = None
     threshold: Annotated[float, Ge(0)] | None = None
     profile: str | None = None
 
 
-# Their options are known here, so that refusing them needs no torch; all other methods come from the comparison.
+# Methods whose options are listed here, so that wrong ones are refused without torch. The comparison has the others.
 OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
@@ -133,12 +147,13 @@ def compared_methods() -> "dict[str, Method]":
 
 
 def needs_calibration(name: str) -> bool:
-    """Whether the method measures something on other prompts before it can run."""
+    """Whether the method measures something on calibration prompts before its first video."""
     return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
 
 
 def options_of(name: str) -> type:
-    """The options of a method as a dataclass; of a compared method, what its candidate settings have, all required.
+    """The options of a method as a dataclass. Options of a compared method are the keys of its candidate settings, and
+    all are required.
 
     Raises GalaxyDiTError if a package is missing.
     """

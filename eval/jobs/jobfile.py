@@ -1,37 +1,57 @@
-"""From a TOML file to a job, checked wholly before anything runs."""
+"""Read a job from a TOML file, and check all of it before anything runs."""
 
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
+from pydantic import StringConstraints
 
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
-from galaxydit.eval.jobs.job import FEWER_STEPS, Job, Seed, Text, Texts, Variant, needs_calibration, options_of
+from galaxydit.eval.jobs.gates import Gates, check_names
+from galaxydit.eval.jobs.job import (
+    FEWER_STEPS,
+    PLAIN,
+    PLUGIN,
+    Job,
+    Seed,
+    Text,
+    Texts,
+    Variant,
+    needs_calibration,
+    options_of,
+)
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.published.vbench import PACKAGE, vbench_prompts
 from galaxydit.pipelines.model_names import local_folder
+from galaxydit.request import Request
 from galaxydit.validation import parse
 
 MOST_VIDEOS = 1_000_000
-MOST_PROMPTS = 10_000  # so many captions are drawn in a minute
-SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # and their options
+MOST_PROMPTS = 10_000  # drawing this many captions takes a minute
+SUITES = {"wan-tiny": ("count", "seed"), PACKAGE: ("count", "dimensions")}  # with the options of each
 SOURCES = ("file", "texts", "suite")
-TABLES = ("prompts", "variants", "calibration")  # read one by one
+TABLES = ("prompts", "variants", "calibration")  # each has a reader of its own
 VARIANT_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,39}")
 CURE = "see `galaxydit eval run --example`"
 
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Where prompts come from: one of file, texts and suite; `count` takes the first ones."""
+    """Where prompts come from: file, texts or suite.
+
+    Attributes:
+        count: takes the first prompts.
+        sha256: that of the prompts taken, joined by line feeds, in UTF-8.
+        apart_from: a file of prompts, such as those of a calibration, none of which may be among these.
+    """
 
     file: Text | None = None
     texts: Texts | None = None
@@ -39,6 +59,8 @@ class PromptKeys:
     count: Annotated[int, Interval(ge=1, le=MOST_PROMPTS)] | None = None
     seed: Seed | None = None
     dimensions: Texts | None = None
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
+    apart_from: Text | None = None
 
 
 def read_job(path: Path) -> Job:
@@ -48,34 +70,37 @@ def read_job(path: Path) -> Job:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
-    with named(f"{path} is not TOML: "):
+    with named(f"{path} is not TOML: ", f"; {CURE}"):
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     with named(f"{path}: "):
-        return _job_of(data, path.parent)
+        return job_of(data, path.parent)
 
 
 @contextmanager
-def named(place: str) -> Iterator[None]:
-    """Put the place in front of errors."""
+def named(place: str, cure: str = "") -> Iterator[None]:
+    """Put the place in front of errors, and the cure behind them."""
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise GalaxyDiTError(f"{place}{error}") from error
+        raise GalaxyDiTError(f"{place}{error}{cure}") from error
 
 
-def _job_of(data: dict[str, Any], folder: Path) -> Job:
+def job_of(data: dict[str, Any], folder: Path) -> Job:
+    """The job that the keys of a job file describe; paths are relative to `folder`. Raises as `read_job` does."""
     job: Job = parse(Job, data | {name: [] for name in TABLES if name in data}, "", CURE)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError("seeds is given together with samples or seed; leave one of them out")
     for side in ("height", "width"):
         if (getattr(job, side) or 0) % 2 and job.video != "lossless":
             raise refusal(side, data[side], "an even number", 'take one, or video = "lossless"')
-    if job.metrics is not None:
-        from galaxydit.eval.metrics import select
-
-        select(job.metrics)
+    _check_metrics(job)
     tables = parse(dict[str, dict[str, Any]], data.get("variants", {}), "variants", CURE)
-    variants = (Variant(BASELINE, BASELINE), *(_variant(name, options, folder) for name, options in tables.items()))
+    variants = (
+        *((PLAIN,) if job.baseline else ()),
+        *(_variant(name, options, folder) for name, options in tables.items()),
+    )
+    if not variants:
+        raise GalaxyDiTError("variants is missing, and baseline=False leaves no video to make; add a variant")
     local = folder / job.model / "model_index.json"
     model = str(local.parent.resolve()) if local.is_file() else job.model
     prompts = _prompts("prompts", data["prompts"], folder)
@@ -93,29 +118,59 @@ def _job_of(data: dict[str, Any], folder: Path) -> Job:
         )
     if job.calibration and not needing:
         raise GalaxyDiTError("calibration has no effect, since no variant measures anything; leave it out")
-    if shared := sorted(set(job.calibration) & set(job.prompts)):
-        raise GalaxyDiTError(f"calibration has {shared[0]!r}, which is also in prompts; take others")
+    for name in job.gates.variants:
+        if name not in (names := [variant.name for variant in variants if variant.name != BASELINE]):
+            raise refusal("gates.variants", name, f"one of {', '.join(names)}", "name variants of the job")
+    _check_apart(job.calibration, job.prompts, "calibration", "prompts")
     if (videos := len(job.prompts) * len(job.variants) * len(job.seeds or range(job.samples))) > MOST_VIDEOS:
         raise refusal("videos", videos, f"at most {MOST_VIDEOS}", "take fewer samples, or several jobs")
     local_folder(job.model)
     return job
 
 
+def _check_metrics(job: Job) -> None:
+    if job.metrics is not None:
+        from galaxydit.eval.metrics import select
+
+        for metric in select(job.metrics):
+            if metric.needs_reference and not job.baseline:
+                expected = "metrics without a reference, because baseline=False leaves nothing to compare with"
+                raise refusal("metrics", metric.name, expected, "leave it out, or set baseline = true")
+    if job.gates != Gates():
+        check_names(job.gates)
+
+
 def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
     keys: PromptKeys = parse(PromptKeys, data, table, CURE)
+    prompts = _listed_prompts(table, keys, data, folder)
+    actual = hashlib.sha256("\n".join(prompts).encode()).hexdigest()
+    if keys.sha256 not in (None, actual):
+        raise refusal(f"{table}.sha256", keys.sha256, f"{actual}, that of the prompts", "restore the prompts")
+    if keys.apart_from is not None:
+        others = _read_prompts(folder / keys.apart_from, f"{table}.apart_from")
+        _check_apart(prompts, others, table, f"{table}.apart_from")
+    return prompts
+
+
+def _check_apart(prompts: Iterable[str], others: Iterable[str], name: str, other_name: str) -> None:
+    if shared := sorted(set(prompts) & set(others)):
+        raise GalaxyDiTError(f"{name} has {shared[0]!r}, which is also in {other_name}; take others")
+
+
+def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
     sources = [name for name in SOURCES if name in data]
     if len(sources) != 1:
         given = " and ".join(sources) or "none of them"
         raise GalaxyDiTError(f"{table} has {given}: expected one of {', '.join(SOURCES)}; {CURE}")
     for name in data:
-        if name not in (*SOURCES, *SUITES.get(keys.suite or "", ("count",))):
+        if name not in (*SOURCES, "sha256", "apart_from", *SUITES.get(keys.suite or "", ("count",))):
             of = f'suite = "{keys.suite}"' if keys.suite else sources[0]
             raise GalaxyDiTError(f"{table}.{name}={data[name]!r} has no effect with {of}; leave it out")
     if keys.suite is None:
-        found = keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
-        if keys.count is not None and keys.count > len(found):
-            raise refusal(f"{table}.count", keys.count, f"at most {len(found)}, the number of prompts", "lower it")
-        return tuple(found[: keys.count])
+        prompts = keys.texts or _read_prompts(folder / data["file"], f"{table}.file")
+        if keys.count is not None and keys.count > len(prompts):
+            raise refusal(f"{table}.count", keys.count, f"at most {len(prompts)}, the number of prompts", "lower it")
+        return tuple(prompts[: keys.count])
     if keys.suite == PACKAGE:
         with named(f"{table}."):
             return vbench_prompts(keys.count, keys.dimensions)
@@ -127,7 +182,7 @@ def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:
 
 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
-    """The lines of a text file that are not blank."""
+    """The non-blank lines of a text file."""
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
     with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):
@@ -138,7 +193,7 @@ def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
     place = f"variants.{name}"
     if name == BASELINE:
-        raise GalaxyDiTError(f"{place} is always there; leave it out")
+        raise GalaxyDiTError(f"{place} is made unless baseline = false; leave it out")
     if not VARIANT_NAME.fullmatch(name):
         raise GalaxyDiTError(
             f'variants."{name}" is the name of files: expected up to 40 small letters, digits and "._+-", a letter or '
@@ -151,8 +206,9 @@ def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
         raise GalaxyDiTError(f"{place}.{what} is no method; {CURE}{did_you_mean(method, known)}")
     read = asdict(parse(options_of(method), options, place, CURE))
     options = {key: read[key] for key in options}  # 2 for 2.0 is the same setting
-    if "threshold" in options and ("speedup" in options or "max_error" in options):
-        raise GalaxyDiTError(f"{place}.threshold is given together with speedup or max_error; leave one of them out")
+    if method == PLUGIN:
+        with named(f"{place}."):
+            Request(**options)  # raises for options that contradict each other
     if "profile" in options:
         if (profile := folder / options["profile"]).is_file():
             options["profile"] = str(profile.resolve())

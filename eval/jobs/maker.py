@@ -1,12 +1,16 @@
-"""Makes the videos of a job: generated, measured on the decoded arrays, and encoded."""
+"""Make the videos of a job: generate them, measure the decoded arrays, encode them."""
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 import galaxydit
 from galaxydit.calibration.provenance import device_name, package_versions
@@ -14,15 +18,18 @@ from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.eval.compare.plan import Case
+from galaxydit.eval.jobs.decoder_input import decode_frames, from_bytes, recording, to_bytes
 from galaxydit.eval.jobs.job import FEWER_STEPS, OWN, PLUGIN, Job, Variant, compared_methods
 from galaxydit.eval.jobs.jobfile import named
-from galaxydit.eval.jobs.record import BASELINE, VIDEO, VideoResult, to_plain
+from galaxydit.eval.jobs.record import BASELINE, DECODER_INPUT, THUMBNAIL, VIDEO, VideoResult, to_plain
+from galaxydit.eval.jobs.thumbnail import encode_thumbnail
 from galaxydit.eval.metrics import METRICS, measure
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Store, Unit
+from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Record, Store, Unit
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, hash_frames
 
@@ -34,52 +41,64 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video and its compute. If `compute_fraction` is None, it follows from `flops`, counted in the blocks."""
+    """A video and its compute. If `compute_fraction` is None, the counted `operations` of the blocks determine it."""
 
     video: GeneratedVideo
     compute_fraction: float | None = None
-    flops: float = 0.0
+    operations: float = 0.0
     report: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The video that variants are compared with: id of its unit, frames, operations of the blocks (0: not counted)."""
+
+    unit: str
+    frames: NDArray[np.float32]
+    operations: float
 
 
 @dataclass(eq=False)
 class VideoMaker(Maker):
-    """A job with its model, on one worker. It keeps the frames of the last baseline for the variants of its group."""
+    """A job with its model, on one worker. The last baseline stays in memory for the variants of its group."""
 
     job: Job
     store: Store
-    _baseline: tuple[str, Generated] | None = None
+    _baseline: Baseline | None = None
+    _can_decode_again: bool = False
 
     def prepare(self, rank: Rank) -> None:
-        """Load the model, and check that the store is bound to it and that all variants suit it.
+        """Load the model. Raises GalaxyDiTError if the store is bound to another model or a variant does not suit it.
 
-        A warm-up video of at most 3 steps takes the one-time costs, and fails early for a size that cannot be made.
+        A warm-up video of at most 3 steps takes the one-time costs, fails early for a size that cannot be made, and
+        shows whether the frames of this pipeline can be decoded again to the bit.
         """
         job = self.job
-        dtype = None if job.dtype is None else getattr(torch, job.dtype)
-        pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
-        pipe.set_progress_bar_config(disable=True)
+        pipe, settings = load(job)
         share_video(pipe, rank)
-        settings = replace(recommended_settings(pipe), **job.settings)
         self.store.bind("model", conditions_of(pipe, settings))
         for variant in job.variants:
             with named(f"variants.{variant.name}: "):
                 self._check(variant, pipe, settings.steps)
         prompt, seed = job.prompts[0], job.seeds_of(0)[0]
         if settings.steps is not None:
-            generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
+            with recording(pipe) as inputs:
+                video = generate(pipe, prompt, replace(settings, steps=min(WARM_UP_STEPS, settings.steps)), seed)
+            # The ranks of a shared video have to take the same path, also if a hash differs on one of them.
+            if job.baseline and rank.size == 1 and len(inputs) == 1:
+                self._can_decode_again = _decodes_to(pipe, inputs[0], hash_frames(video.frames)) is not None
         elif any(variant.method == FEWER_STEPS for variant in job.variants):
             raise GalaxyDiTError("steps is missing: expected a whole number from 1; set steps in the job file")
         counts = any(variant.method not in (BASELINE, *OWN) for variant in job.variants)
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Attach a variant once, so that a setting that does not suit the model is refused before anything counts."""
+        """Attach a variant once, to refuse a setting that does not suit the model before the first unit."""
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):
             method, given = compared_methods()[variant.method], variant.options
-            count = "of" if "of" in given else "steps"  # the number of steps that a setting refers to
+            count = "of" if "of" in given else "steps"  # the setting that has to be the job's number of steps
             if given.get(count, steps) != steps:
                 raise refusal(count, given[count], f"{steps}, the steps of the job", f"pass {count} = {steps}")
             if method.calibrate is None:
@@ -87,20 +106,34 @@ class VideoMaker(Maker):
                     pass
 
     def make(self, unit: Unit) -> Output:
-        """The video of a unit, or what a method measures beforehand."""
+        """The video of a unit, or the calibration of a method."""
         if "calibrates" in unit.data:
             calibrate = compared_methods()[unit.data["calibrates"]].calibrate
-            assert calibrate is not None  # it is not asked for
+            assert calibrate is not None  # such a unit exists only for methods that calibrate
             return Output(calibrate(self.workload.pipe, self.job.calibration, self.workload.settings, CALIBRATION_SEED))
-        baseline = None if unit.data["variant"]["name"] == BASELINE else self._baseline_of(unit)
-        made = self._generate(unit)
-        if baseline is None:
-            self._baseline = unit.id, made
-        compute_fraction, video = made.compute_fraction, made.video
-        if compute_fraction is None and baseline is not None and baseline.flops:
-            compute_fraction = made.flops / baseline.flops
+        is_baseline = unit.data["variant"]["name"] == BASELINE
+        baseline = self._baseline_of(unit) if self.job.baseline and not is_baseline else None
+        keeps_input = is_baseline and self._can_decode_again
+        watching: AbstractContextManager[list[torch.Tensor]]
+        watching = recording(self.workload.pipe) if keeps_input else nullcontext([])
+        with watching as inputs:
+            made = self._generate(unit)
+        video, compute_fraction = made.video, made.compute_fraction
+        if compute_fraction is None and baseline is not None and baseline.operations:
+            compute_fraction = made.operations / baseline.operations
+        fps = self.workload.settings.fps
+        files = {
+            VIDEO: encode_video(video.frames, fps, lossless=self.job.video == "lossless"),
+            THUMBNAIL: encode_thumbnail(video.frames[0]),
+        }
+        if is_baseline:
+            self._baseline = Baseline(unit.id, video.frames, made.operations)
+        if keeps_input:
+            files[DECODER_INPUT] = to_bytes(inputs[0])
         metrics = [METRICS[name] for name in self.job.metrics or METRICS]
-        reference = None if baseline is None else baseline.video.frames
+        if not self.job.baseline:
+            metrics = [metric for metric in metrics if not metric.needs_reference]
+        reference = None if baseline is None else baseline.frames
         values, skipped = measure(video.frames, reference, unit.data["prompt"], metrics)
         result = VideoResult(
             frames_sha256=hash_frames(video.frames),
@@ -109,14 +142,18 @@ class VideoMaker(Maker):
             denoise_seconds=video.denoise_seconds,
             end_to_end_seconds=video.end_to_end_seconds,
             compute_fraction=compute_fraction,
+            denoise_joules=video.denoise_joules,
+            energy_per_video_joules=video.joules,
+            avg_power_watts=video.watts,
+            energy_note="" if video.energy is None else video.energy.shared,
             report=made.report,
             metrics=values,
             skipped=skipped,
             versions=package_versions(),
             device=device_name(self.workload.pipe),
+            block_operations=made.operations or None,
         )
-        content = encode_video(video.frames, self.workload.settings.fps, lossless=self.job.video == "lossless")
-        return Output(to_plain(result), {VIDEO: content})
+        return Output(to_plain(result), files)
 
     def _generate(self, unit: Unit) -> Generated:
         variant, case = Variant(**unit.data["variant"]), Case(unit.data["prompt"], unit.data["seed"])
@@ -134,15 +171,49 @@ class VideoMaker(Maker):
         share = variant.options["steps"] / settings.steps if variant.method == FEWER_STEPS and settings.steps else None
         return Generated(video, share, counter.flops)
 
-    def _baseline_of(self, unit: Unit) -> Generated:
-        """The baseline of a variant: in memory, or generated again if another process made it."""
+    def _baseline_of(self, unit: Unit) -> Baseline:
+        """The baseline of a variant: from memory, else decoded from the record's file, else generated again."""
         baseline = self.job.baseline_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
-            raise HopelessUnitError(f"{baseline.id} failed, so there is nothing to compare with")
-        if self._baseline is None or self._baseline[0] != baseline.id:
-            again = self._generate(baseline)
-            if record is not None and hash_frames(again.video.frames) != record.result["frames_sha256"]:
-                logger.warning("%s differed the second time: this device does not compute reproducibly", baseline.id)
-            self._baseline = baseline.id, again
-        return self._baseline[1]
+            raise PermanentError(f"{baseline.id} failed, so there is nothing to compare with")
+        if self._baseline is None or self._baseline.unit != baseline.id:
+            restored = None if record is None else self._restore(record)
+            self._baseline = restored or self._generate_again(baseline, record)
+        return self._baseline
+
+    def _restore(self, record: Record) -> Baseline | None:
+        """The baseline of a record without denoising; None unless its frames are those of the record to the bit."""
+        operations, file = record.result.get("block_operations"), record.files.get(DECODER_INPUT)
+        if not self._can_decode_again or file is None or (self.workload.parts and not operations):
+            return None
+        try:
+            latents = from_bytes(self.store.local_path(file.path).read_bytes())
+        except (OSError, SafetensorError, KeyError) as error:
+            logger.warning("%s cannot be read (%s), so the baseline is generated again", file.path, error)
+            return None
+        frames = _decodes_to(self.workload.pipe, latents, record.result["frames_sha256"])
+        return None if frames is None else Baseline(record.unit, frames, operations or 0.0)
+
+    def _generate_again(self, unit: Unit, record: Record | None) -> Baseline:
+        made = self._generate(unit)
+        if record is not None and hash_frames(made.video.frames) != record.result["frames_sha256"]:
+            logger.warning("%s differed the second time: this device does not compute reproducibly", unit.id)
+        return Baseline(unit.id, made.video.frames, made.operations)
+
+
+def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
+    """The pipeline of a job, and its settings: recommended values, replaced by those that the job sets."""
+    dtype = None if job.dtype is None else getattr(torch, job.dtype)
+    pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe, replace(recommended_settings(pipe), **job.settings)
+
+
+def _decodes_to(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256: str) -> NDArray[np.float32] | None:
+    """The frames decoded from these latents if they have this hash, else None."""
+    try:
+        frames = decode_frames(pipe, latents)
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way
+        return None
+    return frames if hash_frames(frames) == frames_sha256 else None

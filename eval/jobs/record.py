@@ -1,22 +1,28 @@
-"""The video of one unit as its record tells it."""
+"""What the record of a unit says about its video."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.pipelines.runs import Record
+from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.validation import parse
 
 BASELINE = "baseline"
-VIDEO = "video.mp4"  # name of the file among those of a record
+CURE = "remove it, and run again"
+# Names of the files of a record.
+VIDEO = "video.mp4"
+THUMBNAIL = "thumbnail.jpg"
+DECODER_INPUT = "decoder_input.safetensors"  # of a baseline, see decoder_input.py
 
 
 @dataclass(frozen=True)
 class VideoResult:
-    """The measurements of one video; every field keeps its default for a failed unit.
+    """The measurements of one video. For a failed unit every field has its default.
 
     Attributes:
         frames_sha256: of the decoded float frames, by `hash_frames`.
@@ -24,34 +30,45 @@ class VideoResult:
         settings: the `GenerationSettings` in force, as a mapping.
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
         compute_fraction: block evaluations done / those of the baseline, counted.
+        denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices.
+        avg_power_watts: of the whole call, over all devices.
+        energy_note: what else ran on the device and counts too; empty if nothing is known.
         report: `Report.to_dict()` of the plugin, None for every other method.
-        metrics: values by name, each in its own unit: infinite where a metric is, nan where it is undefined.
-        skipped: why metrics have no value here, by name.
+        metrics: values by name, each in its own unit, which may be infinite; nan where a metric is undefined.
+        skipped: by name of a metric, why it has no value.
+        block_operations: of the transformer's blocks, counted for compared methods and their baselines, from which
+            `compute_fraction` follows; without a baseline a compared method has no `compute_fraction`.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
 
     frames_sha256: str | None = None
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, int, int, int] | None = None
     settings: Mapping[str, Any] | None = None
     denoise_seconds: float | None = None
     end_to_end_seconds: float | None = None
     compute_fraction: float | None = None
+    denoise_joules: float | None = None
+    energy_per_video_joules: float | None = None
+    avg_power_watts: float | None = None
+    energy_note: str = ""
     report: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     device: str = ""
+    block_operations: float | None = None
 
 
 @dataclass(frozen=True)
 class VideoRecord(VideoResult, Record):
-    """A record with its result and with what tells its unit from others.
+    """A record with its result, and with prompt, seed and variant of its unit.
 
     Attributes:
-        sample: which of the prompt's seeds, from 0.
-        video: path of the mp4 below the run's folder, None where there is none or it is damaged.
-        damage: what is wrong with the video's file, else empty.
+        sample: index of the seed among those of the prompt, from 0.
+        video, thumbnail: paths of the mp4 and of a JPEG of its first frame, below the run's folder; None if a file of
+            the record is missing or damaged.
+        damage: what is wrong with the files, else empty.
     """
 
     prompt: str = ""
@@ -60,30 +77,48 @@ class VideoRecord(VideoResult, Record):
     sample: int = 0
     variant: str = ""
     video: str | None = None
+    thumbnail: str | None = None
     video_sha256: str | None = None
     damage: str = ""
 
     @property
     def pair(self) -> tuple[int, int]:
-        """What a variant shares with its baseline: prompt index and seed."""
+        """Prompt index and seed, which a variant shares with its baseline."""
         return self.prompt_index, self.seed
 
 
 def to_plain(result: VideoResult) -> Any:
-    """The result ready for JSON."""
+    """The result as JSON data."""
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 
+def _check_nested(result: VideoResult, place: str) -> None:
+    """Raise GalaxyDiTError unless the settings and the calls of the report are what this project writes."""
+    if result.settings is not None:
+        parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
+    if result.report is not None:
+        calls = result.report.get("calls")
+        names = {"step", "reused"}
+        if not isinstance(calls, list) or not all(isinstance(call, dict) and names <= call.keys() for call in calls):
+            raise GalaxyDiTError(f"{place}.report.calls is no list of calls with step and reused; {CURE}")
+
+
 def video_record(record: Record, damage: str = "") -> VideoRecord:
-    """What a record tells of its video. Raises GalaxyDiTError if a field of the result is missing or wrong."""
+    """The record with its result parsed. Raises GalaxyDiTError if a field of the result is missing or wrong."""
     place = f"the record of {record.unit} is damaged: result"
-    result = parse(VideoResult, record.result or {}, place, "remove it, and run again")
-    file = record.files.get(VIDEO)
+    fields = dict(record.result or {})
+    report = fields.pop("report", None)  # nine tenths of a record, so that parsing it would take most of the time
+    if not isinstance(report, Mapping | None):
+        raise refusal(f"{place}.report", report, "a valid dictionary", CURE)
+    result = replace(parse(VideoResult, fields, place, CURE), report=report)
+    _check_nested(result, place)
+    file, thumbnail = record.files.get(VIDEO), record.files.get(THUMBNAIL)
     return VideoRecord(
         **vars(record) | {"result": None} | vars(result),
         **{name: record.data[name] for name in ("prompt", "prompt_index", "seed", "sample")},
         variant=record.data["variant"]["name"],
         video=None if file is None or damage else file.path,
+        thumbnail=None if thumbnail is None or damage else thumbnail.path,
         video_sha256=None if file is None else file.sha256,
         damage=damage,
     )

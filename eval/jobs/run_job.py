@@ -1,31 +1,55 @@
-"""The store of a job, and the job from its first to its last unit."""
+"""Open the store of a job, and run the job from its first to its last unit."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from galaxydit.eval.jobs.extend import extend
 from galaxydit.eval.jobs.job import Job, needs_calibration
 from galaxydit.pipelines.inputs import hash_files
-from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, Unit, results, run
 from galaxydit.validation import parse
 
 KIND = "job"
+FILES = "files"  # hashes of the files that prompts name, beside the job in run.json
+
+
+def plan_run(store: Store, job: Job) -> Job:
+    """The job of the store after `open_run`: the union of the job there, if there is one, and this job.
+
+    Raises GalaxyDiTError as `open_run` does. Writes nothing.
+    """
+    return _plan(store, job)[0]
 
 
 def open_run(root: str | Path, job: Job) -> Store:
-    """The store of a job: a new one in an empty folder, or the one that is there.
+    """The store of a job: a new one in an empty folder, or the existing one, extended by the job's new variants,
+    prompts and seeds.
 
-    Raises GalaxyDiTError, before anything is written, if the folder holds something else or another job, or if a file
-    that a prompt names is missing or has changed.
+    Raises GalaxyDiTError, before anything is written, if the folder holds anything else, if the job changes what the
+    finished units of the run depend on, or if a file that a prompt names is missing or has changed.
     """
-    files = {path: digest for prompt in (*job.prompts, *job.calibration) for path, digest in hash_files(prompt).items()}
-    return Store(root).create(KIND, asdict(job) | ({"files": files} if files else {}))
+    store = Store(root)
+    _, before, now = _plan(store, job)
+    if before is None:
+        return store.create(KIND, now)
+    if before != now:
+        store.write_conditions(KIND, now)
+    return store.create(KIND, now)
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if there is none or run.json is damaged."""
-    conditions = dict((store := Store(root)).header(KIND)["conditions"])
-    conditions.pop("files", None)  # of the prompts; the job only names them
-    return store, parse(Job, conditions, f"{store.root}/run.json", "restore the file, or take a new --out")
+    store = Store(root)
+    return store, _job_of(store, store.header(KIND)["conditions"])
+
+
+def calibration_units(job: Job) -> list[Unit]:
+    """The measurements that the job's methods make before their first video."""
+    methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
+    return [job.calibration_unit(method) for method in methods]
 
 
 def run_job(
@@ -45,8 +69,38 @@ def run_job(
     from galaxydit.eval.jobs.maker import VideoMaker  # loads torch, which a refused job need not wait for
 
     maker, executor = VideoMaker(job, store), executor or InProcess()
-    methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
-    calibrations = [job.calibration_unit(method) for method in methods]
-    run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
-    results(calibrations, store)  # without them there is nothing to compare
+    calibrations = calibration_units(job)
+    if calibrations:
+        run(calibrations, maker, store, executor, progress=progress, retry_failed=True, verify=verify)
+        results(calibrations, store)  # raises if a calibration failed
     return run(job.units(), maker, store, executor, progress=progress, retry_failed=retry_failed, verify=verify)
+
+
+def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
+    """The union, the conditions in run.json, None if there is no run yet, and the conditions of the union."""
+    before = store.conditions(KIND)
+    if before is None:
+        return job, None, _conditions(job)
+    union, old, kept = extend(_job_of(store, before), job)
+    store.check_same(KIND, _plain(old), _plain(kept))
+    now = _conditions(union)
+    hashes = before.get(FILES, {})
+    store.check_same(KIND, {FILES: hashes}, {FILES: {path: now.get(FILES, {}).get(path) for path in hashes}})
+    return union, before, now
+
+
+def _conditions(job: Job) -> Mapping[str, Any]:
+    files = {path: digest for prompt in (*job.prompts, *job.calibration) for path, digest in hash_files(prompt).items()}
+    conditions: Mapping[str, Any] = _plain(asdict(job) | ({FILES: files} if files else {}))
+    return conditions
+
+
+def _job_of(store: Store, conditions: Mapping[str, Any]) -> Job:
+    fields = {name: value for name, value in conditions.items() if name != FILES}
+    job: Job = parse(Job, fields, f"{store.root}/run.json", "restore the file, or take a new --out")
+    return job
+
+
+def _plain(data: Any) -> Any:
+    """The same data as JSON returns them."""
+    return json.loads(json.dumps(data))

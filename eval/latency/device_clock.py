@@ -1,4 +1,4 @@
-"""Clock and name of a device."""
+"""Clock and product name of a device."""
 
 import platform
 import re
@@ -11,7 +11,7 @@ import torch
 
 
 def clock_name(device: torch.device) -> str:
-    """What `StepClock` reads: CUDA events; on a CPU the thread's time if torch uses just one, else the wall clock."""
+    """What `StepClock` reads: CUDA events; on a CPU the thread's time if torch uses one thread, else the wall clock."""
     if device.type == "cuda":
         return "CUDA events"
     return "thread time" if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen
@@ -42,8 +42,8 @@ class StepClock:
         return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
 
-def device_name(device: torch.device) -> str:
-    """The device's product name."""
+def product_name(device: torch.device) -> str:
+    """The product name of a GPU or CPU, such as "NVIDIA H200" or "AMD EPYC 9654"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")

@@ -27,6 +27,7 @@ class Samples:
         syncs_per_step: synchronizations of the host with the device, mean over full and reused steps.
         peak_bytes: peak memory of the device, weights included.
         bytes_held: bytes that the method keeps between calls.
+        joules: of each trajectory, from the device's counter; empty without.
         note: the error of a method that failed.
     """
 
@@ -35,6 +36,7 @@ class Samples:
     full_ms: list[float] = field(default_factory=list)
     reused_ms: list[float] = field(default_factory=list)
     whole_seconds: list[float] = field(default_factory=list)
+    joules: list[float] = field(default_factory=list)
     blocks: int = 0
     syncs_per_step: float | None = None
     peak_bytes: int | None = None
@@ -58,8 +60,9 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         probe_ms: reused step minus the reused step of the same method with "no proxy", milliseconds.
         denoise_seconds: seconds of the trajectory, median.
         compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
-        speedup: denoise seconds of the plain method / of this one, both eager or both compiled.
+        speedup: denoise seconds of the plain method / of this method, both eager or both compiled.
         efficiency: speedup x compute fraction; 1 if only blocks cost time.
+        energy_joules, avg_power_watts: of the trajectory, median; None without a counter.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     unmeasured = Samples("", False)
@@ -71,6 +74,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
         seconds = median(sample.whole_seconds) if sample.whole_seconds else None
         speedup = median(plain.whole_seconds) / seconds if plain.whole_seconds and seconds else None
         fraction = sample.blocks / plain.blocks if plain.blocks and sample.blocks else None
+        joules = median(sample.joules) if sample.joules else None
         row = {
             "full_ms": spread_of(sample.full_ms),
             "reused_ms": spread_of(sample.reused_ms),
@@ -79,6 +83,8 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
             "compute_fraction": fraction,
             "speedup": speedup,
             "efficiency": speedup * fraction if speedup and fraction else None,
+            "energy_joules": joules,
+            "avg_power_watts": joules / seconds if joules is not None and seconds else None,
         }
         rows.append({name: getattr(sample, name) for name in KEPT} | row)
     return rows
@@ -88,7 +94,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read a run; raises GalaxyDiTError for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("format") != FORMAT:
         raise refusal("--table", str(path), f"the JSON of a run, format {FORMAT}", "pass a file of galaxydit latency")

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from galaxydit import __version__
-from galaxydit.eval.latency.device_clock import clock_name, device_name
+from galaxydit.eval.cost.cost_rows import predicted_denoising
+from galaxydit.eval.latency.device_clock import clock_name, product_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
 from galaxydit.eval.latency.latency_settings import INSTALLED, PRESETS, LatencySettings, evenly_forced, parse_size
 from galaxydit.eval.latency.latency_table import label
@@ -68,7 +69,7 @@ class LatencyRun:
         trajectory = self._trajectory(sample.method, sample.compiled)
         full = trajectory.forced.full
         if not sample.blocks:
-            every_path = full[2] + 1  # steps, up to the first full one after a reused one
+            every_path = full[2] + 1  # steps up to the first full step after a reused step
             # Eagerly, as counting would disturb compiled blocks.
             blocks_full, blocks_reused = self._trajectory(sample.method, False).count_blocks(every_path)
             sample.blocks = len(full) * blocks_full + (self.forced.steps - len(full)) * blocks_reused
@@ -78,11 +79,23 @@ class LatencyRun:
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
         sample.whole_seconds.append(sum(timing.milliseconds) / 1000)
+        sample.joules += [] if timing.joules is None else [timing.joules]
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
     def _build(self, method: str, compiled: bool) -> TimedTrajectory:
         forced = evenly_forced(self.forced.steps, 1.0) if method == "plain" else self.forced
         return TimedTrajectory(method, forced, self.transformer, self.inputs, compiled)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Rows of what was measured; on a GPU whose seconds can be predicted, with the prediction beside them."""
+        rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
+        size = (self.size.height, self.size.width, self.size.frames)
+        for row in rows:
+            fraction = row["compute_fraction"]
+            if fraction is not None:
+                name = product_name(self.device)
+                row |= predicted_denoising(name, self.settings.model, size, self.forced.steps, fraction)
+        return rows
 
     def _write(self, out: Path, finished: bool) -> dict[str, Any]:
         packages = ("torch", "diffusers", "transformers", *(["cache-dit"] if "cache-dit" in INSTALLED else []))
@@ -91,7 +104,7 @@ class LatencyRun:
             "format": FORMAT,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": {
-                "name": device_name(self.device),
+                "name": product_name(self.device),
                 "type": self.device.type,
                 "threads": torch.get_num_threads(),
                 "clock": clock_name(self.device),
@@ -101,7 +114,7 @@ class LatencyRun:
             "model": asdict(self.preset)
             | {"tokens": self.size.tokens, "dtype": str(self.dtype).removeprefix("torch.")},
             "schedule": {"steps": self.forced.steps, "full": list(self.forced.full)},
-            "rows": rows_from([sample for sample in self.samples if sample.full_ms or sample.note]),
+            "rows": self._rows(),
             "finished": finished,
         }
         write_json(out, data)

@@ -101,18 +101,20 @@ def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
 
 @dataclass(frozen=True)
 class LatencySettings:
-    """What to measure, as options of the command; raises GalaxyDiTError for what is not allowed."""
+    """Options of the command. Raises GalaxyDiTError for a value that is not allowed."""
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"
-    steps: Annotated[int, typer.Option(min=FEW_STEPS + 1, help="Denoising steps; with fewer nothing is reused.")] = 50
+    steps: Annotated[int, typer.Option(help=f"Denoising steps, at least {FEW_STEPS + 1}.")] = 50
     fraction: Annotated[float, typer.Option(help="Share of full steps that is forced.")] = 0.5
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each method.")] = 3
-    methods: Annotated[list[str] | None, typer.Option("--method", help="Only this one; may be given again.")] = None
+    repeats: Annotated[int, typer.Option(help="Turns of each method.")] = 3
+    methods: Annotated[list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")] = None
     mode: Annotated[
-        Mode | None, typer.Option(help="Of the blocks, a row for each; by default both on a GPU, eager on a CPU.")
+        Mode | None, typer.Option(help="How the blocks run; by default both ways on a GPU, eagerly on a CPU.")
     ] = None
-    device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N; by default the GPU if the machine has one.")
+    ] = None
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, tuple(PRESETS))
@@ -121,8 +123,8 @@ class LatencySettings:
         for name in self.methods or ():
             check_choice("method", name, METHODS)
             if name not in INSTALLED:
-                raise refusal("method", name, "one that is installed", "pip install 'galaxydit[bench]'")
+                raise refusal("method", name, "an installed method", "pip install 'galaxydit[bench]'")
         parse_size(self.size)
         evenly_forced(self.steps, self.fraction)
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise refusal("device", self.device, "cpu, cuda, or one of several as cuda:1", "choose one of these")
+            raise refusal("device", self.device, "cpu, cuda or cuda:N", "pass for example cuda:1")

@@ -3,7 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-COLUMNS = {  # by heading: the field of the row, the divisor to the heading's unit, and the format
+from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED
+
+COLUMNS: dict[
+    str, tuple[str, float, str]
+] = {  # by heading: the field of the row, the divisor to the heading's unit, and the format
     "full ms": ("full_ms", 1, "{:.2f}"),
     "reused ms": ("reused_ms", 1, "{:.2f}"),
     "probe ms": ("probe_ms", 1, "{:.2f}"),
@@ -14,6 +18,8 @@ COLUMNS = {  # by heading: the field of the row, the divisor to the heading's un
     "speedup x fraction": ("efficiency", 1, "{:.3f}"),
     "peak GiB": ("peak_bytes", 2**30, "{:.1f}"),
     "held MiB": ("bytes_held", 2**20, "{:.1f}"),
+    **MEASURED,
+    **PREDICTED,
 }
 LEFT_OUT = ("probe ms", "speedup x fraction")  # those for which a terminal of 80 columns has no room
 
@@ -51,17 +57,23 @@ def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[st
     """The cells of each column by heading, without columns in which nothing was measured."""
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
-        cells = [_cell(row[field], unit, form, quartiles) for row in rows]
+        cells = [_cell(row.get(field), unit, form, quartiles) for row in rows]
         if any(cells) and (quartiles or heading not in LEFT_OUT):
             columns[heading] = cells
     return columns
 
 
-def _cell(value: Any, unit: int, form: str, quartiles: bool) -> str:
+def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
     if value is None:
         return ""
     if not isinstance(value, dict):
         return form.format(value / unit)
-    digits = 2 if value["median"] < 100 else 1
-    text = f"{value['median']:.{digits}f}"
-    return f"{text} ({value['low']:.{digits}f} to {value['high']:.{digits}f})" if quartiles else text
+    if "count" in value:  # measured in turns
+        form = "{:.2f}" if value["median"] < 100 * unit else "{:.1f}"
+    middle, low, high = (_digits(form.format(value[name] / unit)) for name in ("median", "low", "high"))
+    return f"{middle} ({low} to {high})" if quartiles else middle
+
+
+def _digits(text: str) -> str:
+    """The text of a number without an exponent."""
+    return f"{float(text):,.0f}" if "e+" in text else text

@@ -10,7 +10,7 @@ from galaxydit.eval.latency.latency_settings import Preset, VideoSize
 
 
 def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) -> WanTransformer3DModel:
-    """The transformer with random weights, in the mix of dtypes that diffusers gives a loaded one."""
+    """The transformer with random weights, in the mix of dtypes that diffusers gives a loaded transformer."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # a large model is never built in float32
     try:

@@ -37,8 +37,9 @@ def _without_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContex
 
 
 def _scheduler(forced: ForcedSteps) -> FlowMatchEulerDiscreteScheduler:
-    """An Euler scheduler with the forced number of steps; without one full steps correct nothing, and take less time
-    than in a pipeline.
+    """An Euler scheduler with the forced number of steps.
+
+    Without a scheduler the correction is disabled, and full steps take less time than in a pipeline.
     """
     scheduler = FlowMatchEulerDiscreteScheduler()
     scheduler.set_timesteps(forced.steps)

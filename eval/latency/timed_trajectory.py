@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import torch
 from diffusers import WanTransformer3DModel
 
+from galaxydit.clock import synchronize
+from galaxydit.energy import difference, read
 from galaxydit.eval.latency.device_clock import StepClock
 from galaxydit.eval.latency.latency_settings import ForcedSteps
 from galaxydit.eval.latency.random_models import Inputs
@@ -27,11 +29,14 @@ def sigma_of(step: int) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """The milliseconds of each step of a run, and its memory; None if the device or the method does not expose it."""
+    """The milliseconds of each step of a run, its memory and joules; None if the device or the method does not expose
+    them.
+    """
 
     milliseconds: list[float]
     peak_bytes: int | None
     bytes_held: int | None
+    joules: float | None = None
 
 
 class TimedTrajectory:
@@ -63,16 +68,18 @@ class TimedTrajectory:
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
-        clock = StepClock(self.device)
+        synchronize(self.device)
+        before_joules, clock = read(self.device), StepClock(self.device)
         for _ in self._denoised(steps):
             clock.mark()
         milliseconds = clock.milliseconds()
+        joules = difference(before_joules, read(self.device))
         held = self.attached.bytes_held()
         if held is None and on_gpu:
             held = max(0, torch.cuda.memory_allocated(self.device) - before)
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else None
         self._reset()
-        return Timing(milliseconds, peak, held)
+        return Timing(milliseconds, peak, held, joules)
 
     def count_syncs(self, steps: int) -> float | None:
         """Host synchronizations per step that PyTorch reports, mean over the first `steps`; None without CUDA."""
@@ -102,9 +109,9 @@ class TimedTrajectory:
                 counts["full" if is_full else "reused"].add(len(calls))
                 calls.clear()
         self._reset()
-        for kind, found in counts.items():
-            if len(found) > 1:
-                raise RuntimeError(f"{kind} steps ran {sorted(found)} blocks: the decisions were not as forced")
+        for kind, block_counts in counts.items():
+            if len(block_counts) > 1:
+                raise RuntimeError(f"{kind} steps ran {sorted(block_counts)} blocks: the decisions were not as forced")
         return max(counts["full"]), max(counts["reused"], default=0)
 
     def _reset(self) -> None:

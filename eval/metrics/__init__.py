@@ -1,4 +1,4 @@
-"""Quality of a video, by itself or against the baseline of the same prompt and seed."""
+"""Quality of a video, alone or against the baseline of the same prompt and seed."""
 
 from galaxydit.eval.metrics.registry import METRICS, measure, select
 from galaxydit.eval.metrics.signal_to_noise import PSNR

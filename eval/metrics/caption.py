@@ -1,4 +1,4 @@
-"""Agreement of a video of wan-tiny's world with its caption, as `pipelines/wan_tiny/detect.py` finds it."""
+"""Agreement of a video of wan-tiny's world with its caption, as `pipelines/wan_tiny/detect.py` detects it."""
 
 from galaxydit.eval.metrics.metric import Metric
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
@@ -12,7 +12,7 @@ CAPTION_COLOURS = Metric(
     min_frames=MIN_FRAMES,
     check_prompt=parse_caption,
 )
-"""Share of the caption's objects, from 0 to 1, whose colour is found."""
+"""Share of the caption's objects, from 0 to 1, whose colour is detected."""
 
 CAPTION_MOTIONS = Metric(
     name="caption_motions",
@@ -22,4 +22,4 @@ CAPTION_MOTIONS = Metric(
     min_frames=MIN_FRAMES,
     check_prompt=parse_caption,
 )
-"""Share of the caption's objects, from 0 to 1, that are found and move, or stand still, as the caption says."""
+"""Share of the caption's objects, from 0 to 1, that are detected and move, or stand still, as the caption says."""

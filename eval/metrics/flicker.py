@@ -22,5 +22,5 @@ TEMPORAL_FLICKERING = Metric(
 """1 - mean absolute change of the 8-bit levels between frames / 255; from 0 to 1, which means a still video.
 
 Equal to VBench's dimension of this name before normalization, without its filter for still scenes (Huang et al.
-2024, arXiv 2311.17982). Motion lowers it too, so compare variants of the same video only.
+2024, arXiv 2311.17982). Motion also lowers the value, so compare only variants of the same video.
 """

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +17,14 @@ Video = NDArray[Any]  # `(frames, height, width, 3)`, uint8 or floats in [0, 1]
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure of quality. Call it with a video, its reference (None for a baseline) and its prompt.
+    """A measure of quality: a function of a video, its reference (None for a baseline) and its prompt.
 
     Attributes:
         name: key in `METRICS`, in job files and in results.
         title, unit: for tables; the unit may be empty.
         low, high: ends of the range; an infinite end is open.
         higher_is_better: direction of improvement.
-        needs_reference: whether it compares with another video.
+        needs_reference: whether the metric compares with another video.
         function: from video, reference and prompt to the value, which may be infinite, and nan where it is undefined.
         min_frames, min_side: smallest video, in frames and in pixels of height and width.
         check_prompt: raises ValueError for a prompt that the metric cannot use.
@@ -51,7 +52,7 @@ class Metric:
         return self.function(video, reference, prompt)
 
     def refusal(self, shape: tuple[int, ...], prompt: str) -> str | None:
-        """Why a video of this shape and prompt has no value; None if it has one."""
+        """Reason why the metric has no value for a video of this shape and prompt, else None."""
         frames, height, width = shape[:3]
         if frames < self.min_frames:
             return f"it has {frames} frames: expected at least {self.min_frames}"
@@ -65,7 +66,7 @@ class Metric:
 
 
 def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both as float32 in [0, 1]; raises GalaxyDiTError if there is no reference or the shapes differ."""
+    """Video and reference as float32 in [0, 1]. Raises GalaxyDiTError without a reference and for unequal shapes."""
     if reference is None:
         raise refusal("reference", None, "the video to compare with", "pass the baseline's frames")
     if video.shape != reference.shape:
@@ -73,11 +74,18 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
     return to_float(video, "video"), to_float(reference, "reference")
 
 
-def frame_by_frame(compare: Callable[[Video, Video], float]) -> Callable[[Video, Video | None, str], float]:
-    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are."""
+def frame_by_frame(
+    compare: Callable[[Video, Video], float], threads: int = 1
+) -> Callable[[Video, Video | None, str], float]:
+    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are.
+
+    `threads` measure at the same time, which needs a `compare` without state.
+    """
 
     def mean(video: Video, reference: Video | None, prompt: str) -> float:
-        values = np.array([compare(*pair) for pair in zip(*float_pair(video, reference), strict=True)])
+        pair = float_pair(video, reference)
+        with ThreadPoolExecutor(threads) as pool:
+            values = np.array(list(pool.map(compare, *pair)))
         defined = values[~np.isnan(values)]
         return float(defined.mean()) if defined.size else math.nan
 

@@ -34,7 +34,7 @@ def _missing() -> str | None:
         import torchvision  # noqa: F401
     except Exception as error:  # a build for another torch fails in its own ways
         return f"torchvision does not work ({error}): install the build that belongs to torch {torch.__version__}"
-    # Looked for here, because torchvision would download it in the middle of a job.
+    # torchvision would download the file in the middle of a job.
     weights = Path(torch.hub.get_dir(), "checkpoints", WEIGHTS_URL.rpartition("/")[2])
     return None if weights.is_file() else f"AlexNet's weights are not there: put {WEIGHTS_URL} at {weights}"
 

@@ -1,4 +1,4 @@
-"""All metrics by name. A new metric is a file beside this one and a name in the list below."""
+"""All metrics by name. To add a metric, write a file in this folder and add its name to the list below."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ METRICS: dict[str, Metric] = {
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics of these names in this order; raises GalaxyDiTError if one is unknown or not installed."""
+    """The metrics of these names, in this order. Raises GalaxyDiTError for an unknown or uninstalled metric."""
     for name in names:
         if name not in METRICS:
             cure = f"check the spelling{did_you_mean(name, METRICS)}"
@@ -34,7 +34,7 @@ def measure(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The values of all metrics that suit this video, and the reasons of the others, by name.
 
-    `reference` is None for the baseline itself. Raises ValueError if the shapes differ or a value range is wrong.
+    `reference` is None for a baseline. Raises ValueError if the shapes differ or a value range is wrong.
     """
     check_frames(video, "video")
     values, skipped = {}, {}

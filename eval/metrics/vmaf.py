@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from galaxydit.eval.metrics.metric import Metric, Video, float_pair
 from galaxydit.pipelines.video import to_uint8
 
-RATE = 25  # frames per second; any constant one would do
+RATE = 25  # frames per second; has no effect on the result
 LOG = "vmaf.json"
 
 
@@ -42,7 +42,7 @@ def _missing() -> str | None:
     if find_spec("imageio_ffmpeg") is None:
         return "imageio-ffmpeg is not installed: pip install 'galaxydit[vmaf]'"
     if not _has_libvmaf():
-        return "the ffmpeg of imageio-ffmpeg has no libvmaf here: set IMAGEIO_FFMPEG_EXE to one that has"
+        return "the ffmpeg of imageio-ffmpeg has no libvmaf here: set IMAGEIO_FFMPEG_EXE to an ffmpeg with libvmaf"
     return None
 
 

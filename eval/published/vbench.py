@@ -6,119 +6,145 @@ Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from galaxydit.errors import GalaxyDiTError, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, refusal
+from galaxydit.eval.published.suite import Dimension, Suite, Weights
 
 PACKAGE = "vbench"
-FULL_INFO = "VBench_full_info.json"  # the package's list of prompts with dimensions
-CACHE_VARIABLE = "VBENCH_CACHE_DIR"  # environment variable with the folder of model files
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A model file: folder below the cache folder, source, and name, by default the URL's last part."""
-
-    folder: str
-    url: str
-    name: str = ""
-
-    @property
-    def path(self) -> str:
-        """Below the cache folder."""
-        return f"{self.folder}/{self.name or self.url.rpartition('/')[2]}"
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One dimension of a benchmark.
-
-    Attributes:
-        low, high: normalised score = (score - low) / (high - low).
-        weight: weight in the mean of its group.
-        custom: whether it takes other prompts than the benchmark's.
-        video_scale: scale of a single video's score, relative to the dimension's.
-        weights: model files that must be in the cache folder.
-        hub: models that must be in the cache of huggingface_hub.
-    """
-
-    name: str
-    group: str
-    low: float = 0.0
-    high: float = 1.0
-    weight: float = 1.0
-    custom: bool = True
-    video_scale: float = 1.0
-    weights: tuple[Weights, ...] = ()
-    hub: tuple[str, ...] = ()
-
+FULL_INFO = "VBench_full_info.json"
 
 CLIP_URL = "https://openaipublic.azureedge.net/clip/models"
+CLIP_B32_SHA256 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"  # OpenAI has it in the URL
+CLIP_L14_SHA256 = "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836"
 HUB = "https://huggingface.co"
-CLIP_B32 = Weights(
-    "clip_model", f"{CLIP_URL}/40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af/ViT-B-32.pt"
-)
-CLIP_L14 = Weights(
-    "clip_model", f"{CLIP_URL}/b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836/ViT-L-14.pt"
-)
+RAFT_ZIP = "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip"
+DINO_GIT = "https://github.com/facebookresearch/dino"
+CLIP_B32 = Weights("clip_model", f"{CLIP_URL}/{CLIP_B32_SHA256}/ViT-B-32.pt", "MIT", sha256=CLIP_B32_SHA256)
+CLIP_L14 = Weights("clip_model", f"{CLIP_URL}/{CLIP_L14_SHA256}/ViT-L-14.pt", "MIT", sha256=CLIP_L14_SHA256)
 AESTHETIC_HEAD = Weights(
-    "aesthetic_model/emb_reader", "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth"
+    "aesthetic_model/emb_reader",
+    "https://github.com/LAION-AI/aesthetic-predictor/raw/main/sa_0_4_vit_l_14_linear.pth",
+    "MIT",
 )
 DINO_CODE = Weights(
-    "dino_model/facebookresearch_dino_main", "https://github.com/facebookresearch/dino", name="hubconf.py"
+    "dino_model/facebookresearch_dino_main",
+    DINO_GIT,
+    "Apache-2.0",
+    name="hubconf.py",
+    archive=f"{DINO_GIT}/archive/refs/heads/main.zip",
+    member="*",
 )
-DINO = Weights("dino_model", "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth")
+DINO = Weights(
+    "dino_model",
+    "https://dl.fbaipublicfiles.com/dino/dino_vitbase16_pretrain/dino_vitbase16_pretrain.pth",
+    "Apache-2.0",
+)
 MUSIQ = Weights(
     "pyiqa_model",
     "https://github.com/chaofengc/IQA-PyTorch/releases/download/v0.1-weights/musiq_spaq_ckpt-358bb6af.pth",
+    "Apache-2.0; code in pyiqa: PolyForm Noncommercial",
+    sha256="358bb6af",
 )
-AMT = Weights("amt_model", f"{HUB}/lalala125/AMT/resolve/main/amt-s.pth")
+AMT = Weights("amt_model", f"{HUB}/lalala125/AMT/resolve/main/amt-s.pth", "CC BY-NC 4.0")
 RAFT = Weights(
-    "raft_model/models", "https://dl.dropboxusercontent.com/s/4j4z58wuv8o0mfz/models.zip", name="raft-things.pth"
+    "raft_model/models",
+    RAFT_ZIP,
+    "BSD-3-Clause",
+    name="raft-things.pth",
+    archive=RAFT_ZIP,
+    member="models/raft-things.pth",
 )
-GRIT = Weights("grit_model", "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth")
-TAG2TEXT = Weights("caption_model", f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth")
-UMT = Weights("umt_model", f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/l16_ptk710_ftk710_ftk400_f16_res224.pth")
+GRIT_URL = "https://datarelease.blob.core.windows.net/grit/models/grit_b_densecap_objectdet.pth"
+GRIT = Weights("grit_model", GRIT_URL, "MIT")
+TAG2TEXT = Weights(
+    "caption_model", f"{HUB}/spaces/xinyu1205/recognize-anything/resolve/main/tag2text_swin_14m.pth", "Apache-2.0"
+)
+USED = f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main"
+UMT = Weights("umt_model", f"{USED}/l16_ptk710_ftk710_ftk400_f16_res224.pth", "MIT")
 VICLIP = (
-    Weights("ViCLIP", f"{HUB}/OpenGVLab/VBench_Used_Models/resolve/main/ViClip-InternVid-10M-FLT.pth"),
-    Weights("ViCLIP", "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz"),
+    Weights("ViCLIP", f"{USED}/ViClip-InternVid-10M-FLT.pth", "Apache-2.0"),
+    Weights("ViCLIP", "https://raw.githubusercontent.com/openai/CLIP/main/clip/bpe_simple_vocab_16e6.txt.gz", "MIT"),
 )
+BERT = ("bert-base-uncased",)  # Apache-2.0
 QUALITY, SEMANTIC = "Quality", "Semantic"
+DETECTRON2 = "a checkout of detectron2 (`setup --detectron2`)"
+PAIRS, FRAMES, LIST = "cnt_per_video", "frame_count", "frame_results"  # what upstream averages over, see `counted`
+REAL, RANDOM = "measured", "runs with random weights"
+NO_OBJECT = "runs with random weights, which name no object: no score"
+BEGUN = "begun with random weights, not run to its end"
 
-SAMPLES = 5  # videos per prompt in the protocol
 GROUP_WEIGHTS = {QUALITY: 4.0, SEMANTIC: 1.0}  # in the total
 DIMENSIONS = {
     dimension.name: dimension
     for dimension in (
-        Dimension("subject_consistency", QUALITY, low=0.1462, weights=(DINO_CODE, DINO)),
-        Dimension("background_consistency", QUALITY, low=0.2615, weights=(CLIP_B32,)),
-        Dimension("temporal_flickering", QUALITY, low=0.6293),
-        Dimension("motion_smoothness", QUALITY, low=0.706, high=0.9975, weights=(AMT,)),
-        Dimension("aesthetic_quality", QUALITY, weights=(CLIP_L14, AESTHETIC_HEAD)),
-        Dimension("imaging_quality", QUALITY, video_scale=100.0, weights=(MUSIQ,)),
-        Dimension("dynamic_degree", QUALITY, weight=0.5, weights=(RAFT,)),
-        Dimension("object_class", SEMANTIC, custom=False, weights=(GRIT,)),
-        Dimension("multiple_objects", SEMANTIC, custom=False, weights=(GRIT,)),
-        Dimension("human_action", SEMANTIC, weights=(UMT,)),
-        Dimension("color", SEMANTIC, custom=False, weights=(GRIT,)),
-        Dimension("spatial_relationship", SEMANTIC, custom=False, weights=(GRIT,)),
-        Dimension("scene", SEMANTIC, high=0.8222, custom=False, weights=(TAG2TEXT,), hub=("bert-base-uncased",)),
-        Dimension("appearance_style", SEMANTIC, low=0.0009, high=0.2855, custom=False, weights=(CLIP_B32,)),
-        Dimension("temporal_style", SEMANTIC, high=0.364, weights=VICLIP),
-        Dimension("overall_consistency", SEMANTIC, high=0.364, weights=VICLIP),
+        Dimension("subject_consistency", QUALITY, low=0.1462, counted=PAIRS, weights=(DINO_CODE, DINO), proof=RANDOM),
+        Dimension("background_consistency", QUALITY, low=0.2615, counted=PAIRS, weights=(CLIP_B32,), proof=RANDOM),
+        Dimension("temporal_flickering", QUALITY, low=0.6293, filtered=25, proof=REAL),
+        Dimension("motion_smoothness", QUALITY, low=0.706, high=0.9975, weights=(AMT,), proof=RANDOM),
+        Dimension("aesthetic_quality", QUALITY, weights=(CLIP_L14, AESTHETIC_HEAD), proof=RANDOM),
+        Dimension("imaging_quality", QUALITY, video_scale=100.0, weights=(MUSIQ,), proof=RANDOM),
+        Dimension("dynamic_degree", QUALITY, weight=0.5, weights=(RAFT,), proof=RANDOM),
+        Dimension(
+            "object_class",
+            SEMANTIC,
+            custom=False,
+            counted=FRAMES,
+            weights=(GRIT,),
+            hub=BERT,
+            needs=DETECTRON2,
+            proof=RANDOM,
+        ),
+        Dimension(
+            "multiple_objects",
+            SEMANTIC,
+            custom=False,
+            counted=FRAMES,
+            weights=(GRIT,),
+            hub=BERT,
+            needs=DETECTRON2,
+            proof=RANDOM,
+        ),
+        Dimension("human_action", SEMANTIC, weights=(UMT,), proof=RANDOM),
+        Dimension(
+            "color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), hub=BERT, needs=DETECTRON2, proof=NO_OBJECT
+        ),
+        Dimension(
+            "spatial_relationship",
+            SEMANTIC,
+            custom=False,
+            counted=LIST,
+            weights=(GRIT,),
+            hub=BERT,
+            needs=DETECTRON2,
+            proof=RANDOM,
+        ),
+        Dimension(
+            "scene",
+            SEMANTIC,
+            high=0.8222,
+            custom=False,
+            counted=FRAMES,
+            weights=(TAG2TEXT,),
+            hub=BERT,
+            proof=RANDOM,
+        ),
+        Dimension(
+            "appearance_style",
+            SEMANTIC,
+            low=0.0009,
+            high=0.2855,
+            custom=False,
+            counted=LIST,
+            weights=(CLIP_B32,),
+            proof=RANDOM,
+        ),
+        Dimension("temporal_style", SEMANTIC, high=0.364, weights=VICLIP, proof=RANDOM),
+        Dimension("overall_consistency", SEMANTIC, high=0.364, weights=VICLIP, proof=BEGUN),
     )
 }
-
-
-def select(names: list[str]) -> tuple[Dimension, ...]:
-    """The dimensions of these names, each once; raises GalaxyDiTError without names and for unknown ones."""
-    if not names:
-        raise refusal("dimensions", names, f"some of {', '.join(DIMENSIONS)}", "name at least one")
-    for name in names:
-        check_choice("dimensions", name, list(DIMENSIONS))
-    return tuple(DIMENSIONS[name] for name in dict.fromkeys(names))
+VBENCH = Suite("vbench", "VBench 1.0", PACKAGE, "0.1.5", FULL_INFO, "VBENCH_CACHE_DIR", DIMENSIONS, GROUP_WEIGHTS)
 
 
 def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -1,28 +1,33 @@
-"""Curvature of the guided trajectory, and what an error of one step has become at the end."""
+"""Curvature of the guided trajectory, and gain of an error from one step to the final latent."""
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from galaxydit.eval.realism.trajectory import Array, Trajectory
+from galaxydit.eval.compare.trajectory import Trajectory
 
 WINDOW = 5  # steps of the local fit
+Array = NDArray[np.float64]
 
 
 def change_per_step(trajectory: Trajectory) -> Array:
-    """Relative change of the velocity from one step to the next, `(steps,)`: norm of the second derivative of the path
-    by sigma, in units of its chord, times the length of the step in sigma; mean over the batch.
+    """Relative change of the velocity per step, `(steps,)`, mean over the batch.
+
+    It is the norm of the path's second derivative by sigma, in units of the chord, times the step's length in sigma.
 
     The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord
     between noise and result, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is
     larger, because its values bend in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
     """
-    start = trajectory.latents[0]
-    chord = trajectory.latents[-1] - start
+    latents = torch.stack(trajectory.latents).flatten(2)
+    velocity = torch.stack([trajectory.guided(step) for step in range(trajectory.steps)]).flatten(2)
+    chord = trajectory.final.flatten(1) - latents[0]
     length = chord.norm(dim=-1)
-    path = trajectory.latents[:-1] - start
+    path = latents - latents[0]
     direction = chord / length[:, None]
     along = (path * direction).sum(-1, keepdim=True)
     distance = ((path - along * direction).norm(dim=-1) / length).double().numpy()
-    speed = (trajectory.velocity.norm(dim=-1) / length).double().numpy()
+    speed = (velocity.norm(dim=-1) / length).double().numpy()
     away, bend = _derivatives(trajectory.sigmas, distance)
     forward = np.sqrt(np.maximum(speed**2 - away**2, 0))
     curvature = np.hypot(bend, _derivatives(trajectory.sigmas, forward)[0]).mean(axis=1)
@@ -30,11 +35,12 @@ def change_per_step(trajectory: Trajectory) -> Array:
 
 
 def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
-    """Deviation of the final latent / error of the guided prediction at the one step that was reused; mean over the
-    batch (arXiv 2609.36433, equation 10). Both are L2 norms; the step's length in sigma is part of the gain.
+    """Deviation of the final latent / error of the guided prediction at `step`, which alone was reused.
+
+    Mean over the batch of ratios of L2 norms (arXiv 2609.36433, equation 10). The gain includes the step's length.
     """
-    local = (reused.velocity[step] - full.velocity[step]).norm(dim=-1)
-    final = (reused.latents[-1] - full.latents[-1]).norm(dim=-1)
+    local = (reused.guided(step) - full.guided(step)).flatten(1).norm(dim=-1)
+    final = (reused.final - full.final).flatten(1).norm(dim=-1)
     return float((final / local).mean())
 
 

@@ -1,4 +1,4 @@
-"""Measure on one model everything that is published about the real weights."""
+"""Measure on a model what is published about the real weights."""
 
 import json
 import logging
@@ -19,12 +19,12 @@ from galaxydit.calibration.published import NAME, Published
 from galaxydit.calibration.rank import rank_proxies
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Setting
-from galaxydit.eval.compare.methods import chosen_steps, schedule_search, step_list
+from galaxydit.eval.compare.methods import optimised_noise_levels, schedule_search, step_list
+from galaxydit.eval.compare.trajectory import record
 from galaxydit.eval.realism import PARTS
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.methods import MethodBench
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row
-from galaxydit.eval.realism.trajectory import record
+from galaxydit.eval.realism.step_lists import Cases, PublishedRow, References, compared, measure_row
 from galaxydit.files import replacing
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.generate import generate_batch
@@ -51,7 +51,7 @@ GOALS = (
 
 @dataclass(eq=False)
 class Realism:
-    """The measurements on one pipeline, one method for each of `PARTS`; `progress` is told what is measured."""
+    """The measurements on one pipeline, a method for each of `PARTS`; `progress` receives the name of each part."""
 
     pipe: DiffusionPipeline
     published: Published
@@ -73,24 +73,24 @@ class Realism:
         under these conditions.
         """
         conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
-        found = _read(out)
-        if found.get("conditions") != conditions:
-            if "conditions" in found:
-                other = out.replace(_beside(out, found["conditions"]))
+        results = _read(out)
+        if results.get("conditions") != conditions:
+            if "conditions" in results:
+                other = out.replace(_beside(out, results["conditions"]))
                 logger.warning("%s was measured under other conditions; it is kept as %s", out, other.name)
             earlier = _beside(out, conditions)
-            found = {"conditions": conditions} | (_read(earlier.replace(out)) if earlier.exists() else {})
+            results = {"conditions": conditions} | (_read(earlier.replace(out)) if earlier.exists() else {})
         for part in parts:
-            if part not in found:
+            if part not in results:
                 self.progress(part)
-                found[part] = getattr(self, part.replace(" ", "_"))()
-                found["goals"] = goals(found)
+                results[part] = getattr(self, part.replace(" ", "_"))()
+                results["goals"] = goals(results)
                 with replacing(out) as unfinished:
-                    unfinished.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        return found
+                    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        return results
 
     def conditions(self) -> dict[str, Any]:
-        """What someone needs to repeat the measurement."""
+        """Conditions of the measurement, as JSON data."""
         return {
             "published": NAME,
             "prompts": list(self.cases.prompts),
@@ -117,12 +117,12 @@ class Realism:
         table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
         step_lists = {row.name: row for row in self.published.step_lists}
-        rows: list[Row] = []
+        rows: list[PublishedRow] = []
         for row in table["rows"]:
             self.progress(row["name"])
             if "row" in row:
-                one = self._measured(step_lists[row["row"]])
-                rows.append(replace(one, name=row["name"], published=row["psnr"]))
+                measured = self._measured(step_lists[row["row"]])
+                rows.append(replace(measured, name=row["name"], published=row["psnr"]))
             else:
                 rows.append(bench.measure(row))
         return compared(rows)
@@ -134,7 +134,7 @@ class Realism:
         """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
         table = self.published.data["curvature"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
-        ours = np.mean([change_per_step(one) for one in plain], axis=0)
+        ours = np.mean([change_per_step(trajectory) for trajectory in plain], axis=0)
         ratio = ours[table["steps"]] / np.array(table["change_per_step"])
         within = [bool(0.5 <= value <= 2) for value, step in zip(ratio, table["steps"], strict=True) if step <= 48]
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
@@ -157,8 +157,8 @@ class Realism:
         """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
-        ratios = np.mean([one.magnitude_ratio for one in plain], axis=0)
-        cosines = np.mean([one.cosine_distance for one in plain], axis=0)
+        changes = np.mean([trajectory.residual_changes for trajectory in plain], axis=0)
+        ratios, cosines = changes[..., 0], changes[..., 1]
         branches = np.array([table["conditional"], table["unconditional"]]).T
         difference = np.abs(ratios - branches[: len(ratios)])[2:]
         return {
@@ -172,7 +172,7 @@ class Realism:
         settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
         recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
-        return {"ranking": [asdict(row) for row in rank_proxies(recordings)]}
+        return {"ranking": [asdict(row) for row in rank_proxies(recordings).rows]}
 
     def noise_levels(self) -> dict[str, Any]:
         """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
@@ -183,17 +183,17 @@ class Realism:
         few = replace(settings, steps=steps // 2)
 
         def score(setting: Setting, prompts: Sequence[str], seeds: Sequence[int], frames: Any) -> list[float]:
-            with chosen_steps.METHOD.attach(self.pipe, setting, levels):
+            with optimised_noise_levels.METHOD.attach(self.pipe, setting, levels):
                 videos = generate_batch(self.pipe, prompts, seeds, few)
             return [psnr(video, frame) for video, frame in zip(videos, frames, strict=True)]
 
         reference = generate_batch(self.pipe, prompts, seeds, settings)
-        candidates = [one for one in chosen_steps.METHOD.settings(steps) if one["steps"] == steps // 2]
-        best = max(candidates, key=lambda one: sum(score(one, prompts, seeds, reference)))
-        found: list[float] = []
+        candidates = [each for each in optimised_noise_levels.METHOD.settings(steps) if each["steps"] == steps // 2]
+        best = max(candidates, key=lambda setting: sum(score(setting, prompts, seeds, reference)))
+        psnrs: list[float] = []
         for trajectory, batch in zip(plain, self.cases.batches, strict=True):
-            found += score(best, *batch, trajectory.frames)
-        return {"setting": dict(best), "psnr": found, "mean": float(np.mean(found))}
+            psnrs += score(best, *batch, trajectory.frames)
+        return {"setting": dict(best), "psnr": psnrs, "mean": float(np.mean(psnrs))}
 
 
 def _beside(out: Path, conditions: Any) -> Path:
@@ -201,20 +201,20 @@ def _beside(out: Path, conditions: Any) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one if there is none, or if the file is damaged."""
+    """The JSON object in a file; an empty object if the file is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 
 
-def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures that say whether the model behaves like the published one, each with its allowed range."""
+def goals(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Figures of agreement with the published model, each with its allowed range."""
     figures = []
     for part, key, name, minimum, maximum in GOALS:
-        if part in found:
-            value = found[part][key]
+        if part in results:
+            value = results[part][key]
             holds = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
             figures.append({"name": name, "value": value, "minimum": minimum, "maximum": maximum, "holds": holds})
     return figures

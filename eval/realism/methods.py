@@ -12,7 +12,7 @@ from galaxydit.eval.compare.bench import Workload
 from galaxydit.eval.compare.compute_counter import measure_parts
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import Case
-from galaxydit.eval.realism.step_lists import Cases, References, Row, published_method
+from galaxydit.eval.realism.step_lists import Cases, PublishedRow, References, published_method
 from galaxydit.pipelines.psnr import psnr
 
 THRESHOLD_RANGE = (1e-3, 20.0)
@@ -21,7 +21,7 @@ CALIBRATION_PROMPTS = 2
 
 
 @dataclass(frozen=True)
-class MethodRow(Row):
+class MethodRow(PublishedRow):
     """A method's published PSNR and ours; `compute` is block evaluations / those of the plain generation."""
 
     compute: float
@@ -39,10 +39,10 @@ class MethodBench:
         self.workload = Workload(references.pipe, self.settings, parts)
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
-        """One method of a published table, by its name in `row`, at the one of its published settings that `row` says.
+        """Measure the method and published setting that `row` of a published table names.
 
-        A threshold that belongs to another model's numbers does not carry over. It is replaced by one that computes
-        the published number of steps, found by bisection on a tuning prompt.
+        A threshold chosen on another model does not carry over. Bisection on a tuning prompt replaces it with a
+        threshold that computes the published number of steps.
         """
         method, steps = published_method(row["method"]), self.references.steps
         calibration = None
@@ -55,13 +55,13 @@ class MethodBench:
             case = Case(self.tuning.prompts[0], self.tuning.seeds[0])
             wanted = row["computed_steps"] / steps
             setting["threshold"] = nearest(lambda value: run(setting | {"threshold": value}, case)[1], wanted)
-        found, fractions = [], []
-        cases = self.references.cases  # one prompt a call, because methods decide by it
+        psnrs, fractions = [], []
+        cases = self.references.cases  # one prompt per call, because methods decide per batch
         for plain, prompt, seed in zip(self.plain, cases.prompts, cases.seeds, strict=True):
             frames, fraction = run(setting, Case(prompt, seed))
-            found.append(psnr(frames, plain))
+            psnrs.append(psnr(frames, plain))
             fractions.append(fraction)
-        return MethodRow(row["name"], row["psnr"], tuple(found), sum(fractions) / len(fractions), setting)
+        return MethodRow(row["name"], row["psnr"], tuple(psnrs), sum(fractions) / len(fractions), setting)
 
     def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
         """A video, and the operations done / those of the plain generation."""
@@ -72,12 +72,12 @@ class MethodBench:
 
 
 def nearest(fraction: Callable[[float], float], wanted: float) -> float:
-    """The threshold whose compute fraction is nearest to the wanted one, by bisection."""
+    """Threshold whose compute fraction is nearest to the wanted fraction, by bisection."""
     low, high = (math.log(value) for value in THRESHOLD_RANGE)
-    found: dict[float, float] = {}
+    fractions: dict[float, float] = {}
     for _ in range(TRIALS):
         middle = (low + high) / 2
         threshold = math.exp(middle)
-        found[threshold] = fraction(threshold)
-        low, high = (middle, high) if found[threshold] > wanted else (low, middle)
-    return min(found, key=lambda threshold: abs(found[threshold] - wanted))
+        fractions[threshold] = fraction(threshold)
+        low, high = (middle, high) if fractions[threshold] > wanted else (low, middle)
+    return min(fractions, key=lambda threshold: abs(fractions[threshold] - wanted))

@@ -1,4 +1,4 @@
-"""The published step lists, computed on a model: the same steps, the same reuse, PSNR beside the published one."""
+"""The published step lists computed on a model: same steps, same reuse, PSNR beside the published PSNR."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,8 +13,8 @@ from galaxydit.calibration.published import StepList
 from galaxydit.eval.compare.every_method import choose_methods
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods import step_list
+from galaxydit.eval.compare.trajectory import Trajectory, record
 from galaxydit.eval.realism import STEPS
-from galaxydit.eval.realism.trajectory import Trajectory, record
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.settings import GenerationSettings
@@ -22,7 +22,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 @dataclass(frozen=True)
 class Cases:
-    """What everything is measured on: prompts, one seed each, and how many prompts share one pipeline call."""
+    """Prompts with one seed each, and the number of prompts that share a pipeline call."""
 
     prompts: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -36,8 +36,8 @@ class Cases:
 
 
 @dataclass(frozen=True)
-class Row:
-    """The published PSNR in dB, and `psnr`, that of each prompt measured here, in dB."""
+class PublishedRow:
+    """A published PSNR in dB, and `psnr`: the PSNR of each prompt measured on this model, dB."""
 
     name: str
     published: float
@@ -68,7 +68,9 @@ class References:
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
-            self._known[key] = [record(self.pipe, prompts, seeds, settings) for prompts, seeds in self.cases.batches]
+            self._known[key] = [
+                record(self.pipe, prompts, seeds, settings, residuals=True) for prompts, seeds in self.cases.batches
+            ]
         return self._known[key], settings
 
 
@@ -78,16 +80,16 @@ def published_method(name: str) -> Method:
     return method
 
 
-def measure_row(references: References, row: StepList) -> Row:
+def measure_row(references: References, row: StepList) -> PublishedRow:
     """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
     plain, settings = references.at(row.flow_shift, row.guidance)
     settings = replace(settings, steps=row.plain_steps or settings.steps)
-    found: list[float] = []
+    psnrs: list[float] = []
     for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
         with _attach(references.pipe, row):
             videos = generate_batch(references.pipe, prompts, seeds, settings)
-        found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
-    return Row(row.name, row.psnr, tuple(found))
+        psnrs += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
+    return PublishedRow(row.name, row.psnr, tuple(psnrs))
 
 
 def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[Any]:
@@ -99,7 +101,7 @@ def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[An
     return method.attach(pipe, method.settings(STEPS)[0], None)
 
 
-def compared(rows: Sequence[Row]) -> dict[str, Any]:
+def compared(rows: Sequence[PublishedRow]) -> dict[str, Any]:
     """The rows as data, and Spearman's rho of our PSNRs with the published ones, -1 to 1."""
     rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
     return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

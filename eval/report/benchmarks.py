@@ -1,4 +1,4 @@
-"""The results of VBench, where a run has them, as the page shows them."""
+"""The results of VBench as the page shows them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
-    """A table of dimensions, groups and total by variant, in points; none where VBench was not run."""
+    """A table of dimensions, groups and total by variant, in points; an empty list without results of VBench."""
     if run.root is None or not (path := results_path(run.root)).is_file():
         return []
     results = read_results(path)

@@ -1,4 +1,4 @@
-"""A run as tables: one row a unit, in columns that keep their order."""
+"""Write a run as tables: one row per unit, with the same columns for every run."""
 
 import csv
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import SPEEDUPS, values_of
 from galaxydit.files import replacing
 
-# Names and their types in Parquet. Every registered metric has its column, so that files of two runs fit together.
+# Names and Parquet types. Every registered metric has a column, so that tables of two runs can be concatenated.
 COLUMNS = {
     "unit": "string",
     "prompt_index": "int64",
@@ -22,6 +22,8 @@ COLUMNS = {
     "attempts": "int64",
     "error": "string",
     **dict.fromkeys(("denoise_seconds", "end_to_end_seconds", *SPEEDUPS, "compute_fraction", *METRICS), "float64"),
+    **dict.fromkeys(("denoise_joules", "energy_per_video_joules", "avg_power_watts"), "float64"),
+    "energy_note": "string",
     **dict.fromkeys(("steps", "reused_steps", "frames", "height", "width"), "int64"),
     **dict.fromkeys(("video", "video_sha256", "frames_sha256", "device", "worker", "finished_at"), "string"),
 }
@@ -53,7 +55,7 @@ def write_parquet(run: Run, path: Path) -> Path:
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    """One row a unit with all of `COLUMNS`; None where a unit has no such value."""
+    """One row per unit with all of `COLUMNS`; None for absent values."""
     for record in run.records:
         row = {name: getattr(record, name, None) for name in COLUMNS}
         row |= values_of(record, run.baselines.get(record.pair))
@@ -66,5 +68,5 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _inert(value: Any) -> Any:
-    """Spreadsheets take text that begins like this for a formula (owasp.org/www-community/attacks/CSV_Injection)."""
+    """Text that no spreadsheet evaluates as a formula (owasp.org/www-community/attacks/CSV_Injection)."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

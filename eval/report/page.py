@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, but for videos too many to carry."""
+"""The report of a run: one HTML file, which contains the videos, or links to them where they are too large."""
 
 import base64
 import hashlib
@@ -8,6 +8,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import av
@@ -20,7 +21,8 @@ from galaxydit.files import replacing
 from galaxydit.pipelines.video import load_video, save_video
 
 EMBED_UP_TO = 24 * 2**20  # bytes of videos, a third more in the page
-SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "prompts", "main")
+SCRIPTS = ("base", "sorting", "summary", "plot", "benchmarks", "player", "filters", "pages", "prompts", "main")
+MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 
 
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
@@ -32,14 +34,23 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
 
     Raises GalaxyDiTError if links cannot work because the page is not to lie in the run's folder.
     """
-    videos = _videos(run)
+    with TemporaryDirectory() as folder:
+        return _write_page(run, path, embed, Path(folder))
+
+
+def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
+    """`write_page`, with a folder for copies of videos where the run is left untouched."""
+    in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
+    previews = path.parent / "previews" if in_run else temporary
+    videos = _videos(run, previews)
     if embed is None:
         embed = sum(video.stat().st_size for video in videos.values()) <= EMBED_UP_TO
-    if not embed and (run.root is None or path.parent.resolve() != run.root.resolve()):
+    if not embed and not in_run:
         raise GalaxyDiTError(
             f"out={str(path)!r} is not allowed for a page that links to videos: expected a file in {run.store.root}; "
             "or pass --embed"
         )
+    posters = {record.unit: record.thumbnail for record in run.records if record.thumbnail is not None}
     sources, elements = {}, []
     for index, (unit, video) in enumerate(videos.items()):
         if embed:
@@ -48,6 +59,8 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
             elements.append(f'<script type="text/plain" id="video-{index}">{content}</script>')
         else:
             sources[unit] = {"link": quote(os.path.relpath(video, run.store.root))}
+            if unit in posters:
+                sources[unit]["poster"] = quote(posters[unit])
     where = "inside this page" if embed else "files in folders beside this page: keep them together"
     script, style = "".join(_asset(f"{name}.js") for name in SCRIPTS), _asset("page.css")
     page = Template(_asset("page.html")).substitute(
@@ -64,32 +77,43 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     return path
 
 
-def _videos(run: Run) -> dict[str, Path]:
-    """The videos that are there, as a browser plays them, by unit id."""
+def _videos(run: Run, previews: Path) -> dict[str, Path]:
+    """The videos in a form that browsers play, by unit id; copies of others go to the folder `previews`. A file that is
+    no video is left out.
+    """
     videos = {}
     for record in run.records:
-        if record.video is not None:
-            # A file of the right size can still be no video: its place in the page stays empty.
+        if record.video is None:
+            continue
+        video = run.store.local_path(record.video)
+        if run.job.video != "h264":
             with suppress(av.FFmpegError, ValueError, IndexError):
-                videos[record.unit] = _playable(run, record, run.store.local_path(record.video))
+                videos[record.unit] = _playable(record, video, previews)
+        elif _is_mp4(video):
+            videos[record.unit] = video
     return videos
 
 
-def _playable(run: Run, record: VideoRecord, video: Path) -> Path:
-    """The video itself if it is H.264 with yuv420p, which every browser plays; else such a copy of it in `previews/`.
+def _is_mp4(path: Path) -> bool:
+    """Whether a file begins as mp4 files do. Opening thousands of videos would take most of the report's time."""
+    with path.open("rb") as file:
+        return file.read(8)[4:] == MP4_MARK
 
-    A lossless video is neither: browsers do not decode H.264 in RGB. An existing copy serves as long as it is newer.
+
+def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
+    """A copy of a lossless video in `previews`, because browsers do not decode H.264 in RGB; the video itself if it is
+    H.264 with yuv420p. An existing copy is used if it is newer than the video.
     """
     with av.open(str(video)) as container:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)
         if codec.name == "h264" and codec.pix_fmt == "yuv420p":
             return video
-    preview = (run.root or video.parent) / "previews" / record.variant / f"{record.unit}.mp4"
+    preview = previews / record.variant / f"{record.unit}.mp4"
     if not preview.is_file() or preview.stat().st_mtime < video.stat().st_mtime:
         frames = load_video(video)
         is_even = frames.shape[1] % 2 == 0 and frames.shape[2] % 2 == 0
         with replacing(preview) as partial:
-            # yuv420p keeps one colour for four pixels, so that sides must be even.
+            # yuv420p has a colour for each 2x2 pixels, so sides must be even.
             save_video(frames, partial, rate, scale=1 if is_even else 2)
     return preview
 

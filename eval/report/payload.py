@@ -1,4 +1,4 @@
-"""What the page shows, as plain data; the JSON that carries it into the page."""
+"""What the page shows, as plain data, and the JSON in the page that holds it."""
 
 import json
 import math
@@ -12,11 +12,14 @@ from galaxydit.eval.metrics import METRICS
 from galaxydit.eval.report.benchmarks import benchmark_tables
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import VariantSummary, figures_of, summarise, values_of
+from galaxydit.pipelines.settings import GenerationSettings
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Everything that the page shows. `sources` tells by unit id where a video is: {"embedded": id of an element of the
-    page} or {"link": relative URL}; `where` says so in words.
+    """Everything that the page shows.
+
+    `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
+    URL, "poster": relative URL of a picture, if there is one}; `where` is the same in words.
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
@@ -71,7 +74,7 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
         ("videos", f"{sum(record.is_done for record in run.records)} of {len(run.job.units())}"),
         ("made", " to ".join(sorted({min(days), max(days)}))),
     ]
-    # A variant may take fewer steps, so that a baseline speaks for the job where there is one.
+    # The baseline's settings are those of the job; a variant may take fewer steps.
     done = next((record for record in [*run.baselines.values(), *run.records] if record.is_done), None)
     if done is not None and done.shape is not None and done.settings is not None:
         frames, height, width, _ = done.shape
@@ -86,14 +89,16 @@ def _facts(run: Run, devices: Sequence[str]) -> list[tuple[str, str]]:
 def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]) -> list[str]:
     failed = sum(summary.failed for summary in summaries)
     missing = sum(summary.missing for summary in summaries)
-    unpaired = sum(record.is_done and record.pair not in run.baselines for record in run.records)
-    found = {(name, version) for record in run.records for name, version in record.versions.items()}
-    versions = sorted(f"{name} {version}" for name, version in found if sum(one == name for one, _ in found) > 1)
+    alone = sum(record.is_done and record.pair not in run.baselines for record in run.records)
+    pairs = {(name, version) for record in run.records for name, version in record.versions.items()}
+    counts = Counter(name for name, _ in pairs)
+    versions = sorted(f"{name} {version}" for name, version in pairs if counts[name] > 1)
     notes = {
         f"{failed} failed: they are shown, but no mean includes them.": failed,
         f"{missing} not made yet: the figures can still change.": missing,
         f"{run.damaged} damaged: the same `galaxydit eval run` makes them again.": run.damaged,
-        f"{unpaired} without a finished baseline: they have no speedup.": unpaired,
+        f"{alone} without a finished baseline: they have no speedup.": run.job.baseline and alone,
+        "Made without a baseline: there are no speedups and no metrics against a reference.": not run.job.baseline,
         f"Seconds come from several devices ({', '.join(devices)}): speedups mix them.": len(devices) > 1,
         f"Made with several versions of packages ({', '.join(versions)}): means mix them.": bool(versions),
     }
@@ -114,7 +119,7 @@ def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list
         index = variants.index(record.variant)
         row["units"][index] = _unit(run, record, index, sources.get(record.unit))
         if record.shape is not None and record.settings is not None:
-            row |= {"frames": record.shape[0], "fps": record.settings["fps"]}
+            row |= {"frames": record.shape[0], "fps": record.settings.get("fps", GenerationSettings.fps)}
     return list(rows.values())
 
 

@@ -1,4 +1,4 @@
-"""A run as the report sees it: its job and its records."""
+"""Read a run: its job and its records."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +14,10 @@ from galaxydit.pipelines.runs import Store
 
 @dataclass(frozen=True)
 class Run:
-    """What lies in a run's folder: `records` in the job's order of prompts, seeds and variants, without damaged ones,
-    and the number of units whose record or video is damaged.
+    """A run's folder.
+
+    records: in the job's order of prompts, seeds and variants, without damaged records.
+    damaged: number of units whose record or video is damaged.
     """
 
     store: Store
@@ -25,7 +27,7 @@ class Run:
 
     @property
     def root(self) -> Path | None:
-        """The folder, None if it is not on this machine."""
+        """The folder, None if the run is not on this machine."""
         return Path(self.store.root) if self.store.is_local else None
 
     @cached_property

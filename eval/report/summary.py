@@ -1,4 +1,4 @@
-"""What the records of a run say of each variant: means, worst cases, and how sure they are. Pure numbers."""
+"""Means, worst cases and intervals of each variant, from the records of a run. Pure numbers."""
 
 import math
 from collections import defaultdict
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from galaxydit.calibration.bootstrap import interval
 from galaxydit.errors import refusal
-from galaxydit.eval.bootstrap import interval
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 
@@ -45,7 +45,7 @@ class Estimate:
     Attributes:
         mean: over all videos; of a speedup the baseline's seconds / the variant's seconds, each summed over the pairs.
         worst: of a single video.
-        low, high: 95 % interval of `mean` over prompts, see `interval`; None where that has none.
+        low, high: 95 % interval of `mean` over prompts; None where `interval` has none.
     """
 
     mean: float
@@ -66,21 +66,21 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The columns that these records can fill, metrics last; raises GalaxyDiTError for a metric not in `METRICS`."""
+    """The columns for which these records have values, metrics last. Raises GalaxyDiTError for an unknown metric."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
     figures = list(COST_FIGURES)
     for metric in METRICS.values():
         if metric.name in names:
-            # Two digits suit decibels and hundreds, four what lies in [0, 1].
+            # Two digits suit decibels and ranges up to 100, four suit [0, 1].
             digits = 2 if metric.unit or 10 < metric.high < math.inf else 4
             figures.append(Figure(metric.name, metric.title, metric.unit, digits, metric.higher_is_better))
     return tuple(figures)
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """The figures of one unit by key; absent are those that it has not: speedups without a baseline, a nan."""
+    """The figures of one unit by key. Undefined ones (nan), and speedups without a baseline, are left out."""
     if not record.is_done:
         return {}
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
@@ -97,15 +97,17 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
 def summarise(
     variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
 ) -> VariantSummary:
-    """The summary of a variant that has this number of `units`. Failed and missing ones lie in no mean."""
+    """The summary of a variant with this number of `units`. Means leave out failed and missing units."""
     made = [record for record in records if record.variant == variant]
     done = [record for record in made if record.is_done]
-    estimates = {figure.key: found for figure in figures if (found := _estimate(figure, done, baselines))}
+    estimates = {
+        figure.key: estimate for figure in figures if (estimate := _estimate(figure, done, baselines)) is not None
+    }
     return VariantSummary(variant, len(done), len(made) - len(done), units - len(made), estimates)
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
-    """Every mean is a ratio of sums over prompts: of values to their number, of plain seconds to accelerated ones."""
+    """Every mean is a ratio of sums over prompts: values / their number, or plain seconds / accelerated seconds."""
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)
     for record in done:

@@ -1,4 +1,1 @@
-"""Why the method is as it is: measurements on wan-tiny whose figures stand in the READMEs.
-
-Not part of an installed package.
-"""
+"""Measurements on wan-tiny behind constants of the extrapolation; not part of an installed package."""

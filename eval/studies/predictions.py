@@ -1,7 +1,7 @@
-"""Compare ways to predict reused steps on the schedules of the shipped profile.
+"""Compare predictions of reused steps on the schedules of the shipped profile.
 
-`python -m galaxydit.eval.studies.predictions --prompts 12` logs the PSNR of each against the plain videos,
-on captions not used in training. Each prediction is a weighted sum of what the last computed steps gave.
+`python -m galaxydit.eval.studies.predictions --prompts 12` logs the PSNR of each prediction against the plain videos
+of captions not used in training. Each prediction is a weighted sum of the outputs of the last computed steps.
 """
 
 import argparse
@@ -14,22 +14,22 @@ import torch
 from diffusers import WanPipeline
 from torch import Tensor
 
-from galaxydit.acceleration import Acceleration
-from galaxydit.eval.studies.batches import generate_in_batches
+from galaxydit.eval.compare.rules.rule_engine import driven
+from galaxydit.eval.realism.step_lists import Cases
 from galaxydit.extrapolation import DAMPING
+from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.profiles.registry import load_profile
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.observer import Observer
 
 logger = logging.getLogger(__name__)
-SEED = 77
+SEED, BATCH = 77, 6
 Weights = Callable[[Sequence[float], float], Sequence[float]]
-"""From the places of the computed steps, oldest first, and the place of the prediction to their weights."""
+"""Function of the places of the computed steps, oldest first, and of the place of the prediction; returns weights."""
 
 
 def repeated(places: Sequence[float], place: float) -> list[float]:
@@ -51,7 +51,7 @@ def line(older: int, damping: float = 1.0) -> Weights:
 
 
 def least_squares(places: Sequence[float], place: float) -> Sequence[float]:
-    """The straight line that is nearest to the last three computed steps."""
+    """Least-squares straight line through the last three computed steps."""
     x = np.array(places[-3:]) - places[-1]
     rows = np.linalg.pinv(np.stack([np.ones(len(x)), x], axis=1))
     return [float(value) for value in (np.array([1.0, place - places[-1]]) @ rows)]
@@ -83,8 +83,6 @@ class Variant:
 
 class Prediction(Observer):
     """Computes the given steps and predicts the others."""
-
-    decides = True
 
     def __init__(self, steps: Sequence[int], variant: Variant) -> None:
         self.steps, self.variant = frozenset(steps), variant
@@ -132,16 +130,16 @@ VARIANTS = {
 def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]) -> None:
     """Log mean and worst PSNR of each variant at each speedup, in dB."""
     profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
-
-    plain = generate_in_batches(pipe, prompts, SEED, settings)
+    batches = Cases(tuple(prompts), tuple(range(SEED, SEED + len(prompts))), BATCH).batches
+    plain = [generate_batch(pipe, *batch, settings) for batch in batches]
     for speedup in speedups:
         sigmas = profile.target_for(speedup).sigmas
         steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
         for name, variant in VARIANTS.items():
-            with Acceleration(pipe, GalaxyDiTConfig(), observer=Prediction(steps, variant)):
-                videos = generate_in_batches(pipe, prompts, SEED, settings)
-            found = [psnr(video, before) for video, before in zip(videos, plain, strict=True)]
-            logger.info("%gx  %-60s %.1f dB, worst %.1f", speedup, name, np.mean(found), min(found))
+            with driven(pipe, Prediction(steps, variant)):
+                videos = [generate_batch(pipe, *batch, settings) for batch in batches]
+            psnrs = [psnr(*pair) for pair in zip(np.concatenate(videos), np.concatenate(plain), strict=True)]
+            logger.info("%gx  %-60s %.1f dB, worst %.1f", speedup, name, np.mean(psnrs), min(psnrs))
 
 
 def main() -> None:

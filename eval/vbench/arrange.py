@@ -1,4 +1,4 @@
-"""Choose the videos of a dimension, and their file names.
+"""Choose the videos of a dimension, their file names, and the shares that are measured apart.
 
 VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
 these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
@@ -8,80 +8,93 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.published.vbench import SAMPLES, Dimension
+from galaxydit.eval.published.suite import Dimension, Suite
 
 Clips = Sequence[VideoRecord]
-STANDARD, CUSTOM = "vbench_standard", "custom_input"  # VBench's names of its modes
+STANDARD, CUSTOM = "vbench_standard", "custom_input"  # upstream's names of its modes
 LONGEST_NAME = 180  # bytes of a prompt in a file name; file systems allow 255 for all of it
 ILLEGAL = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The videos of one dimension.
+    """The videos of one dimension, or of a share of it.
 
     Attributes:
         mode: STANDARD or CUSTOM.
-        units: all that there were videos of; the dimension may take some of them only.
         files: unit by file name.
         prompts: prompt by file name, in custom mode only.
         entries: entries of the benchmark's prompt list that have videos.
+        static_filter: whether only static videos count, the first five of each prompt.
         complete: whether every prompt of the dimension has all videos of the protocol.
     """
 
     mode: str
-    units: tuple[str, ...]
     files: Mapping[str, str]
     prompts: Mapping[str, str] = field(default_factory=dict)
     entries: Sequence[Mapping[str, Any]] = ()
+    static_filter: bool = False
     complete: bool = False
 
 
-def arrange(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
-    """Choose mode, videos and names. `full_info` is VBench's list of prompts with dimensions.
+def arrange(
+    suite: Suite,
+    dimension: Dimension,
+    clips: Clips,
+    full_info: Sequence[Mapping[str, Any]],
+    static_filter: bool | None = None,
+) -> Arrangement:
+    """Choose mode, videos and names. `full_info` is upstream's list of prompts with dimensions.
 
-    Raises GalaxyDiTError if the dimension takes only VBench's prompts and a clip has another one, or none has one of
-    the dimension's.
+    `static_filter` is by default what the protocol says: on for temporal flickering of the benchmark's own prompts.
+    Raises GalaxyDiTError if the dimension takes only the benchmark's prompts and a clip has another one, or none has
+    one of the dimension's.
     """
     known = {entry["prompt_en"] for entry in full_info}
     others = [clip.prompt for clip in clips if clip.prompt not in known]
     if not others:
-        return _arrange_standard(dimension, clips, full_info)
+        filtered = bool(dimension.filtered) if static_filter is None else bool(dimension.filtered and static_filter)
+        return _arrange_standard(suite, dimension, clips, full_info, filtered)
     if dimension.custom:
-        return _arrange_custom(clips)
+        return _arrange_custom(clips, bool(dimension.filtered and static_filter))
     raise GalaxyDiTError(
-        f"dimensions has {dimension.name!r}, which takes only the prompts of VBench, and the run has "
-        f'{others[0][:80]!r}: leave the dimension out, or run a job with suite = "vbench"'
+        f"dimensions has {dimension.name!r}, which takes only the prompts of {suite.title}, and the run has "
+        f"{others[0][:80]!r}: leave the dimension out, or run a job with the prompts that `galaxydit eval vbench "
+        f"prompts --suite {suite.name} --dimensions {dimension.name}` prints"
     )
 
 
-def _arrange_standard(dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]]) -> Arrangement:
+def _arrange_standard(
+    suite: Suite, dimension: Dimension, clips: Clips, full_info: Sequence[Mapping[str, Any]], filtered: bool
+) -> Arrangement:
     entries = [entry for entry in full_info if dimension.name in entry["dimension"]]
     wanted = {entry["prompt_en"] for entry in entries}
-    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < SAMPLES]
+    samples = dimension.filtered if filtered else dimension.samples
+    chosen = [clip for clip in clips if clip.prompt in wanted and clip.sample < samples]
     if not chosen:
         raise GalaxyDiTError(
             f"dimensions has {dimension.name!r}, and none of the run's prompts is one of its {len(wanted)}: run a job "
-            f'with suite = "vbench" and dimensions = ["{dimension.name}"]'
+            f"with the prompts that `galaxydit eval vbench prompts --suite {suite.name} --dimensions {dimension.name}` "
+            "prints"
         )
     present = {clip.prompt for clip in chosen}
     return Arrangement(
         mode=STANDARD,
-        units=tuple(clip.unit for clip in clips),
-        files={f"{clip.prompt}-{clip.sample}.mp4": clip.unit for clip in chosen},
+        files={f"{clip.prompt[: suite.prompt_in_name]}-{clip.sample}.mp4": clip.unit for clip in chosen},
         entries=[entry for entry in entries if entry["prompt_en"] in present],
-        complete=len(chosen) == len(wanted) * SAMPLES,
+        static_filter=filtered,
+        complete=len(chosen) == len(wanted) * samples and filtered == bool(dimension.filtered),
     )
 
 
-def _arrange_custom(clips: Clips) -> Arrangement:
+def _arrange_custom(clips: Clips, filtered: bool) -> Arrangement:
     counts: Counter[str] = Counter()
     files, prompts = {}, {}
     for clip in clips:
@@ -90,7 +103,37 @@ def _arrange_custom(clips: Clips) -> Arrangement:
         name = f"{stem}-{counts[key]}.mp4"
         counts[key] += 1
         files[name], prompts[name] = clip.unit, clip.prompt
-    return Arrangement(CUSTOM, tuple(files.values()), files, prompts)
+    return Arrangement(CUSTOM, files, prompts, static_filter=filtered)
+
+
+def shares(suite: Suite, arrangement: Arrangement, size: int) -> Iterator[Arrangement]:
+    """Cut into shares of at least `size` videos, except the last. Videos of one prompt stay together, because the
+    static filter and some dimensions look at all of them.
+    """
+    group: list[str] = []
+    names = list(arrangement.files)
+    for position, name in enumerate(names):
+        group.append(name)
+        following = names[position + 1 : position + 2]
+        if not following or (len(group) >= size and _stem(following[0]) != _stem(name)):
+            yield _share(suite, arrangement, group)
+            group = []
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("-")[0].casefold()
+
+
+def _share(suite: Suite, arrangement: Arrangement, names: Sequence[str]) -> Arrangement:
+    stems = {_stem(name) for name in names}
+    return replace(
+        arrangement,
+        files={name: arrangement.files[name] for name in names},
+        prompts={name: arrangement.prompts[name] for name in names if name in arrangement.prompts},
+        entries=[
+            entry for entry in arrangement.entries if entry["prompt_en"][: suite.prompt_in_name].casefold() in stems
+        ],
+    )
 
 
 def legal_name(prompt: str) -> str:
@@ -99,15 +142,15 @@ def legal_name(prompt: str) -> str:
     return ILLEGAL.sub("_", text).strip(" .") or "_"
 
 
-def lay_out(arrangement: Arrangement, clips: Clips, run: Path, folder: Path) -> None:
-    """Fill a new folder with links to a run's videos, or else copies; raises GalaxyDiTError if a video is missing."""
-    shutil.rmtree(folder, ignore_errors=True)
+def lay_out(places: Mapping[str, Path], folder: Path) -> None:
+    """Fill a new folder with links to files, given by the links' names, or else copies; raises GalaxyDiTError if a
+    file is missing.
+    """
     folder.mkdir(parents=True)
-    paths = {clip.unit: run.absolute() / str(clip.video) for clip in clips}
-    for name, unit in arrangement.files.items():
-        if not paths[unit].is_file():
-            raise GalaxyDiTError(f"video {str(paths[unit])!r} of unit {unit} is not there: put it back")
+    for name, place in places.items():
+        if not place.is_file():
+            raise GalaxyDiTError(f"video {str(place)!r} is not there: put it back")
         try:
-            os.symlink(paths[unit], folder / name)
+            os.symlink(place.absolute(), folder / name)
         except OSError:
-            shutil.copyfile(paths[unit], folder / name)
+            shutil.copyfile(place, folder / name)

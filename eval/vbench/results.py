@@ -1,16 +1,21 @@
-"""The results file of a run: `runs/x/vbench/results.json`."""
+"""The results file of a run, `runs/x/vbench/results.json`, and what upstream writes."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.published.suite import Dimension
 from galaxydit.validation import parse
 
 VERSION = 2
 CURE = "run `galaxydit eval vbench` again"
+
+Videos = Mapping[str, tuple[float, float]]
+"""Value and count of each video; a score is the mean of the values, weighted by the counts."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class DimensionScore:
         videos: raw score of single videos by unit id. VBench's imaging_quality scores them on a scale a hundred times
             larger than the dimension.
         drop: against the baseline; None for the baseline itself and where it has no score.
+        static: whether only static videos count, as upstream's protocol for temporal flickering asks.
     """
 
     score: float
@@ -45,6 +51,7 @@ class DimensionScore:
     complete: bool
     videos: Mapping[str, float]
     drop: Drop | None
+    static: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,12 @@ class Results:
     """All dimensions of all variants.
 
     Attributes:
-        version, package_version: of this format, and of VBench.
+        version, package_version: of this format, and of the benchmark's package.
         lossless: whether the measured videos are lossless.
         left_out: pairs of prompt and seed without a video in every variant, which do not count.
         variants: by name, in the job's order, the baseline first.
         failed: why a dimension gave no score in the last call, by "variant/dimension".
+        suite: name of the benchmark.
     """
 
     version: int
@@ -77,44 +85,63 @@ class Results:
     left_out: int
     variants: Mapping[str, VariantScores]
     failed: Mapping[str, str]
+    suite: str = "vbench"
 
 
-def results_path(run: Path) -> Path:
-    return run / "vbench" / "results.json"
+def results_path(run: Path, suite: str = "vbench") -> Path:
+    return run / suite / "results.json"
 
 
 def read_results(path: Path) -> Results:
     """Raises GalaxyDiTError if the file is damaged or of another version, OSError if it is not there."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GalaxyDiTError(f"{path} is damaged ({error}); {CURE}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise GalaxyDiTError(f"{path} is not of version {VERSION}; {CURE}")
     return parse(Results, data, str(path), CURE)
 
 
-def read_scores(path: Path, dimension: str, files: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-    """The score of a dimension and, by unit, of single videos from VBench's file; `files` maps file names to units.
+def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tuple[float | None, Videos]:
+    """Score of the videos of these names, and value and count of each, from the file that upstream writes.
 
-    Raises GalaxyDiTError for a file that does not hold what it should, OSError if it is not there.
+    The score is None if no video counts. It is the mean of the values, weighted by the counts: frames where upstream
+    averages over frames, else 1 for each video. So the scores of shares combine to that of the whole.
+
+    Raises GalaxyDiTError for a file that does not hold what it should, and if the videos do not give the score in it;
+    OSError if it is not there.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))[dimension]
-        score, entries = float(found[0]), list(found[1])
-        if not math.isfinite(score):
+        score, entries = json.loads(path.read_text(encoding="utf-8"))[dimension.name]
+        videos = {
+            Path(entry["video_path"]).name: (float(entry["video_results"]), _count(entry, dimension))
+            for entry in entries
+            if isinstance(entry.get("video_results"), int | float) and math.isfinite(entry["video_results"])
+        }
+        if score is not None and not math.isfinite(score := float(score)):
             raise ValueError(f"the score is {score}")
-        values = {Path(entry["video_path"]).name: entry["video_results"] for entry in entries if "video_path" in entry}
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise GalaxyDiTError(f"{path} does not hold a score of {dimension} ({error!r})") from error
-    videos = {
-        files[name]: float(value)
-        for name, value in values.items()
-        if name in files and isinstance(value, int | float) and math.isfinite(value)
-    }
-    lost = [name for name, unit in files.items() if unit not in videos]
-    if lost:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise GalaxyDiTError(f"{path} does not hold a score of {dimension.name} ({error!r})") from error
+    lost = [name for name in names if name not in videos]
+    if lost and not dimension.partial:
         raise GalaxyDiTError(
-            f"{path} holds no score for {len(lost)} of {len(files)} videos, the first is {lost[0]!r}: can it be played?"
+            f"{path} holds no score for {len(lost)} of {len(names)} videos, the first is {lost[0]!r}: can it be played?"
+        )
+    if dimension.divisible and videos and (score is None or abs(combine(dimension, videos.values()) - score) > 1e-6):
+        raise GalaxyDiTError(
+            f"{path}: the videos of {dimension.name} do not give its score, {score}: is it upstream's?"
         )
     return score, videos
+
+
+def _count(entry: Mapping[str, Any], dimension: Dimension) -> float:
+    counted = entry[dimension.counted] if dimension.counted else 1
+    return float(len(counted) if isinstance(counted, list) else counted)
+
+
+def combine(dimension: Dimension, videos: Iterable[tuple[float, float]]) -> float:
+    """The score of a dimension from values and counts of its videos; raises ZeroDivisionError if nothing counts."""
+    pairs = list(videos)
+    counts = math.fsum(count for _, count in pairs)
+    return math.fsum(value * count for value, count in pairs) / counts / dimension.video_scale

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from galaxydit.eval.bootstrap import interval
-from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, Dimension
+from galaxydit.calibration.bootstrap import interval
+from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.vbench.results import DimensionScore, Drop, VariantScores
 
 POINTS = 100.0  # scores are published in points, of which 100 are the best
@@ -16,33 +16,37 @@ def normalise(dimension: Dimension, score: float) -> float:
     return POINTS * (score - dimension.low) / (dimension.high - dimension.low)
 
 
-def total_up(scores: Mapping[str, DimensionScore]) -> VariantScores:
+def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScores:
     """Groups and total of the dimensions of one variant; only complete ones count.
 
     A group is the weighted mean of the points of its dimensions, the total that of the groups. Upstream counts missing
     dimensions as 0; here they leave no group and no total.
     """
-    missing = tuple(name for name in DIMENSIONS if name not in scores or not scores[name].complete)
+    missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}
-    for group in GROUP_WEIGHTS:
-        weights = {name: dimension.weight for name, dimension in DIMENSIONS.items() if dimension.group == group}
+    for group in suite.groups:
+        weights = {name: dimension.weight for name, dimension in suite.dimensions.items() if dimension.group == group}
         if not weights.keys() & set(missing):
             groups[group] = float(np.average([scores[name].points for name in weights], weights=list(weights.values())))
-    total = None if missing else float(np.average(list(groups.values()), weights=list(GROUP_WEIGHTS.values())))
+    total = None if missing else float(np.average(list(groups.values()), weights=list(suite.groups.values())))
     return VariantScores(groups, total, missing, scores)
 
 
 def measure_drop(
     dimension: Dimension, baseline: Mapping[tuple[int, int], float], variant: Mapping[tuple[int, int], float]
-) -> Drop:
-    """The mean difference of the videos of both, which are given by the same (prompt, seed).
+) -> Drop | None:
+    """The mean difference of the videos of both, given by (prompt, seed); None if they share none.
 
     The interval is that of the report: prompts drawn with replacement, since videos of one prompt are not independent.
-    Values are raw, on the scale of single videos.
+    Values are raw, on the scale of single videos. A pair counts that both have: the static filter and some dimensions
+    leave out videos.
     """
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
-    points = [scale * (value - variant[pair]) for pair, value in baseline.items()]
-    _, prompts = np.unique([prompt for prompt, _ in baseline], return_inverse=True)
+    pairs = [pair for pair in baseline if pair in variant]
+    if not pairs:
+        return None
+    points = [scale * (baseline[pair] - variant[pair]) for pair in pairs]
+    _, prompts = np.unique([prompt for prompt, _ in pairs], return_inverse=True)
     sums, counts = np.bincount(prompts, points), np.bincount(prompts)
     low, high = interval(sums, counts)
     return Drop(float(sums.sum() / counts.sum()), low, high, len(points))

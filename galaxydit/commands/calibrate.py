@@ -12,6 +12,8 @@ from galaxydit.commands.captions import calibration_prompts
 from galaxydit.commands.checks import check_output_file, check_output_folder, check_prompt_inputs
 from galaxydit.commands.console import messages, resumable, say, show, show_json, table_of, working
 
+LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
+
 
 def calibrate(
     *,
@@ -22,8 +24,11 @@ def calibrate(
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     sizes: options.Sizes,
-    seed: Annotated[int, typer.Option(min=0, help="Sample i starts from the noise of seed + i.")] = 0,
-    verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Sample i starts from the noise of seed + i.")] = 0,
+    verify: Annotated[int, typer.Option(min=1, help="Prompts held out for verification.")] = 8,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Also draw how similar each block's outputs are to the step before.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
     as_json: options.AsJson = False,
@@ -42,7 +47,7 @@ def calibrate(
     with working(f"loading {source.model}"):
         from galaxydit.calibration.calibration import KIND
         from galaxydit.calibration.calibration import calibrate as run_calibration
-        from galaxydit.calibration.tables import target_table
+        from galaxydit.calibration.tables import compared_table, ranking_table, target_table
         from galaxydit.pipelines.runs import LiveProgress, Store
 
         Store(folder).create(KIND, {})
@@ -58,6 +63,7 @@ def calibrate(
             seed=seed,
             verified_prompts=verify,
             name=out.stem,
+            analyze=analyze,
             progress=progress,
             executor=executor,
             load=load,
@@ -71,8 +77,9 @@ def calibrate(
     if as_json:
         show_json({"profile": calibration.profile.to_dict()})
         return
-    reasons = calibration.profile.evidence.reason, calibration.chosen_order
-    show(*reasons, build_table(target_table(calibration.profile)), *written)
+    profile = calibration.profile
+    tables = ranking_table(profile), compared_table(profile), target_table(profile)
+    show(profile.evidence.reason, calibration.chosen_order, *map(build_table, tables), *written)
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:

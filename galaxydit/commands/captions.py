@@ -44,6 +44,8 @@ def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> t
 
 def _read(path: Path, option: str) -> tuple[str, ...]:
     try:
+        if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
+            raise refusal(option, str(path), "a text file", "save the prompts in a file, one a line")
         return tuple(read_prompts(path))
     except OSError as error:
         expected = f"a text file that can be read ({error.strerror})"

@@ -1,6 +1,6 @@
 """What can be refused without a model is refused here, before torch is loaded and before anything is generated."""
 
-import os
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,9 +21,9 @@ def check_output_file(path: Path, suffix: str) -> None:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
         raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
     try:
-        if not path.parent.is_dir():
+        if not path.parent.is_dir() or (path.is_symlink() and not path.exists()):  # the file will replace the link
             _write_nearby(path.parent)
-        elif os.path.lexists(path):
+        elif path.exists():
             path.open("ab").close()
         else:
             path.touch()
@@ -38,6 +38,13 @@ def check_output_folder(path: Path, option: str = "--out") -> None:
         _write_nearby(path)
     except OSError as error:
         raise _unwritable(option, path, error) from error
+
+
+def check_lasting(address: str) -> None:
+    """Raise GalaxyDiTError for an address whose files end with this process."""
+    if "memory" in re.findall(r"(\w+)::?", address.split("://")[0] + "::"):
+        expected = "a folder, or an address that outlasts this command"
+        raise refusal("--out", address, expected, "pass a folder, or for example s3://bucket/run")
 
 
 def _write_nearby(folder: Path) -> None:

@@ -31,6 +31,10 @@ def compare(
     methods: Annotated[str, typer.Option(help="Names with commas, see --list, or all, published, ablations.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for results, tables, plot and videos.")] = Path("runs/compare"),
     calibration: Annotated[Path | None, typer.Option(help="Prompts to tune on; by default wan-tiny's own.")] = None,
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option(help="Of the methods that follow a profile; by default the model's. May be given several times."),
+    ] = None,
     tune_prompts: Annotated[int, typer.Option(min=1, help="How many of the --calibration prompts to tune on.")] = 8,
     sizes: options.Sizes,
     list_methods: Annotated[bool, typer.Option("--list", help="Only show the methods.")] = False,
@@ -43,6 +47,8 @@ def compare(
         return
     names = [name.strip() for name in methods.split(",") if name.strip()]
     check_methods(names)
+    for path in profile or ():
+        options.Request(profile=str(path))  # raises for a profile that does not exist
     wanted, noise = _numbers(speedups, "--speedups", float), _numbers(seeds, "--seeds", int)
     if not 0 <= min(noise) <= max(noise) <= options.LARGEST_SEED:
         raise refusal("--seeds", seeds, "whole numbers from 0 to 2**64 - 1", "pass for example 0")
@@ -57,11 +63,12 @@ def compare(
         from galaxydit.eval.compare.comparison import run_comparison
         from galaxydit.eval.compare.every_method import choose_methods
         from galaxydit.eval.compare.markdown import markdown
+        from galaxydit.eval.compare.methods.galaxydit_methods import with_profiles
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.runs import LiveProgress, Store
 
-    chosen = choose_methods(names)
+    chosen = with_profiles(choose_methods(names), tuple(profile or ()))
     Store(out).create(KIND, {})
     diffusers.logging.set_verbosity_error()  # some caches warn at every generation that they are experimental
     with working(f"loading {source.model}"):

@@ -16,6 +16,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
+
+from galaxydit.pipelines.terminal import printable
 
 
 @cache
@@ -26,7 +29,7 @@ def messages() -> Console:
 
 def say(text: str, style: str | None = None) -> None:
     """Print one line to stderr."""
-    messages().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    messages().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(*lines: object) -> None:
@@ -35,11 +38,11 @@ def show(*lines: object) -> None:
         if isinstance(line, Table | Group):
             Console().print(line)
         else:
-            Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+            Console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_json(data: Any) -> None:
-    """Print plain data to stdout, or the JSON file of this path."""
+    """Print plain data to stdout, or the content of a JSON file."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
     sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
 
@@ -51,7 +54,7 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), **options)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 
@@ -59,8 +62,8 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show what is being done, in a live line or without a terminal in plain lines; yields what replaces the text."""
     if messages().is_terminal:
-        with messages().status(text) as status:
-            yield status.update
+        with messages().status(Text(printable(text))) as status:
+            yield lambda text: status.update(Text(printable(text)))
     else:
         say(text)
         yield say
@@ -68,12 +71,26 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """Answer Ctrl-C with one line on how far the work is, and exit as shells do."""
+    """End at Ctrl-C and at SIGTERM, which schedulers send, with one line on how far the work is.
+
+    The exit code is 128 + the signal's number, as in shells: 130 or 143.
+    """
+    received = signal.SIGINT
+
+    def interrupt(*_: Any) -> None:
+        nonlocal received
+        received = signal.SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would disturb the clean-up
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     except KeyboardInterrupt:
         show(f"stopped, {how_far()}; the same command goes on")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise typer.Exit(128 + received) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -29,20 +29,26 @@ def demo(
         raise typer.BadParameter("is 1 if --prompt is given: leave one of the two out", param_hint="--prompts")
     check_output_folder(out)
     with working(f"loading {WITH_CAPTIONS}") as tell:
+        from galaxydit.energy import meter_of
         from galaxydit.eval.demo import run_demo
         from galaxydit.pipelines.published_models import recommended_settings
         from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
         pipe = ModelOptions(WITH_CAPTIONS).load()
         warn_of_unknown_words(prompt or "", pipe.tokenizer.get_vocab())
+        meter = meter_of(pipe.device, cpu=True)
         texts = draw_prompts(prompts, seed) if prompt is None else [prompt]
         settings = recommended_settings(pipe)
-        result = run_demo(pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell)
+        result = run_demo(
+            pipe, texts, settings, seed, out, acceleration=vars(request), on_progress=tell, cpu_counter=True
+        )
     if result.is_disturbed:
         say("other work disturbed this run: equal compute took different seconds, so do not compare them", "yellow")
     if as_json:
         show_json(out / "report.json")
         return
+    if isinstance(meter, str):
+        say(f"no joules are measured: {meter}")
     samples = result.plain.samples
     shown = samples[0].prompt if len(samples) == 1 else f"means over {len(samples)} unseen prompts"
     show(f"{WITH_CAPTIONS} on {pipe.device}: {shown}")
@@ -51,7 +57,9 @@ def demo(
 
 def build_table(result: "DemoResult") -> Table:
     """One row for each variant, with means over the prompts."""
-    headings = ("denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM")
+    headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
+    has_joules = result.plain.mean("energy_per_video_joules") is not None
+    headings += ["end to end\njoules"] if has_joules else []
     rows = []
     for variant in result.variants:
         row = [variant.name]
@@ -59,5 +67,6 @@ def build_table(result: "DemoResult") -> Table:
             row += [f"{variant.mean(seconds):.2f}", f"{variant.speedup(result.plain, seconds):.2f}x"]
         psnr, ssim = variant.mean("psnr"), variant.mean("ssim")
         row += [f"{variant.mean('compute_fraction'):.0%}", "" if psnr is None else f"{psnr:.2f}"]
-        rows.append([*row, "" if ssim is None else f"{ssim:.3f}"])
+        row.append("" if ssim is None else f"{ssim:.3f}")
+        rows.append([*row, f"{variant.mean('energy_per_video_joules') or 0:,.0f}"] if has_joules else row)
     return table_of(rows, [""], headings, collapse_padding=True)

@@ -1,47 +1,164 @@
-"""`galaxydit eval vbench`: a run's videos, judged by VBench."""
+"""`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs."""
 
+import shlex
+import signal
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from typer.core import TyperGroup
 
 from galaxydit.commands.console import say, show, show_json, table_of, working
-from galaxydit.commands.options import AsJson, RunPath
+from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
+from galaxydit.eval.published.suite import Suite, SuiteName
+from galaxydit.eval.published.suites import SUITES
 
 if TYPE_CHECKING:
     from galaxydit.eval.vbench.results import Results
 
+Dimensions = Annotated[list[str], typer.Option(help="Such as temporal_flickering; several with commas.")]
+SuiteOption = Annotated[SuiteName, typer.Option(help="VBench 1.0 or VBench-2.0.")]
+EnvironmentFolder = Annotated[Path, typer.Option(help="The folder of `galaxydit eval vbench setup`.")]
+WeightsFolder = Annotated[Path | None, typer.Option("--weights", help="Folder of its weights; by default its cache.")]
+StaticFilter = Annotated[
+    bool | None,
+    typer.Option(help="Measure temporal flickering on static videos only; by default for the benchmark's own prompts."),
+]
 
-def vbench(
+
+class ScoreByDefault(TyperGroup):
+    """A group whose arguments go to `score` where they do not begin with the name of a command."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["score", *args])
+
+
+app = typer.Typer(
+    cls=ScoreByDefault,
+    help="Measure a run with VBench: `galaxydit eval vbench RUN` is short for `galaxydit eval vbench score RUN`.",
+    no_args_is_help=True,
+)
+
+
+def score(
     run: RunPath,
-    dimensions: Annotated[list[str], typer.Option(help="Such as temporal_flickering; several with commas.")],
-    environment: Annotated[Path, typer.Option(help="Folder of a virtual environment that has the package vbench.")],
-    weights: Annotated[Path | None, typer.Option(help="Folder of its weights; by default its own cache.")] = None,
+    dimensions: Dimensions,
+    environment: EnvironmentFolder,
+    suite: SuiteOption = "vbench",
+    weights: WeightsFolder = None,
+    share: Annotated[
+        int | None, typer.Option(min=1, help="Videos of a unit, which is measured at once; by default 100.")
+    ] = None,
+    static_filter: StaticFilter = None,
+    trust_weights: Annotated[
+        bool, typer.Option("--trust-weights", help="Unpickle weights, which can run code; by default tensors only.")
+    ] = False,
     as_json: AsJson = False,
+    *,
+    cluster: RayOptions,
 ) -> None:
-    """Measure dimensions of VBench on all videos of a run, and how much each variant lost."""
-    from galaxydit.eval.published.vbench import select
+    """Measure dimensions on all videos of a run, and how much each variant lost. The same command resumes."""
+    benchmark = SUITES[suite]
+    names = split(dimensions)
+    benchmark.select(names)
+    from galaxydit.eval.vbench.environment import open_environment
+    from galaxydit.eval.vbench.run import evaluate
+    from galaxydit.pipelines.runs import LiveProgress
 
-    names = [name.strip() for given in dimensions for name in given.split(",") if name.strip()]
-    select(names)
-    from galaxydit.eval.vbench.results import results_path
-    from galaxydit.eval.vbench.run import evaluate, open_environment
-
-    with working("opening the environment") as tell:
-        opened = open_environment(environment)
-        tell(f"VBench: {', '.join(names)}")
-        results = evaluate(run, names, opened, weights)
-    written = results_path(Path(run))
+    opened = open_environment(environment, benchmark)
+    say(f"{benchmark.title}: {', '.join(names)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
+    with cluster.executor() as executor:
+        results = evaluate(
+            run,
+            names,
+            opened,
+            weights,
+            suite=benchmark,
+            share=share,
+            static_filter=static_filter,
+            trust=trust_weights,
+            executor=executor,
+            progress=LiveProgress(),
+        )
     if as_json:
-        show_json(written)
+        show_json(asdict(results))
     else:
-        show(build_table(results), *describe(results), written)
+        show(build_table(results), *describe(results), f"{run}/{suite}/results.json")
     for place, reason in results.failed.items():
         say(f"error: {place}: {reason}", "red")
     if results.failed:
         raise typer.Exit(1)
+
+
+def setup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one that setup was stopped in.")],
+    suite: SuiteOption = "vbench",
+    pip: Annotated[
+        str, typer.Option(help="Arguments of `pip install`, such as '--index-url URL' for another build of torch.")
+    ] = "",
+    detectron2: Annotated[
+        Path | None, typer.Option(help="A checkout of facebookresearch/detectron2, for four dimensions.")
+    ] = None,
+) -> None:
+    """Build the environment that a benchmark needs, apart from this one, from pinned packages."""
+    from galaxydit.eval.vbench.environment import set_up
+
+    with working(f"setting up {folder}") as tell:
+        made, versions = set_up(folder, SUITES[suite], pip_arguments=shlex.split(pip), detectron2=detectron2, tell=tell)
+    show(f"{folder}: {SUITES[suite].package} {made.version}, {versions}")
+
+
+def fetch(
+    dimensions: Dimensions,
+    suite: SuiteOption = "vbench",
+    weights: WeightsFolder = None,
+    static_filter: Annotated[bool, typer.Option(help="Also what the filter of static videos needs.")] = True,
+) -> None:
+    """Download the weights of dimensions to the benchmark's cache, from where it does. The same command resumes."""
+    from galaxydit.commands.downloads import download_bars
+    from galaxydit.eval.published.vbench import RAFT
+    from galaxydit.eval.vbench.environment import default_cache
+    from galaxydit.eval.vbench.fetch import fetch as fetch_weights
+
+    chosen = SUITES[suite].select(split(dimensions))
+    if unserved := [one.name for one in chosen if one.needs and not one.weights]:
+        needs = SUITES[suite].dimensions[unserved[0]].needs
+        reason = f"{unserved[0]} needs {needs}: install these as upstream's README says"
+        raise typer.BadParameter(reason, param_hint="--dimensions")
+    extra = [RAFT] if static_filter and any(one.filtered for one in chosen) else []
+    with download_bars() as tell:
+        written = fetch_weights(chosen, extra, weights or default_cache(SUITES[suite]), tell)
+    lines: list[object] = [*written]
+    show(*(lines or ["every file is there"]))
+
+
+def dimensions(suite: SuiteOption = "vbench") -> None:
+    """Show what each dimension needs, under which licence, and what was run of it so far."""
+    show(dimension_table(SUITES[suite]))
+
+
+def prompts(environment: EnvironmentFolder, dimensions: Dimensions, suite: SuiteOption = "vbench") -> None:
+    """Print the benchmark's prompts, one a line, for the prompts file of a job."""
+    from galaxydit.eval.vbench.environment import open_environment, read_full_info
+
+    benchmark = SUITES[suite]
+    wanted = {one.name for one in benchmark.select(split(dimensions))}
+    entries = read_full_info(open_environment(environment, benchmark), benchmark)
+    show(*dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))
+
+
+for command in (score, setup, fetch, dimensions, prompts):
+    app.command(cls=RayCommand)(grouped(command))
+
+
+def split(given: list[str]) -> list[str]:
+    """The names in options that may each hold several, with commas."""
+    return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
 def build_table(results: "Results") -> Table:
@@ -50,14 +167,25 @@ def build_table(results: "Results") -> Table:
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
     for name in names:
         for variant, scores in results.variants.items():
-            if score := scores.dimensions.get(name):
-                drop = score.drop
+            if found := scores.dimensions.get(name):
+                drop = found.drop
                 lost = f"{drop.mean:+.2f}" if drop else ""
                 interval = f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else ""
-                figures = (f"{score.score:.4f}", f"{score.points:.2f}", lost, interval, str(len(score.videos)))
+                figures = (f"{found.score:.4f}", f"{found.points:.2f}", lost, interval, str(len(found.videos)))
                 rows.append((name, variant, *figures))
     headings = ("score", "points", "lost", "95 %", "videos")
     return table_of(rows, ("dimension", "variant"), headings, show_edge=False)
+
+
+def dimension_table(suite: Suite) -> Table:
+    """One row for each dimension: videos per prompt, weights with their licences, what else it needs, what was run."""
+    rows = []
+    for one in suite.dimensions.values():
+        files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in one.weights)
+        needs = "; ".join(filter(None, (files, *(f"{model} on the hub" for model in one.hub), one.needs)))
+        samples = str(one.filtered or one.samples)
+        rows.append((one.name, needs or "nothing", samples, one.proof))
+    return table_of(rows, ("dimension", "needs"), ("videos per prompt", "what was run here"), show_edge=False)
 
 
 def describe(results: "Results") -> Iterator[str]:

@@ -1,7 +1,5 @@
-"""`galaxydit eval`: batch jobs and what is made of them."""
+"""`galaxydit eval`: batch jobs, and their status, reports, tables and gates."""
 
-import signal
-import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
@@ -11,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from galaxydit.commands.console import resumable, say, show, show_json
-from galaxydit.commands.eval_vbench import vbench
+from galaxydit.commands.check import check
+from galaxydit.commands.checks import check_lasting
+from galaxydit.commands.console import say, show, show_json
+from galaxydit.commands.eval_vbench import app as vbench
+from galaxydit.commands.jobs import make_videos, show_plan
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 
 if TYPE_CHECKING:
@@ -26,8 +27,17 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of e
 
 def _show_example(wanted: bool) -> None:
     if wanted:
-        show(files("galaxydit.eval.jobs").joinpath("example.toml").read_text(encoding="utf-8").rstrip())
-        raise typer.Exit
+        _show_job_file("example.toml")
+
+
+def _show_protocol(wanted: bool) -> None:
+    if wanted:
+        _show_job_file("protocol.toml")
+
+
+def _show_job_file(name: str) -> None:
+    show(files("galaxydit.eval.jobs").joinpath(name).read_text(encoding="utf-8").rstrip())
+    raise typer.Exit
 
 
 def run(
@@ -37,26 +47,31 @@ def run(
     cluster: RayOptions,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed units again.")] = False,
     verify: Verify = False,
-    _: Annotated[
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how many videos this makes, and the expected seconds; make none.")
+    ] = False,
+    _example: Annotated[
         bool, typer.Option("--example", callback=_show_example, is_eager=True, help="Show a job file with every key.")
     ] = False,
+    _protocol: Annotated[
+        bool,
+        typer.Option(
+            "--protocol", callback=_show_protocol, is_eager=True, help="Show a fixed protocol: prompts by hash, gates."
+        ),
+    ] = False,
 ) -> None:
-    """Make the missing and damaged videos of a job. The same command resumes an interrupted run."""
+    """Make the missing and damaged videos of a job. The same command resumes an interrupted run; a job file with new
+    variants, prompts or seeds extends the run.
+    """
     from galaxydit.eval.jobs.jobfile import read_job
-    from galaxydit.eval.jobs.run_job import open_run, run_job
-    from galaxydit.pipelines.runs import LiveProgress
 
+    check_lasting(out)
     say(f"{job}: starting")
     read = read_job(job)
-    store = open_run(out, read)
-
-    def how_far() -> str:
-        units = {unit.id for unit in read.units()}
-        return f"{len(units & store.unit_ids())} of {len(units)} done"
-
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # how schedulers end jobs
-    with resumable(how_far), cluster.executor() as executor:
-        outcome = run_job(read, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
+    if dry_run:
+        show_plan(read, out, cluster.workers or 1, retry_failed=retry_failed, verify=verify)
+        return
+    outcome = make_videos(read, out, cluster, retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")
     if outcome.failed:
         raise typer.Exit(1)
@@ -101,8 +116,8 @@ def report(
     from galaxydit.eval.report.page import write_page
     from galaxydit.eval.report.read_run import read_run
 
-    found = read_run(run)
-    show(write_page(found, out or _folder_of(found) / "report.html", embed))
+    finished = read_run(run)
+    show(write_page(finished, out or _folder_of(finished) / "report.html", embed))
 
 
 def export(
@@ -114,16 +129,16 @@ def export(
     from galaxydit.eval.report.export import write_csv, write_parquet
     from galaxydit.eval.report.read_run import read_run
 
-    found = read_run(run)
-    folder = out or _folder_of(found)
-    total = len(found.job.units())
-    if (absent := total - len(found.records)) > 0:
+    finished = read_run(run)
+    folder = out or _folder_of(finished)
+    total = len(finished.job.units())
+    if (absent := total - len(finished.records)) > 0:
         say(f"{absent} of {total} units are not made, or damaged, and have no row", "yellow")
-    show(write_csv(found, folder / "results.csv"))
+    show(write_csv(finished, folder / "results.csv"))
     if parquet and find_spec("pyarrow") is None:
         say("results.parquet is left out, because pyarrow is not installed: pip install 'galaxydit[report]'", "yellow")
     elif parquet:
-        show(write_parquet(found, folder / "results.parquet"))
+        show(write_parquet(finished, folder / "results.parquet"))
 
 
 def _folder_of(run: "Run") -> Path:
@@ -133,5 +148,6 @@ def _folder_of(run: "Run") -> Path:
     return run.root
 
 
-for command in (run, status, report, export, vbench):
+for command in (run, status, report, export, check):
     app.command(cls=RayCommand)(grouped(command))
+app.add_typer(vbench, name="vbench")

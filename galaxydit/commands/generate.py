@@ -1,16 +1,21 @@
-"""`galaxydit generate`: one video of any text-to-video pipeline."""
+"""`galaxydit generate`: videos of any text-to-video pipeline."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
-from galaxydit.commands.console import show, step_bar, working
+from galaxydit.commands.console import say, show, step_bar, working
+from galaxydit.commands.jobs import make_videos
+from galaxydit.request import AUTO
+
+if TYPE_CHECKING:
+    from galaxydit.eval.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -23,20 +28,42 @@ class FileSizes(options.Sizes):
 def generate(
     *,
     source: options.ModelOptions,
-    prompt: Annotated[str, typer.Option(help="What the video shows, or JSON that also names images and videos.")],
-    out: Annotated[Path, typer.Option(help="The mp4 file to write.")],
-    seed: options.Seed = 0,
+    prompt: Annotated[
+        str | None, typer.Option(help="What the video shows, or JSON that also names images and videos.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="A file with a prompt on each line: a video of each, into the folder --out.")
+    ] = None,
+    out: Annotated[str, typer.Option(help="The mp4 file to write; with --prompts a folder, or s3://bucket/folder.")],
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line."),
+    ] = 0,
     sizes: FileSizes,
     request: options.Request,
     accelerate: Annotated[bool, typer.Option("--accelerate/--no-accelerate", help="Use galaxydit.")] = True,
     lossless: Annotated[bool, typer.Option("--lossless", help="Exact RGB; not every player shows it.")] = False,
+    cluster: options.RayOptions,
 ) -> None:
-    """Generate one video. What is not given is what the authors of the model recommend."""
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value is not None]
+    """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
+    authors of the model recommend. With --prompts the same command resumes, and new lines in the file add videos.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value not in (None, AUTO)]
     if given and not accelerate:
         raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=given[0])
+    if prompts is not None and prompt is None:
+        if out.endswith(".mp4"):
+            raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
+        acceleration = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
+        job = _job_of(source, prompts, seed, sizes, acceleration if accelerate else None, lossless)
+        _generate_many(job, out, cluster)
+        return
+    if prompt is None or prompts is not None:
+        raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
+    if cluster.ray is not None:
+        raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint="--ray")
     check_prompt_inputs([prompt])
-    check_output_file(out, ".mp4")
+    check_output_file(Path(out), ".mp4")
     with working(f"loading {source.model}"):
         import galaxydit
         from galaxydit.pipelines.generate import generate as generate_video
@@ -51,6 +78,40 @@ def generate(
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
     save_video(generation.frames, out, settings.fps, lossless=lossless)
-    reports = [] if handle is None else handle.reports  # none where no step was recognised, of which a warning tells
+    reports = [] if handle is None else handle.reports  # empty where no step was recognised, of which a warning tells
     summary = str(reports[-1]) if reports else seconds
     show(summary, out)
+
+
+def _job_of(
+    source: options.ModelOptions,
+    prompts: Path,
+    seed: int,
+    sizes: FileSizes,
+    acceleration: dict[str, Any] | None,
+    lossless: bool,
+) -> "Job":
+    """The job that makes these videos: its only variant is the plugin with these options, or the plain pipeline."""
+    from galaxydit.eval.jobs.job import PLUGIN, RENAMED
+    from galaxydit.eval.jobs.jobfile import job_of
+
+    keys = {field: key for key, field in RENAMED.items()}
+    data = {**vars(source), **{keys.get(name, name): value for name, value in vars(sizes).items()}}
+    data = {name: value for name, value in data.items() if value is not None}
+    data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
+    if acceleration is not None:
+        data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
+    return job_of(data, Path())
+
+
+def _generate_many(job: "Job", out: str, cluster: options.RayOptions) -> None:
+    """Make the videos and print their paths, in the order of the run. Exits with 1 if some failed."""
+    say(f"{len(job.prompts)} prompts: starting")
+    outcome = make_videos(job, out, cluster)
+    from galaxydit.eval.report.read_run import read_run
+
+    asked = set(job.prompts)
+    show(*(f"{out}/{record.video}" for record in read_run(out).records if record.video and record.prompt in asked))
+    say(f"{outcome.done} done, {outcome.failed} failed; `galaxydit eval export {out}` writes a table of all")
+    if outcome.failed:
+        raise typer.Exit(1)

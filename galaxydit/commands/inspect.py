@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from galaxydit.commands.console import show, show_json, working
 from galaxydit.commands.options import AsJson, ModelOptions
+from galaxydit.pipelines.terminal import printable
 
 if TYPE_CHECKING:
-    from galaxydit.acceleration import TransformerDescription
+    from galaxydit.description import TransformerDescription
     from galaxydit.profiles.schema import Profile
 
 PSNR_UNKNOWN = "the PSNR at any speedup"
@@ -21,21 +23,24 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         from dataclasses import asdict
 
         import galaxydit
-        from galaxydit.families import transformers_of
+        from galaxydit.calibration.tables import ranking_table, target_table
+        from galaxydit.commands.calibrate import build_table as calibration_table
         from galaxydit.pipelines.published_models import recommended_settings
-        from galaxydit.profiles.resolve import find_settings
+        from galaxydit.profiles.resolve import resolve
+        from galaxydit.request import Request
 
         pipe = source.load()
-    transformers = list(transformers_of(pipe).values())
-    config, profile, notes = find_settings(pipe, transformers, galaxydit.GalaxyDiTConfig())
-    parts = galaxydit.describe(pipe, config)
-    facts = describe_profile(profile, notes)
+    used = resolve(pipe, Request())
+    parts = galaxydit.describe(pipe, used.config)
+    facts = describe_profile(used.profile, used.notes)
     settings = {name: value for name, value in asdict(recommended_settings(pipe)).items() if value is not None}
     if as_json:
         data: dict[str, Any] = {"pipeline": type(pipe).__name__, "transformers": [asdict(part) for part in parts]}
         show_json(data | {"profile": facts, "recommended_settings": settings})
         return
     show(*(build_table(part, type(pipe).__name__) for part in parts))
+    if used.profile is not None and used.profile.evidence.ranking:
+        show(*(calibration_table(rows) for rows in (ranking_table(used.profile), target_table(used.profile))))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))
@@ -44,11 +49,11 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
 
 def build_table(part: "TransformerDescription", pipeline: str) -> Table:
     """What is known about one transformer of a pipeline."""
-    table = Table(show_header=False, title=f"{pipeline}.{part.component}", title_justify="left")
+    table = Table(show_header=False, title=Text(f"{pipeline}.{part.component}"), title_justify="left")
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
     for fact in facts.items():
-        table.add_row(*fact)
+        table.add_row(*(Text(printable(cell)) for cell in fact))
     return table
 
 

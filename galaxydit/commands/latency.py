@@ -27,10 +27,15 @@ def latency(
     """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
     if table is not None:
         data = load(table)
+        try:
+            shown = markdown(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            expected = f"the JSON of a run with all of its values ({error!r})"
+            raise refusal("--table", str(table), expected, "pass another, or measure again") from error
         if as_json:
-            show_json(table)
+            show_json(data)
         else:
-            show(markdown(data))
+            show(shown)
         return
     if out is not None:
         check_output_file(out, ".json")

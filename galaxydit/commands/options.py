@@ -18,7 +18,8 @@ from galaxydit.commands.captions import WITH_CAPTIONS
 from galaxydit.errors import did_you_mean, refusal
 from galaxydit.pipelines.model_names import local_folder
 from galaxydit.pipelines.settings import DtypeName, GenerationSettings, Offload
-from galaxydit.policies.budget import check_request
+from galaxydit.request import AUTO
+from galaxydit.request import Request as CoreRequest
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -109,14 +110,17 @@ class Request:
     speedup: Annotated[
         float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
     ] = None
+    policy: Annotated[
+        str, typer.Option(help="schedule: planned steps; proxy: GalaxyDiT's calibrated proxy; auto: the better one.")
+    ] = AUTO
     max_error: Annotated[float | None, typer.Option(help="Largest expected relative error of a reused step.")] = None
     profile: Annotated[str | None, typer.Option(help="A shipped profile or a file; by default the model's.")] = None
     threshold: Annotated[
-        float | None, typer.Option(min=0, help="Reuse by the proxy's own distance: larger is faster and less faithful.")
+        float | None, typer.Option(min=0, help="By hand: reuse while the proxy has moved less; larger is faster.")
     ] = None
 
     def __post_init__(self) -> None:
-        check_request(self.speedup, self.max_error, self.threshold)
+        CoreRequest(**vars(self))
         if self.profile is not None and not os.path.isfile(self.profile):
             shipped = sorted(path.stem for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"))
             if self.profile not in shipped:

@@ -83,5 +83,5 @@ def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
         allowed = " and ".join(f"{words} {limit:g}" for words, limit in limits if limit is not None)
         rows.append((goal["name"], f"{goal['value']:.3f}", allowed, "yes" if goal["holds"] else "no"))
     if "noise levels" in measured:
-        rows.append(("half the steps at chosen noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", ""))
+        rows.append(("half the steps at optimised noise levels, dB", f"{measured['noise levels']['mean']:.3f}", "", ""))
     yield table_of(rows, ["figure"], ("value", "allowed", "holds"))

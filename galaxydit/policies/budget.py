@@ -2,21 +2,6 @@
 
 from collections.abc import Sequence
 
-from galaxydit.errors import GalaxyDiTError, check_number
-
-
-def check_request(speedup: float | None, max_error: float | None, threshold: float | None) -> None:
-    """Raise GalaxyDiTError for a value out of range, and for a threshold together with one of the others."""
-    for field, value, minimum in (
-        ("speedup", speedup, 1.0),
-        ("max_error", max_error, 0.0),
-        ("threshold", threshold, 0),
-    ):
-        if value is not None:
-            check_number(field, value, minimum)
-    if threshold is not None and (speedup is not None or max_error is not None):
-        raise GalaxyDiTError("threshold is given together with speedup or max_error; leave one of them out")
-
 
 def full_step_count(steps: int, speedup: float) -> int:
     """Number of steps to compute out of `steps`, at least 2."""

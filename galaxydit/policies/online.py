@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from galaxydit.errors import check_number, refusal
 from galaxydit.policies.error_map import ErrorMap
-from galaxydit.policies.policy import Decision, Observation
-from galaxydit.policies.schedule import Schedule
+from galaxydit.policies.policy import Decision, Observation, Reason
+from galaxydit.policies.schedule import Placement, Schedule
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class OnlineState:
     tested_distance: float = 0.0
     error_sum: float = 0.0
     distance_sum: float = 0.0
-    schedule: int | None = None
+    schedule: Placement | None = None
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,19 @@ class Online:
             planned, after = self.schedule.decide(observation, state.schedule)
             state = replace(state, schedule=after)
             blocked = None if planned.reuse else planned.reason
-        distance, sigma = observation.known_distance, observation.noise_levels[observation.step]
+        distance, sigma = observation.known_distance, observation.sigma
         accumulated = math.inf if distance is None else state.accumulated + distance
         expected = None if distance is None else self._expected_error(state, accumulated, sigma)
         if distance is None:
-            reason = observation.forced or "no distance"
+            reason = observation.forced or Reason.NO_DISTANCE
         elif blocked is not None:
             reason = blocked
         elif expected is None:
-            reason = "error not yet known"
+            reason = Reason.UNKNOWN_ERROR
         elif expected > self.max_error:
-            reason = "expected error above max_error"
+            reason = Reason.ABOVE_MAX_ERROR
         else:
-            decision = Decision(True, "expected error below max_error", accumulated, expected)
+            decision = Decision(True, Reason.BELOW_MAX_ERROR, accumulated, expected)
             return decision, replace(state, accumulated=accumulated, tested_distance=0.0)
         tested = accumulated if math.isfinite(accumulated) else 0.0
         return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)

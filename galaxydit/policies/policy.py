@@ -1,20 +1,68 @@
 """What a policy is: a frozen value that decides at each step whether to compute or to reuse."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Protocol
 
+from galaxydit.errors import check_count, check_number, refusal
+
 FEW_STEPS = 8
-"""Generations of this many steps or fewer are always computed: their steps differ too much."""
-IS_SHORT = "too few steps to reuse any"
-NO_HISTORY = "nothing to reuse yet"
-UNSERVED = "too few steps for the profile"
-CAP = "cap on consecutive reuse"
+"""Generations of this many steps or fewer are computed in full, because their steps differ too much."""
+
+
+class Reason(Enum):
+    """Why a step was computed or reused; the value is the text for people."""
+
+    FEW_STEPS = "too few steps to reuse any"
+    UNSERVED = "too few steps for the profile"
+    WARM_UP = "warm-up"
+    LAST_STEPS = "last steps"
+    NO_HISTORY = "nothing to reuse yet"
+    CAP = "cap on consecutive reuse"
+    SCHEDULE = "schedule"
+    ZERO_THRESHOLD = "threshold is 0"
+    ABOVE_THRESHOLD = "above threshold"
+    BELOW_THRESHOLD = "below threshold"
+    NO_DISTANCE = "no distance"
+    UNKNOWN_ERROR = "error not yet known"
+    ABOVE_MAX_ERROR = "expected error above max_error"
+    BELOW_MAX_ERROR = "expected error below max_error"
+    CUSTOM = "decided by a custom policy"
+    PROXY_NOT_READ = "the proxy was not read"
+    NO_BRANCH_HISTORY = "this branch had nothing to reuse"
+    OTHER_SAMPLE = "another sample is computed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the configuration that policies respect, see `galaxydit.GalaxyDiTConfig`.
+
+    Raises GalaxyDiTError for a value that is not allowed.
+    """
+
+    warmup: float = 0.2
+    keep_last: int = 1
+    max_consecutive: int | None = 4
+
+    def __post_init__(self) -> None:
+        check_number("warmup", self.warmup, minimum=0.0, maximum=1.0)
+        check_count("keep_last", self.keep_last, minimum=0)
+        if self.max_consecutive is not None:
+            check_count("max_consecutive", self.max_consecutive, minimum=1)
+
+
+def warmup_steps(steps: int, warmup: float) -> int:
+    """Number of first steps that are always computed: the share `warmup` of `steps`, rounded up, at least 1."""
+    return max(1, math.ceil(round(steps * warmup, 9)))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known when a step is decided; the controller adds the limits, the last four.
+    """What is known when a step is decided; the `Controller` adds `limits` and `consecutive`.
 
     Attributes:
         step: index of the step, from 0.
@@ -24,8 +72,8 @@ class Observation:
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
         error: relative error that the prediction would have had at the last full step; None where none was made.
         first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
-        warmup_steps, keep_last, max_consecutive: limits of the configuration, in steps.
-        consecutive: steps reused in a row up to now.
+        limits: limits of the configuration.
+        consecutive: number of steps reused in a row before this one.
     """
 
     step: int
@@ -35,35 +83,41 @@ class Observation:
     sigmas: tuple[float, ...] | None = None
     error: float | None = None
     first: int = 0
-    warmup_steps: int = 1
-    keep_last: int = 1
-    max_consecutive: int | None = None
+    limits: Limits = field(default_factory=Limits)
     consecutive: int = 0
 
     @property
-    def forced(self) -> str | None:
+    def warmup_steps(self) -> int:
+        """Number of warm-up steps, a share of the steps that the generation runs."""
+        return warmup_steps(self.steps - self.first, self.limits.warmup)
+
+    @property
+    def forced(self) -> Reason | None:
         """Why the limits forbid reuse at this step; None where they allow it."""
-        if self.steps <= FEW_STEPS:
-            return IS_SHORT
         if self.step < self.first + self.warmup_steps:
-            return "warm-up"
-        if self.step >= self.steps - self.keep_last:
-            return "last steps"
+            return Reason.WARM_UP
+        if self.step >= self.steps - self.limits.keep_last:
+            return Reason.LAST_STEPS
         if not self.has_history:
-            return NO_HISTORY
-        if self.max_consecutive is not None and self.consecutive >= self.max_consecutive:
-            return CAP
+            return Reason.NO_HISTORY
+        if self.limits.max_consecutive is not None and self.consecutive >= self.limits.max_consecutive:
+            return Reason.CAP
         return None
 
     @property
     def known_distance(self) -> float | None:
-        """The distance if it is a finite number."""
+        """The distance if it is a finite number, else None."""
         return self.distance if self.distance is not None and math.isfinite(self.distance) else None
 
     @property
     def noise_levels(self) -> tuple[float, ...]:
-        """`sigmas`, or evenly spaced ones where the scheduler gives none."""
+        """`sigmas`, or evenly spaced noise levels where the scheduler gives none."""
         return self.sigmas or tuple(1 - step / self.steps for step in range(self.steps))
+
+    @property
+    def sigma(self) -> float:
+        """Noise level of the step."""
+        return self.noise_levels[self.step]
 
 
 @dataclass(frozen=True)
@@ -72,15 +126,21 @@ class Decision:
 
     Attributes:
         reuse: whether the step is reused.
-        reason: why, in words for the report.
+        reason: why.
         accumulated: proxy distance (or mapped error) summed since the last full step.
         expected_error: expected relative error of the prediction at this step; None where it is unknown.
+
+    Raises GalaxyDiTError for a reason that is no `Reason`.
     """
 
     reuse: bool
-    reason: str
+    reason: Reason
     accumulated: float = 0.0
     expected_error: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reason, Reason):
+            raise refusal("reason", self.reason, "a Reason", "return for example Decision(True, Reason.CUSTOM)")
 
 
 class Policy(Protocol):
@@ -100,3 +160,23 @@ class Policy(Protocol):
 
     def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
         """Decide one step; `state` is what the previous call returned, None at the first."""
+
+
+class Controller:
+    """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
+
+    It adds the limits to each observation and carries the policy's state from step to step.
+    """
+
+    def __init__(self, policy: Policy, limits: Limits) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._state: Any = None
+        self._consecutive = 0
+
+    def decide(self, observation: Observation) -> Decision:
+        """Decide one step from an observation without limits."""
+        limited = replace(observation, limits=self._limits, consecutive=self._consecutive)
+        decision, self._state = self._policy.decide(limited, self._state)
+        self._consecutive = self._consecutive + 1 if decision.reuse else 0
+        return decision

@@ -1,17 +1,14 @@
 """Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from galaxydit.errors import check_ascending, check_count, check_number, refusal
 from galaxydit.policies.budget import distinct_steps, full_step_count
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
-from galaxydit.policies.policy import CAP, FEW_STEPS, IS_SHORT, NO_HISTORY, UNSERVED, Decision, Observation
-
-PLANNED = "schedule"
+from galaxydit.policies.policy import Decision, Observation, Reason
 
 
 @dataclass(frozen=True)
@@ -35,13 +32,25 @@ class FixedSteps:
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        if observation.steps <= FEW_STEPS:
-            return Decision(False, IS_SHORT), None
+        """Compute the listed steps, and those that have nothing to reuse."""
         if observation.step in self.steps:
-            return Decision(False, PLANNED), None
+            return Decision(False, Reason.SCHEDULE), None
         if not observation.has_history:
-            return Decision(False, NO_HISTORY), None
-        return Decision(True, PLANNED), None
+            return Decision(False, Reason.NO_HISTORY), None
+        return Decision(True, Reason.SCHEDULE), None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A schedule placed on the steps of one generation.
+
+    Attributes:
+        full_steps: indices of the steps to compute, rising.
+        last_full: index of the last step that was computed.
+    """
+
+    full_steps: tuple[int, ...]
+    last_full: int
 
 
 @dataclass(frozen=True)
@@ -79,25 +88,32 @@ class Schedule:
             raise refusal("sigmas", self.sigmas, "a tuple of noise levels", "calibrate, or use general_schedule")
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
-    def decide(self, observation: Observation, state: int | None = None) -> tuple[Decision, int]:
-        """Compute the scheduled steps and those that the limits force, which take the places of scheduled ones.
+    def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
+        """Compute the scheduled steps and those that the limits force, except for `max_consecutive`."""
+        placement = state or Placement(self.place(observation), observation.step)
+        levels, step, forced = observation.noise_levels, observation.step, observation.forced
+        expected = self._expected_error(levels[placement.last_full], levels[step])
+        if observation.steps < self.fewest_steps:
+            reason = Reason.UNSERVED
+        elif step in placement.full_steps:
+            reason = Reason.SCHEDULE
+        elif forced is not None and forced is not Reason.CAP:
+            reason = forced
+        else:
+            return Decision(True, Reason.SCHEDULE, expected_error=expected), placement
+        return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
 
-        A generation that begins in the middle has the speedup of the steps that it runs. The state is the index of the
-        last full step among them.
+    def place(self, observation: Observation) -> tuple[int, ...]:
+        """Indices of the steps to compute in a generation, rising: as many as the speedup allows of the steps that it
+        runs, those that the limits force among them.
         """
-        first, sigmas = observation.first, observation.noise_levels[observation.first :]
-        step, steps = observation.step - first, observation.steps - first
-        expected = self._expected_error(sigmas[step if state is None else state], sigmas[step])
-        forced = UNSERVED if observation.steps < self.fewest_steps else observation.forced
-        switch = next((i for i, sigma in enumerate(sigmas) if self.boundary is not None and sigma < self.boundary), 0)
+        first, levels = observation.first, observation.noise_levels[observation.first :]
+        steps = len(levels)
+        switch = next((i for i, level in enumerate(levels) if self.boundary is not None and level < self.boundary), 0)
         count = full_step_count(steps, self.speedup)
-        planned = place_full_steps(self.sigmas, count, sigmas, switch, self.planned_sigmas)
-        schedule = with_forced(planned, observation.warmup_steps, observation.keep_last, steps, switch)
-        if step in schedule and forced != UNSERVED:
-            return Decision(False, PLANNED, expected_error=expected), step
-        if forced is not None and forced != CAP:
-            return Decision(False, forced, expected_error=expected), step
-        return Decision(True, PLANNED, expected_error=expected), step if state is None else state
+        places = place_full_steps(self.sigmas, count, levels, switch, self.planned_sigmas)
+        full_steps = with_forced(places, observation.warmup_steps, observation.limits.keep_last, steps, switch)
+        return tuple(first + step for step in full_steps)
 
     def _expected_error(self, last_full_sigma: float, sigma: float) -> float | None:
         if self.cumulative_distance is None or self.error_map is None:
@@ -105,23 +121,22 @@ class Schedule:
         return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
 
 
-@lru_cache(maxsize=64)
 def place_full_steps(
-    schedule: tuple[float, ...],
+    planned: tuple[float, ...],
     count: int,
     sigmas: tuple[float, ...],
     switch: int = 0,
     planned_sigmas: tuple[float, ...] = (),
 ) -> tuple[int, ...]:
-    """`count` steps to compute, rising, the first and the last step among them, and a second transformer's first step
-    `switch`.
+    """Indices of `count` steps to compute, rising, with the first and the last step among them, and with `switch`, the
+    first step of a second transformer.
 
-    The noise levels of the schedule are stretched to `count` of them, and each becomes the step of `sigmas` nearest to
-    it; then the one nearest to `switch` is moved there. With the noise levels of all steps of the plan,
-    `planned_sigmas`, places are shares of the steps instead, whatever the flow shift.
+    The `planned` noise levels are stretched to `count` levels. Each is placed at the nearest step of `sigmas`; then the
+    step nearest to `switch` is moved there. With `planned_sigmas`, the noise levels of all steps of the plan, a level
+    keeps its relative position among the steps instead, whatever the flow shift.
     """
-    last = len(schedule) - 1
-    stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), schedule)
+    last = len(planned) - 1
+    stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)
     levels = planned_sigmas or sigmas
     places = np.interp(-stretched, -np.asarray(levels), np.linspace(0, len(sigmas) - 1, len(levels)))
     chosen = distinct_steps(places.tolist(), len(sigmas))
@@ -132,15 +147,14 @@ def place_full_steps(
 
 
 def with_forced(
-    schedule: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int, switch: int = 0
+    full_steps: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int, switch: int = 0
 ) -> tuple[int, ...]:
-    """As many steps to compute, the first `warmup_steps`, the last `keep_last` and `switch` among them; more only if
-    these are.
+    """As many steps to compute as `full_steps`, the first `warmup_steps`, the last `keep_last` and `switch` among them.
 
-    Those that the schedule lacks take the places of others, spread evenly.
+    Forced steps that `full_steps` lacks replace others, spread evenly. The result is longer only if more are forced.
     """
     forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
-    others = [step for step in schedule if step not in forced]
-    left = max(0, len(schedule) - len(forced))
+    others = [step for step in full_steps if step not in forced]
+    left = max(0, len(full_steps) - len(forced))
     kept = [others[int((index + 0.5) * len(others) / left)] for index in range(left)] if left < len(others) else others
     return tuple(sorted(forced.union(kept)))

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from galaxydit.errors import check_number
-from galaxydit.policies.policy import IS_SHORT, Decision, Observation
+from galaxydit.policies.policy import Decision, Observation, Reason
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,10 @@ class Threshold:
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         """A missing or infinite distance computes the step. The state is the distance since the last full step."""
-        forced = observation.forced
-        if self.threshold == 0 and forced != IS_SHORT:
-            forced = "threshold is 0"
+        forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
         distance = observation.known_distance
         accumulated = math.inf if distance is None else (state or 0.0) + distance
         if forced is None and accumulated < self.threshold:
-            return Decision(True, "below threshold", accumulated), accumulated
-        reason = forced or ("no distance" if distance is None else "above threshold")
+            return Decision(True, Reason.BELOW_THRESHOLD, accumulated), accumulated
+        reason = forced or (Reason.NO_DISTANCE if distance is None else Reason.ABOVE_THRESHOLD)
         return Decision(False, reason, accumulated), 0.0

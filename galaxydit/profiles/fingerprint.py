@@ -4,13 +4,14 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from galaxydit.adapters import adapters_of
 from galaxydit.profiles.schema import Model, Profile, Setting
-from galaxydit.runtime.step import adapters_of
 
 PROJECTIONS = 8
 ELEMENTS = 65_536
@@ -64,30 +65,42 @@ def is_readable(weights: Tensor) -> bool:
     return plain and weights.element_size() >= 2 and not weights.is_meta
 
 
-def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> str | None:
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a profile does not belong to a model: the part of its identity that differs, and a text for people."""
+
+    part: Literal["transformers", "class", "config", "adapters", "weights"]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
     """Why a profile does not belong to the transformers of a pipeline; None if it does."""
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
-        return f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
+        text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
+        return Mismatch("transformers", text)
     return next(filter(None, map(model_mismatch, models, transformers)), None)
 
 
-def model_mismatch(profile: Model, transformer: nn.Module) -> str | None:
+def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
     """Why a profile does not belong to a transformer; None if it does."""
     own = type(transformer).__name__
     if own != profile.class_name:
-        return f"it is for the class {profile.class_name}, and this is {own}"
+        return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")
     settings = plain_config(transformer)
     for name, value in profile.config.items():
         if name not in settings or settings[name] != value:
-            return f"it is for {name}={value}, and this model has {settings.get(name)}"
+            return Mismatch("config", f"it is for {name}={value}, and this model has {settings.get(name)}")
     adapters = adapters_of(transformer)
     if adapters != profile.adapters:
-        return f"it is for adapters {list(profile.adapters)}, and {list(adapters)} are active"
+        return Mismatch("adapters", f"it is for adapters {list(profile.adapters)}, and {list(adapters)} are active")
     weights = project_weights(transformer) if profile.weights else ()
     pairs = zip(weights, profile.weights, strict=False)
     if weights and (len(weights) != len(profile.weights) or any(abs(a - b) > TOLERANCE for a, b in pairs)):
-        return "its weights are those of another checkpoint of this architecture"
+        return Mismatch("weights", "its weights are those of another checkpoint of this architecture")
     return None
 
 

@@ -34,13 +34,13 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of these transformers, measured ones before starters; or None, and why there is none."""
+    """The shipped profile of these transformers, a measured one first; or None, and why there is none."""
     matching, near = [], ""
     for profile in shipped_profiles():
         mismatch = profile_mismatch(profile, transformers)
         if mismatch is None:
             matching.append(profile)
-        elif "checkpoint" in mismatch or "adapters" in mismatch:
+        elif mismatch.part in ("adapters", "weights"):
             near = f" (the shipped {profile.name} is not used: {mismatch})"
     if not matching:
         return None, f"no profile belongs to this model{near}"

@@ -1,238 +1,199 @@
-"""From `speedup`, `max_error` and a profile to a configuration, and how a generation differs from the calibration."""
+"""From a request and a profile to a configuration."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.policies.budget import check_request
-from galaxydit.policies.config import GalaxyDiTConfig, warmup_steps
-from galaxydit.policies.error_map import ErrorMap
+from galaxydit.families import Family, family_of, transformers_of
 from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
 from galaxydit.policies.online import Online
-from galaxydit.policies.policy import FEW_STEPS
+from galaxydit.policies.policy import warmup_steps
+from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.conditions import boundary_of, fewest_steps
 from galaxydit.profiles.fingerprint import profile_mismatch
+from galaxydit.profiles.recipe import Target
 from galaxydit.profiles.registry import find_profile, load_profile
-from galaxydit.profiles.schema import Profile, Target
-from galaxydit.runtime.session import Source
-from galaxydit.runtime.step import adapters_of
+from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import proxies_of
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, PROXY, Request
 
-DEFAULT_SPEEDUP = 2.0
-WARMUP_SHARE = 0.4
-SIGMA_TOLERANCE = 1e-3
-SERVED_SHARE = 0.28
-"""Of the steps of a calibration: by default a plan serves generations of at least so many. wan-tiny's is for
-50; at a speedup of 2 it is 6.5 dB ahead of half the steps without reuse at 14 steps, 0.6 dB at 10 (4 captions)."""
+WARMUP_SHARE = 0.4  # of the full steps of a general schedule that its warm-up takes at most
+PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
+DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
+"""Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B the filtered latent is
+5.8 dB ahead of the modulated input at half of the steps (arXiv 2602.18993)."""
 
 
-def differences(
-    profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
-) -> list[str]:
-    """How a generation differs from what its profile was measured under, as sentences for the report.
+@dataclass(frozen=True)
+class Settings:
+    """What a request becomes: a configuration, the profile that it follows if any, and notes for every report."""
 
-    With `short_in_full`, generations of fewer steps than the profile serves are computed in full.
+    config: GalaxyDiTConfig
+    profile: Profile | None = None
+    notes: tuple[str, ...] = ()
+
+
+def resolve(pipe: Any, request: Request) -> Settings:
+    """The settings of a pipeline or a transformer for a request.
+
+    Raises GalaxyDiTError for a profile of another model, and for a speedup that cannot be reached.
     """
-    conditions = profile.conditions
-    found = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
-    if found and profile.kind == "starter":
-        found = [
-            f"steps or flow shift differ from those of the published measurements ({conditions.steps} steps, shift "
-            f"{conditions.flow_shift}): the planned steps keep their places among all steps"
-        ]
-    if steps <= FEW_STEPS:
-        found = []  # all steps are computed, and the report says so
-    elif steps < fewest_steps(profile):
-        done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
-        found = [
-            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
-            f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
-        ]
-    for name in ("guidance_scale", "guidance_scale_2"):
-        guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
-        if guidance is not None and known not in (None, guidance):
-            how = "planned from measurements" if profile.kind == "starter" else "measured"
-            found.append(
-                f"{name}={guidance:g}, and the profile was {how} at {known:g}: the speedup is met all the same, the "
-                "quality is unknown"
-            )
-    boundary = boundary_of(source.pipe)
-    if boundary != conditions.boundary and profile.second_model is not None:
-        found.append(
-            f"the second transformer takes over at a noise level of {boundary}, and the profile was measured with "
-            f"{conditions.boundary}: its steps were chosen for that"
+    transformers = list(transformers_of(pipe).values())
+    family = family_of(transformers[0])
+    profile, missing = _profile_of(transformers, request.profile)
+    if request.threshold is not None:
+        return _by_threshold(request, profile, family)
+    if profile is None:
+        config = without_profile(pipe, request)
+        source = {Schedule: "a general schedule", Online: "errors learned during the generation"}.get(
+            type(config.policy), f"the proxy {config.proxy} with a threshold learned during the generation"
         )
-    scheduler = type(source.scheduler).__name__
-    if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
-        found.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
-    adapters = adapters_of(source.transformer)
-    if adapters != profile.model.adapters:
-        found.append(
-            f"adapters {list(adapters)} are active, and the profile was measured with "
-            f"{list(profile.model.adapters)}: calibrate again with them"
-        )
-    return found
+        note = f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile"
+        return Settings(config, None, (note,))
+    return _with_profile(pipe, request, profile, len(transformers))
 
 
-def fewest_steps(profile: Profile) -> int:
-    """The fewest steps of a generation that a profile serves."""
-    return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
+def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
+    """The configuration for a request if no profile is used.
 
-
-def find_settings(
-    pipe: Any,
-    transformers: Sequence[nn.Module],
-    config: GalaxyDiTConfig,
-    *,
-    speedup: float | None = None,
-    max_error: float | None = None,
-    profile: Profile | str | Path | None = None,
-    threshold: float | None = None,
-    proxy: str | None = None,
-    warmup: float | None = None,
-) -> tuple[GalaxyDiTConfig, Profile | None, tuple[str, ...]]:
-    """The configuration of a pipeline with these transformers for a speedup or an error limit (or a threshold on the
-    profile's proxy), the profile that it comes from, and remarks for the reports.
-
-    `warmup` replaces the recipe's. Without a profile of this model, the policies are those of
-    `settings_without_profile`. Raises GalaxyDiTError for a profile of another model and for a speedup that cannot be
-    reached.
+    The general schedule plans full steps for a speedup. The policy "proxy" moves them by the best documented proxy of
+    the family, with a threshold learned during the generation. `Online` learns errors for an error limit. The warm-up
+    takes at most 0.4 of the full steps. Raises GalaxyDiTError for a speedup that cannot be reached.
     """
-    check_request(speedup, max_error, threshold)
-    by_default = speedup is None and max_error is None and threshold is None
-    if by_default:
-        speedup = DEFAULT_SPEEDUP
-    found, missing = _resolve(transformers, profile)
-    if found is not None and profile is None and proxy not in (None, found.recipe.proxy):
-        missing = f"the profile of this model is for the proxy {found.recipe.proxy}, and {proxy} was asked for"
-        found = None
-    if found is None:
-        used = [] if speedup is None else ["a general schedule"]
-        used += [] if max_error is None else ["errors learned on the way"]
-        source = f"the steps to compute come from {' and '.join(used)}"
-        settings = settings_without_profile(pipe, len(transformers), config, speedup, max_error, warmup)
-        return settings, None, (f"{missing}: {source}; `galaxydit calibrate` measures a profile",)
-    recipe = found.recipe
-    target = found.target_for(recipe.targets[0].speedup if speedup is None else speedup)
-    settings = replace(
-        config,
-        proxy=recipe.proxy,
-        order=recipe.order,
-        reuse=recipe.reuse,
-        warmup=target.warmup if warmup is None else warmup,
-        max_consecutive=target.max_consecutive,
-    )
-    _check_reachable(speedup, found.conditions.steps or USUAL_STEPS, settings, len(transformers))
-    schedule = None
-    if speedup is not None:
-        fewest = fewest_steps(found) if by_default else 0
-        schedule = schedule_for(found, target, speedup, fewest, boundary_of(pipe))
-    policy = Threshold(threshold) if threshold is not None else policy_of(schedule, max_error, recipe.error_map)
-    return replace(settings, policy=policy), found, _static_notes(found, speedup)
-
-
-def settings_without_profile(
-    pipe: Any,
-    transformers: int,
-    config: GalaxyDiTConfig,
-    speedup: float | None,
-    max_error: float | None = None,
-    warmup: float | None = None,
-) -> GalaxyDiTConfig:
-    """`config` with a general schedule for the speedup, and with `Online`, which learns errors, for a limit of them.
-
-    Without `warmup`, that of `config` takes at most 0.4 of the budget. Raises GalaxyDiTError for a speedup that cannot
-    be reached with this number of transformers.
-    """
+    transformers = list(transformers_of(pipe).values())
+    family, plain = family_of(transformers[0]), GalaxyDiTConfig()
+    speedup = DEFAULT_SPEEDUP if request.is_default else request.speedup
+    proxy = request.proxy or documented_proxy(family)
     if speedup is None:
-        return replace(config, policy=policy_of(None, max_error, None))
-    warmup = min(config.warmup, WARMUP_SHARE / speedup) if warmup is None else warmup
-    settings = replace(config, warmup=warmup)
-    _check_reachable(speedup, USUAL_STEPS, settings, transformers)
-    schedule = general_schedule(speedup, warmup_steps(USUAL_STEPS, settings.warmup))
-    policy = policy_of(replace(schedule, boundary=boundary_of(pipe)), max_error, None)
-    return replace(settings, policy=policy)
+        assert request.max_error is not None
+        warmup = PAPER_WARMUP if request.warmup is None else request.warmup
+        return replace(
+            plain, policy=Online(request.max_error, None, None), proxy=proxy, warmup=warmup, max_consecutive=None
+        )
+    warmup = min(plain.warmup, WARMUP_SHARE / speedup) if request.warmup is None else request.warmup
+    config = replace(plain, warmup=warmup, proxy=proxy)
+    _check_reachable(speedup, USUAL_STEPS, config, len(transformers))
+    schedule = replace(general_schedule(speedup, warmup_steps(USUAL_STEPS, warmup)), boundary=boundary_of(pipe))
+    if request.max_error is not None:
+        return replace(config, policy=Online(request.max_error, None, schedule))
+    if request.policy == PROXY:
+        return replace(config, policy=ProxyThreshold(schedule), max_consecutive=None)
+    return replace(config, policy=schedule)
 
 
-def policy_of(schedule: Schedule | None, max_error: float | None, error_map: ErrorMap | None) -> Schedule | Online:
-    """The schedule, or `Online` where there is an error limit; one of the two must be given."""
-    if max_error is not None:
-        return Online(max_error, error_map, schedule)
-    assert schedule is not None
-    return schedule
+def documented_proxy(family: Family) -> str:
+    """The best documented proxy that a family offers."""
+    offered = proxies_of(family)
+    return next(name for name in DOCUMENTED_PROXIES if name in offered)
 
 
 def schedule_for(
-    profile: Profile, target: Target, speedup: float, fewest_steps: int = 0, boundary: float | None = None
+    profile: Profile, target: Target, speedup: float, fewest: int = 0, boundary: float | None = None
 ) -> Schedule:
-    """The schedule of a recipe for one target. Raises GalaxyDiTError for a speedup out of range."""
+    """The schedule of a profile for one target. Raises GalaxyDiTError for a speedup out of range."""
     recipe, planned = profile.recipe, profile.conditions.sigmas
-    return Schedule(
-        speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest_steps, boundary, planned
+    return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
+
+
+def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
+    """The rule of arXiv 2512.03451 on the profile's proxy, without a cap on consecutive reuse."""
+    assert request.threshold is not None
+    plain = (
+        GalaxyDiTConfig()
+        if profile is None
+        else replace(GalaxyDiTConfig(), order=profile.recipe.order, reuse=profile.recipe.reuse)
     )
+    known = None if profile is None or not profile.evidence.ranking else profile.recipe.proxy
+    config = replace(
+        plain,
+        policy=Threshold(request.threshold),
+        proxy=request.proxy or known or documented_proxy(family),
+        warmup=PAPER_WARMUP if request.warmup is None else request.warmup,
+        max_consecutive=None,
+    )
+    return Settings(config)
 
 
-def boundary_of(pipe: Any) -> float | None:
-    """The noise level below which the second transformer of a pipeline computes; None without one."""
-    return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
+def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: int) -> Settings:
+    recipe = profile.recipe
+    speedup = DEFAULT_SPEEDUP if request.is_default else request.speedup
+    reads_own_proxy = request.proxy in (None, recipe.proxy)
+    proxy = request.proxy or recipe.proxy
+    if profile.kind == "published" and request.proxy is None:
+        proxy = documented_proxy(family_of(next(iter(transformers_of(pipe).values()))))
+        reads_own_proxy = False
+    config = replace(GalaxyDiTConfig(), proxy=proxy, order=recipe.order, reuse=recipe.reuse)
+    if speedup is None:
+        assert request.max_error is not None
+        warmup = PAPER_WARMUP if request.warmup is None else request.warmup
+        policy = Online(request.max_error, recipe.error_map if reads_own_proxy else None, None)
+        return Settings(replace(config, policy=policy, warmup=warmup, max_consecutive=None), profile)
+    target = profile.target_for(speedup)
+    warmup = target.warmup if request.warmup is None else request.warmup
+    config = replace(config, warmup=warmup, max_consecutive=target.max_consecutive)
+    _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, transformers)
+    fewest, boundary = fewest_steps(profile) if request.is_default else 0, boundary_of(pipe)
+    schedule = schedule_for(profile, target, speedup, fewest, boundary)
+    notes = _static_notes(profile, speedup)
+    if request.max_error is not None:
+        error_map = recipe.error_map if reads_own_proxy else None
+        return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes)
+    word = target.policy if request.policy == AUTO else request.policy
+    if word != PROXY:
+        return Settings(replace(config, policy=schedule), profile, notes)
+    if not reads_own_proxy:
+        unknown = ProxyThreshold(replace(schedule, error_map=None, cumulative_distance=None))
+        note = f"the threshold of the proxy {proxy} is learned during the generation, because no calibration solved it"
+        return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note))
+    full = full_speedup(speedup, recipe.proxy_share)
+    schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
+    solved = ProxyThreshold(schedule, target.threshold or 1.0)
+    return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes)
 
 
-def _check_reachable(speedup: float | None, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
-    """Raise GalaxyDiTError for a speedup at which fewer steps would be left than are always computed: those of the
-    limits, and the first one of each transformer.
+def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
+    """Raise GalaxyDiTError for a speedup that leaves fewer full steps than are always computed: those of the limits,
+    and the first step of each transformer.
     """
     least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
-    if speedup is not None and round(steps / speedup) < least:
+    if round(steps / speedup) < least:
         largest = max(1.0, math.floor(100 * steps / least) / 100)
         expected = f"at most {largest:g}, because no plan computes fewer than {least} of {steps} steps"
         raise refusal("speedup", speedup, expected, f"pass for example speedup={min(largest, DEFAULT_SPEEDUP):g}")
 
 
-def _resolve(transformers: Sequence[nn.Module], profile: Profile | str | Path | None) -> tuple[Profile | None, str]:
-    if profile is None:
+def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:
+    """The given profile, or the shipped profile of the model; else None, and why there is none."""
+    if given is None:
         return find_profile(*transformers)
-    found = profile if isinstance(profile, Profile) else load_profile(profile)
-    mismatch = profile_mismatch(found, transformers)
+    profile = given if isinstance(given, Profile) else load_profile(given)
+    mismatch = profile_mismatch(profile, transformers)
     if mismatch is not None:
         raise GalaxyDiTError(
-            f"profile={found.name!r} does not belong to this model: {mismatch}; run `galaxydit calibrate` for this "
-            "model, or leave profile out for the general schedule"
+            f"profile={profile.name!r} does not belong to this model: {mismatch}",
+            "run `galaxydit calibrate` for this model, or leave profile out for the general schedule",
         )
-    return found, ""
+    return profile, ""
 
 
-def _static_notes(profile: Profile, speedup: float | None) -> tuple[str, ...]:
-    """Remarks that hold for every generation."""
+def _static_notes(profile: Profile, speedup: float) -> tuple[str, ...]:
+    """Notes that hold for every generation."""
     notes = []
-    if profile.kind == "starter":
+    if profile.kind == "published":
         notes.append(
-            f"profile {profile.name} is a starter from published measurements ({profile.source}): "
+            f"profile {profile.name} was planned from published measurements ({profile.source}): "
             f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
-    if speedup is not None and speedup > profile.fastest:
-        done = "planned" if profile.kind == "starter" else "verified"
+    if speedup > profile.fastest:
+        done = "planned" if profile.kind == "published" else "verified"
         served = f"{profile.fastest:g} that profile {profile.name} was {done} for"
         notes.append(f"speedup {speedup:g} is beyond the {served}")
     return tuple(notes)
-
-
-def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
-    if steps != len(known):
-        return [
-            f"{steps} steps, and the profile was measured with {len(known)}: its planned steps keep their places among "
-            "all steps, its curves are interpolated in sigma"
-        ]
-    if sigmas is None:
-        return ["the scheduler gives no sigmas: even steps are assumed"]
-    largest = max(abs(a - b) for a, b in zip(sigmas, known, strict=True))
-    if largest > SIGMA_TOLERANCE:
-        return [
-            f"sigmas differ from the calibrated ones by up to {largest:.3f} (another flow shift): the profile's "
-            "planned steps keep their places among all steps, its curves are interpolated in sigma"
-        ]
-    return []

@@ -5,27 +5,19 @@
 
 import hashlib
 import json
-import math
-from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
-
-from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice, refusal
+from galaxydit.errors import GalaxyDiTError, check_ascending, refusal
 from galaxydit.files import write_json
-from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
-from galaxydit.proxies import PROXIES
+from galaxydit.profiles.evidence import Count, Evidence
+from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 Setting = str | int | float | bool | None
-Positive = Annotated[float, Ge(0)]
-Share = Annotated[float, Ge(0), Le(1)]
-Correlation = Annotated[float, Ge(-1), Le(1)]
-Count = Annotated[int, Ge(0), Le(2**64)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class Model:
 
     Attributes:
         class_name: class of the transformer.
-        config: the entries of its configuration that must agree; a starter profile names only some.
+        config: the entries of its configuration that must agree; a published profile names only some.
         weights: projections of the weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty where any
             checkpoint of this architecture will do.
         adapters: names of the adapters that were active.
@@ -76,161 +68,16 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Target:
-    """The settings for one speedup.
-
-    Attributes:
-        speedup: block evaluations without the plugin / with it.
-        warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
-        sigmas: noise levels of the steps to compute, falling.
-    """
-
-    speedup: Annotated[float, Ge(1), Le(100)]
-    warmup: Share
-    max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None
-    sigmas: Annotated[tuple[float, ...], MinLen(2)]
-
-    def __post_init__(self) -> None:
-        check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """All that the runtime follows.
-
-    Attributes:
-        proxy, reuse, order: see `GalaxyDiTConfig`.
-        error_map: expected error of the guided prediction by proxy distance and sigma; None in a starter.
-        cumulative_distance: mean proxy distance by sigma; None in a starter.
-        targets: settings by rising speedup.
-    """
-
-    proxy: str
-    reuse: Literal["output", "residual"]
-    order: Literal[0, 1]
-    error_map: ErrorMap | None
-    cumulative_distance: CumulativeDistance | None
-    targets: tuple[Target, ...]
-
-    def __post_init__(self) -> None:
-        check_choice("proxy", self.proxy, tuple(PROXIES))
-        if not self.targets:
-            raise GalaxyDiTError("targets is empty: expected at least one; calibrate again")
-        check_ascending("targets' speedup", tuple(target.speedup for target in self.targets), strictly=True)
-
-
-@dataclass(frozen=True)
-class RankedProxy:
-    """Mean Spearman correlation of a proxy with the true change, its 95 % interval, and its value by lag."""
-
-    proxy: str
-    cost: Share
-    rho: Correlation
-    low: Correlation
-    high: Correlation
-    whole_run: Correlation
-    by_lag: tuple[Correlation, ...]
-
-    def __post_init__(self) -> None:
-        check_choice("proxy", self.proxy, tuple(PROXIES))
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Share of the error's variance explained on held-out samples, by one curve for all sigmas and by one per sigma."""
-
-    r2_one_curve: float
-    r2_by_sigma: float
-    spearman: float
-
-
-@dataclass(frozen=True)
-class ErrorPropagation:
-    """How errors of the latent grow or fade until the end of a generation.
-
-    Attributes:
-        sigmas: noise levels at which it was measured, falling; empty if it was not.
-        sensitivities: error of the final latent / error made at that noise level, above 0.
-    """
-
-    sigmas: tuple[float, ...] = ()
-    sensitivities: tuple[Annotated[float, Gt(0)], ...] = ()
-
-    def __post_init__(self) -> None:
-        check_ascending("propagation's sigmas", tuple(reversed(self.sigmas)), strictly=True)
-        count = len(self.sigmas)
-        if count != len(self.sensitivities) or not all(0 < value < math.inf for value in self.sensitivities):
-            expected = f"a number above 0 for each of its {count} sigmas"
-            raise refusal("propagation's sensitivities", self.sensitivities, expected, "calibrate again")
-
-    def sensitivity(self, sigma: float) -> float:
-        """The sensitivity at a noise level, log-linear between and beyond the measured ones; 1 if unmeasured."""
-        if len(self.sigmas) < 2:
-            return self.sensitivities[0] if self.sensitivities else 1.0
-        right = min(max(1, bisect_left(self.sigmas, -sigma, key=lambda value: -value)), len(self.sigmas) - 1)
-        high, low = self.sigmas[right - 1], self.sigmas[right]
-        share = (high - sigma) / (high - low)
-        left_log, right_log = (math.log(self.sensitivities[index]) for index in (right - 1, right))
-        return math.exp((1 - share) * left_log + share * right_log)
-
-
-@dataclass(frozen=True)
-class Verification:
-    """One of the speedups that were asked for, as measured on held-out prompts.
-
-    Attributes:
-        speedup: of the target.
-        expected_error: largest expected relative error of a reused step in the replay of the recordings.
-        compute_fraction: block evaluations done / those without the plugin.
-        psnr_db: PSNR against the plain video.
-    """
-
-    speedup: float
-    expected_error: Positive | None = None
-    compute_fraction: Share | None = None
-    psnr_db: Positive | None = None
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Seconds on the calibration's device: of a step, a block, and what a step does outside the blocks and outside the
-    transformer; and denoise speedups by target, predicted from them and measured.
-    """
-
-    step: Positive
-    block: Positive
-    outside_blocks: Positive
-    outside_transformer: Positive
-    predicted_speedup: tuple[Positive, ...]
-    measured_speedup: tuple[Positive, ...]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """How the recipe was found, and how good it is. The runtime reads only the speedups of `verifications`.
-
-    `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
-    """
-
-    reason: str
-    ranking: tuple[RankedProxy, ...] = ()
-    fit: Fit | None = None
-    propagation: ErrorPropagation = ErrorPropagation()
-    verifications: tuple[Verification, ...] = ()
-    seconds: Seconds | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
 class Profile:
     """What `accelerate` needs to know about a model, and where it comes from.
 
-    `kind` is "measured" for a calibration, "starter" for a plan from published measurements that was never run here.
+    `kind` is "measured" for a calibration, "published" for a plan from published measurements that was never run here.
     Pipelines with a `transformer_2` need a profile with its `second_model`.
     """
 
     schema_version: int
     name: str
-    kind: Literal["measured", "starter"]
+    kind: Literal["measured", "published"]
     source: str
     model: Model
     conditions: Conditions

@@ -1,4 +1,4 @@
-"""One generation: what is remembered between its calls, which calls belong to it, and its report."""
+"""One generation: the state between its calls, and its report."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,22 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
-from galaxydit.policies.policy import Decision
+from galaxydit.policies.policy import Controller, Decision
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.step import Arrival, KnownInput, Signature
-
-CHANGED = "shape, dtype, device or adapters have changed"
+from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
 
 
 @dataclass
 class TransformerState:
-    """What one transformer remembers during one generation.
+    """State of one transformer during one generation.
 
-    `signatures`, `shapes` and `texts` are keyed by guidance branch, `history` and `errors` by branch and sample,
-    `proxies` and `decisions` by decision scope (one branch, or all branches jointly), `controllers` by scope and
-    sample. `samples` is the number of samples that decide for themselves, or 0 where it is not known yet.
+    Attributes:
+        samples: number of samples with decisions of their own; 0 until it is known.
+        signatures, shapes, texts: signature, shapes of the outputs and text, by guidance branch.
+        history: cached full steps, oldest first, by branch and sample.
+        errors: relative error that the prediction of the last full step would have had, by branch and sample.
+        proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope (one branch, or all
+            branches jointly).
+        controllers: decide step by step, by decision scope and sample.
     """
 
     samples: int = 0
@@ -36,7 +40,7 @@ class TransformerState:
     texts: dict[str, KnownInput] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
-        """Forget the branches that were not called in a step: their cached steps are too old to reuse later."""
+        """Drop the state of all other branches: they were not called in a step, so their cached steps are too old."""
         self.decisions.clear()
         if not branches:
             self.proxies.clear()
@@ -45,29 +49,51 @@ class TransformerState:
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def release(self, branch: str, scope: str) -> None:
-        """Drop the tensors of a branch after its last step, because the video decoder needs the memory."""
+        """Drop the tensors of a branch after the last step, because the video decoder needs the memory."""
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
-        kept = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+        """Bytes of the cached steps and proxies."""
+        tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @dataclass
 class Generation:
-    """One run through the steps, from `first` on. A new one is a new object, so no state leaks from the one before."""
+    """One run through the steps. Each run is a new object, so no state leaks from one generation to the next.
+
+    Attributes:
+        config: the settings in force.
+        first: index of the first step that runs.
+        steps: number of steps.
+        scheduler: drives the generation; None if it is unknown.
+        timesteps: the scheduler's timesteps, which identify the generation.
+        text_seconds: seconds in the text encoders before the first call.
+        names_branches: whether the pipeline names its guidance branches.
+        sigmas: noise level of every step; None where the scheduler gives none.
+        response: the final latent's linear response to each step's output; None until it is measured.
+        timesteps_address: memory address of the pipeline's timesteps, where calls show it.
+        step, sigma: index and noise level of the current step.
+        latent: input that all calls of the current step share, where they share it.
+        seen: transformer and branch of the calls of the current step.
+        states: by transformer.
+        calls, notes, bytes_held: for the report.
+        denoise_started, denoise_ended, decoded_at: clock readings in seconds.
+        energy: the joules of the devices.
+        finished: whether the pipeline has reported the end.
+    """
 
     config: GalaxyDiTConfig
     first: int
     steps: int
     scheduler: Any | None
-    schedule: Tensor | None
+    timesteps: Tensor | None
     text_seconds: float
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
     response: tuple[float, ...] | None = None
-    timesteps: int | None = None
+    timesteps_address: int | None = None
     step: int = -1
     sigma: float = float("inf")
     latent: KnownInput | None = None
@@ -79,9 +105,11 @@ class Generation:
     denoise_started: float = field(default_factory=time.perf_counter)
     denoise_ended: float | None = None
     decoded_at: float | None = None
+    energy: EnergyWindow | None = None
     finished: bool = False
 
     def report(self) -> Report:
+        """The report up to now."""
         return Report(
             config=self.config,
             steps=self.steps,
@@ -92,59 +120,31 @@ class Generation:
             end_to_end_seconds=(
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
+            energy_joules=None if self.energy is None else self.energy.energy(),
         )
 
-    def name_of(self, call: Arrival) -> str:
-        """The branch of a call; without a name its place among the calls of the step."""
-        earlier = [name for name, _ in self.seen if name == call.component and call.info.step == self.step]
-        return call.branch or f"call {len(earlier)}"
+    def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
+        """Register a call, and return the state of its transformer. At the first call of a step, drop stale state.
 
-    def difference(self, call: Arrival) -> str | None:
-        """Why a call begins a new generation; None if it continues this one.
-
-        Where guidance as one batch was switched off or on, the transformer forgets its earlier steps and continues.
+        Where guidance as one batch was switched off or on, the transformer forgets its earlier steps, because their
+        tensors have another batch size.
         """
-        info, name, state = call.info, self.name_of(call), self.states.get(call.component, TransformerState())
-        follows = info.step == self.step + 1
-        if self.finished:
-            return "the one before has ended"
-        if None not in (self.timesteps, call.timesteps) and self.timesteps != call.timesteps:
-            return "its timesteps are those of another call of a pipeline"
-        if info.steps != self.steps or getattr(call.scheduler, "timesteps", None) is not self.schedule:
-            return "the steps were set anew"
-        if self.names_branches != (call.branch is not None):
-            return "its branches are named otherwise"
-        known = state.signatures.get(name, call.signature)
-        if follows and known.switches_guidance(call.signature):
-            state = TransformerState(state.samples, controllers=state.controllers)
-            self.states[call.component] = state
-        elif known != call.signature:
-            return CHANGED
-        if name in state.texts and not state.texts[name].goes_on_as(call.text):
-            return "its text is another tensor"
-        if info.step == self.step:
-            if (call.component, name) in self.seen:
-                return "it repeats a step"
-            # Unnamed branches of interleaved generations are told apart by the latent, which all calls of a step share.
-            same = self.names_branches or self.latent is None or self.latent.equals(call.latent)
-            return None if same else "its latent is another tensor"
-        return None if follows and info.sigma <= self.sigma else "the steps do not follow on each other"
-
-    def admit(self, call: Arrival) -> tuple[TransformerState, str]:
-        """Take in a call, and where it begins a step forget what is too old. Returns state and branch."""
-        component, info, name = call.component, call.info, self.name_of(call)
+        component, info = call.component, call.info
+        if switches_guidance:
+            before = self.states[component]
+            self.states[component] = TransformerState(before.samples, controllers=before.controllers)
         if info.step != self.step:
-            for other, state in self.states.items():
-                state.keep_only({branch for seen, branch in self.seen if seen == other})
+            for name, state in self.states.items():
+                state.keep_only({seen for transformer, seen in self.seen if transformer == name})
             self.step, self.sigma = info.step, info.sigma
             self.latent = None if call.latent is None else KnownInput(call.latent)
             self.seen.clear()
-        self.seen.add((component, name))
+        self.seen.add((component, branch))
         state = self.states.setdefault(component, TransformerState())
-        state.signatures[name] = call.signature
+        state.signatures[branch] = call.signature
         if call.text is not None:
-            state.texts[name] = KnownInput(call.text)
-        return state, name
+            state.texts[branch] = KnownInput(call.text)
+        return state
 
     def release(self) -> None:
         """Drop every tensor."""

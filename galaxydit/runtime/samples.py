@@ -1,21 +1,153 @@
-"""The samples of a batch: how many there are, which rows belong to each, and a call of some of them.
+"""Decisions by sample: each sample of a batch is computed or reused as if it were alone.
 
-A batch of n samples has the rows of sample i at i, i + n, i + 2 n and so on: one row for each guidance branch that the
-pipeline concatenates.
+The engine meets one object of this file, `Samples`. A batch of n samples has the rows of sample i at i, i + n, i + 2 n
+and so on: one row for each guidance branch that the pipeline concatenates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from galaxydit.families import CONCATENATED, Family
-from galaxydit.torch_compile import beside_the_model
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.context_parallel import token_group
+from galaxydit.families import CONCATENATED, FAMILIES, Family
+from galaxydit.policies.policy import Controller, Observation
+from galaxydit.proxies import PROXIES, distance_of
+from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.torch_compile import around_the_model, beside_the_model
+
+
+class Samples:
+    """Finds the samples of a call, decides for each of them, and computes those that need a full step."""
+
+    def __init__(self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, *, whole_batches: bool) -> None:
+        self._transformer, self._family, self._config = transformer, family, config
+        self._proxy = PROXIES[config.proxy]
+        # Of an unknown family it is not known which rows are branches of one sample.
+        is_known = family.class_name in FAMILIES
+        self._by_sample = config.per_sample and config.policy.reads_proxy and is_known and not whole_batches
+
+    @beside_the_model
+    def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
+        """Find the samples and the conditional half of a call whose proxy is read.
+
+        Returns whether some samples can be computed without the others. Their number is that of the first call of the
+        generation.
+        """
+        latent, state = call.latent, call.state
+        if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
+            # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
+            call.conditional_half = torch.equal(*latent.chunk(2))
+        if self._by_sample:
+            state.samples = state.samples or sample_count(latent, self._family)
+            if len(latent) % state.samples == 0:
+                call.samples = tuple(range(state.samples))
+        if call.decisions and len(call.decisions) != len(call.samples):
+            call.decisions = (min(call.decisions, key=lambda decision: decision.reuse),) * len(call.samples)
+        call.is_divisible = len(call.samples) == 1 or are_divisible(inputs, len(latent))
+        return call.is_divisible
+
+    @beside_the_model
+    def decide(self, call: Call, proxy: Tensor | None = None) -> None:
+        """Decide the step for each sample of a call, from the distance of the proxy where it was read."""
+        state, generation, is_joint = call.state, call.generation, call.scope != call.branch
+        if proxy is not None:
+            previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy
+            call.distances = self._distances(call, proxy, previous)
+        branches = {branch for branch, _ in state.history if is_joint} or {call.branch}
+        errors = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
+        decisions = []
+        for sample, distance in zip(call.samples, call.distances or (None,) * len(call.samples), strict=True):
+            key = (call.scope, sample)
+            if key not in state.controllers:
+                state.controllers[key] = Controller(self._config.policy, self._config.limits)
+            observation = Observation(
+                step=call.info.step,
+                steps=call.info.steps,
+                distance=distance,
+                has_history=all(state.history.get((branch, sample)) for branch in branches),
+                sigmas=generation.sigmas,
+                error=max((error for (_, other), error in errors.items() if other == sample), default=None),
+                first=generation.first,
+            )
+            decisions.append(state.controllers[key].decide(observation))
+        call.decisions = state.decisions[call.scope] = tuple(decisions)
+        for key in errors:
+            del state.errors[key]
+
+    def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:
+        """The largest distance in the rows of each sample; where one decision serves all, that of the hardest sample.
+
+        Empty without a previous tensor of the same shape.
+        """
+        if previous is None or previous.shape != current.shape:
+            return ()
+        distances, samples = (
+            distance_of(self._proxy, current, previous, token_group(self._transformer)),
+            len(call.samples),
+        )
+        if len(distances) % len(call.latent):
+            return (float(distances.max()),) * samples
+        rows = distances.view(len(call.latent), -1).amax(dim=1).view(-1, samples)
+        if call.conditional_half and len(rows) > 1:
+            rows = rows[len(rows) // 2 :]
+        return tuple(rows.amax(dim=0).tolist())
+
+    @staticmethod
+    def leave_if_mixed(call: Call, first_output: Any, blocks_run: float) -> None:
+        """Raise LeaveForward if only some samples are computed; `first_output` is what the first block returned."""
+        if call.is_mixed:
+            call.first_output, call.blocks_run = first_output, blocks_run
+            raise LeaveForward
+
+    @around_the_model
+    def run_parts(
+        self,
+        call: Call,
+        run: Callable[[Call, Callable[[], Any]], tuple[Tensor, ...]],
+        forward: Callable[..., Any],
+        inputs: Mapping[str, Any],
+    ) -> tuple[Tensor, ...]:
+        """The outputs of a batch of which some samples are computed and the others reused.
+
+        `run` returns the outputs of a part that is computed or reused as a whole, from its call and forward pass.
+        """
+        reused, count = call.reused, len(call.latent)
+        places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
+        rows = [rows_of(each, len(reused), count) for each in places]
+        call.parts = [_part_of(call, each) for each in places]
+        call.first_output = None
+        outputs = [
+            run(part, partial(forward, **take_inputs(inputs, taken, count)))
+            for part, taken in zip(call.parts, rows, strict=True)
+        ]
+        return join_rows(outputs, rows)
+
+
+@beside_the_model
+def _part_of(call: Call, places: list[int]) -> Call:
+    """The call of the samples at these places alone, which are all computed or all reused."""
+    rows, count = rows_of(places, len(call.samples), len(call.latent)), len(call.latent)
+    return replace(
+        call,
+        latent=take_rows(call.latent, rows, count),
+        samples=tuple(call.samples[place] for place in places),
+        has_history=tuple(call.has_history[place] for place in places),
+        decisions=tuple(call.decisions[place] for place in places),
+        distances=tuple(call.distances[place] for place in places) if call.distances else (),
+        first_output=None if call.reused[places[0]] else take_rows(call.first_output, rows, count),
+        before=None,
+        residual=None,
+        parts=[],
+    )
 
 
 def sample_count(latent: Tensor, family: Family) -> int:
-    """Number of samples in `latent`, which guidance in one batch repeats two or three times."""
+    """Number of samples in `latent`; guidance in one batch repeats them two or three times."""
     rows = len(latent)
     if family.branches == CONCATENATED:
         for branches in (2, 3):
@@ -34,13 +166,13 @@ def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
 
 @beside_the_model
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
-    """These rows of a tensor, or of each tensor of a tuple; None where it holds anything else.
+    """These rows of a tensor, or of each tensor of a tuple; None where `value` holds anything else.
 
-    A tensor may have a multiple of `count` rows: those of a sample follow one another.
+    A tensor may have a multiple of `count` rows; the rows of a sample are then adjacent.
     """
     if isinstance(value, tuple):
-        taken = tuple(take_rows(one, rows, count) for one in value)
-        return None if any(one is None for one in taken) else taken
+        taken = tuple(take_rows(item, rows, count) for item in value)
+        return None if any(item is None for item in taken) else taken
     if not isinstance(value, Tensor) or value.ndim == 0 or len(value) % count:
         return None
     index = torch.tensor(rows, device=value.device)
@@ -49,7 +181,7 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """The inputs of a call of these rows: tensors with `count` rows lose the others, all else is passed as it is.
+    """The inputs of a call of these rows: tensors with `count` rows lose the others, other inputs are unchanged.
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -63,10 +195,10 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether no input holds tensors with `count` rows inside another object, because those are not taken apart."""
+    """Whether no input holds tensors with `count` rows inside another object, which would not be divided."""
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-        if not _is_shared(name) and any(_has_rows(one, count) for one in held):
+        if not _is_shared(name) and any(_has_rows(item, count) for item in held):
             return False
     return True
 
@@ -90,5 +222,5 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    """Whether an input of one axis with this name has one entry for each position or layer, not for each sample."""
+    """Whether an input of one axis with this name has entries for positions or layers instead of samples."""
     return any(word in name for word in ("indices", "rope", "rotary", "scale"))

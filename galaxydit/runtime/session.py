@@ -13,12 +13,17 @@ import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import nn
 
+from galaxydit.clock import synchronize
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.context_parallel import token_group
+from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.generation import CHANGED, Generation, TransformerState
+from galaxydit.runtime.continuity import Discontinuity, branch_of, discontinuity, switches_guidance
+from galaxydit.runtime.generation import Generation, TransformerState
+from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import Arrival, draws_noise, driving, sigmas_of
+from galaxydit.runtime.step import draws_noise, driving, sigmas_of
 
 DEFAULT_REPORTS = 16
 
@@ -33,6 +38,13 @@ class Source:
     pipe: Any
     transformer: nn.Module
     own_scheduler: Any | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """The device that computes the transformer, where offloading may not have brought it yet."""
+        first = next(self.transformer.parameters(), None)
+        own = torch.device("cpu") if first is None else first.device
+        return getattr(self.pipe, "_execution_device", own) or own
 
     @property
     def scheduler(self) -> Any | None:
@@ -68,7 +80,7 @@ class Session:
         differences: says for steps, sigmas and source how a generation differs from what its profile was measured with.
         keep_reports: how many finished reports are kept; None keeps all.
         current: the generation that runs, or that ran last.
-        text_seconds: seconds in text encoders since the last generation began; they count for the next one.
+        text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
     """
 
     config: GalaxyDiTConfig
@@ -78,29 +90,34 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
+    text_joules: float = field(default=0.0, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.reports: deque[Report] = deque(maxlen=self.keep_reports)
+        meter_of(self.source.device)  # opened now, because that takes seconds, which would count in a generation
 
     @_one_at_a_time
-    def enter(self, call: Arrival) -> tuple[Generation, TransformerState, str]:
+    def enter(self, call: CallIdentity) -> tuple[Generation, TransformerState, str]:
         """The generation of a call, its transformer's state and its branch; opens a generation where one begins."""
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)
-        elif (difference := generation.difference(call)) is not None:
-            surprising = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
-            begun = generation.first
+        elif (change := discontinuity(generation, call)) is not None:
+            unexpected = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
+            first = generation.first
             generation = self._open(call)
-            if surprising:
-                if difference == CHANGED:  # the same video goes on, so its warm-up is over
-                    generation.first = begun
-                self.note(f"a generation begins at step {info.step}, as {difference}; nothing before can be reused")
-        return generation, *generation.admit(call)
+            if unexpected:
+                if change is Discontinuity.SIGNATURE:  # the same video goes on, so its warm-up is over
+                    generation.first = first
+                self.warn_and_note(
+                    f"a generation begins at step {info.step}, as {change.value}; nothing before can be reused"
+                )
+        branch, switched = branch_of(generation, call), switches_guidance(generation, call)
+        return generation, generation.admit(call, branch, switches_guidance=switched), branch
 
-    def _open(self, call: Arrival) -> Generation:
+    def _open(self, call: CallIdentity) -> Generation:
         self.close()
         scheduler, steps = call.scheduler, call.info.steps
         generation = Generation(
@@ -108,17 +125,18 @@ class Session:
             first=call.info.step,
             steps=steps,
             scheduler=scheduler,
-            schedule=getattr(scheduler, "timesteps", None),
+            timesteps=getattr(scheduler, "timesteps", None),
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
             sigmas=sigmas_of(scheduler, steps),
-            timesteps=call.timesteps,
+            timesteps_address=call.timesteps_address,
         )
-        self.text_seconds = 0.0
+        generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
+        self.text_seconds = self.text_joules = 0.0
         self.current = generation
-        found = [] if self.differences is None else self.differences(steps, generation.sigmas, self.source)
-        for text in (*self.notes, *found):
-            self.note(text, ProfileWarning)
+        differences = [] if self.differences is None else self.differences(steps, generation.sigmas, self.source)
+        for text in (*self.notes, *differences):
+            self.warn_and_note(text, ProfileWarning)
         return generation
 
     @_one_at_a_time
@@ -129,15 +147,15 @@ class Session:
             self.current.release()
             self.current = None
 
-    def note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
-        """Put a note into the current report and warn once."""
-        self.remark(text)
+    def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
+        """Add a note to the current report, and warn once per session."""
+        self.note(text)
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
-    def remark(self, text: str) -> None:
-        """Put a note into the current report."""
+    def note(self, text: str) -> None:
+        """Add a note to the current report, once."""
         if self.current is not None and not self.current.finished and text not in self.current.notes:
             self.current.notes.append(text)
 
@@ -154,18 +172,20 @@ class Session:
         generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
         if records[-1].step == generation.steps - 1:
             synchronize(device)
+            if generation.energy is not None:
+                generation.energy.end_denoising(token_group(self.source.transformer))
         generation.denoise_ended = time.perf_counter()
 
     def corrects(self, generation: Generation) -> bool:
-        """Whether full steps can make up for what reused ones missed: outputs add up in the latent."""
+        """Whether the correction applies: the scheduler is known and deterministic. If not, the report notes why."""
         if generation.scheduler is None:
             another = "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
             unknown = "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
             cure = "nothing: accelerate the pipeline that generates"
-            self.remark(unknown if self.source.scheduler is None else another + cure)
+            self.note(unknown if self.source.scheduler is None else another + cure)
             return False
         if draws_noise(generation.scheduler):
-            self.remark("the scheduler draws noise in every step, so full steps correct nothing")
+            self.note("the scheduler draws noise in every step, so full steps correct nothing")
             return False
         return True
 
@@ -180,9 +200,5 @@ class Session:
         """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished its queue, so that a clock read now is true."""
-    if device.type not in ("cpu", "meta"):
-        torch.accelerator.synchronize(device)
+            if self.current.energy is not None:
+                self.current.energy.end_decoding()

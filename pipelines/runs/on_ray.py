@@ -7,19 +7,17 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 from galaxydit.errors import refusal
+from galaxydit.pipelines.runs.cluster import LOOK_EVERY, Cluster
 from galaxydit.pipelines.runs.run import Executor, Maker, Progress, Rank, attempt, make_and_commit, new_record
 from galaxydit.pipelines.runs.store import Store
 from galaxydit.pipelines.runs.unit import Record, Unit
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 1.0  # seconds
 DEATHS = 10  # of workers at one unit, until the unit is taken for their cause
-OBJECT_STORE = 200 * 2**20  # bytes; units and records are small, files go to the store
 
 
 class Process:
@@ -67,29 +65,22 @@ class Worker:
 class OnRay(Executor, AbstractContextManager["OnRay"]):
     """Makes units on a Ray cluster. On leaving its context it ends its workers, and the cluster if it started it.
 
-    address: "local" starts a cluster on this machine; "auto" and "ray://host:port" join one.
+    address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one.
     workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one where it has no GPU.
     gpus_per_worker: by default one where the cluster has GPUs. With more, the GPUs share each video (context parallel).
 
     Raises GalaxyDiTError if Ray is not installed or this machine has too few GPUs, and ConnectionError if there is no
-    such cluster.
+    such cluster. `work` raises ConnectionError if the cluster is lost.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
-        if find_spec("ray") is None:
-            raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        import ray
-
-        self._ray = ray
-        self._is_own = not ray.is_initialized()
-        if self._is_own:
-            self._connect(address, workers)
-        there = ray.cluster_resources().get("GPU", 0)
+        self._cluster = Cluster(address, cpus=max(workers or 1, os.cpu_count() or 1))
+        self._ray = self._cluster.ray
+        there = self._cluster.gpus()
         self._asked = workers
         self._gpus = gpus_per_worker if gpus_per_worker is not None else int(there > 0)
-        if self._is_own and address == "local" and self._gpus > there:  # Ray would wait for more without end
-            ray.shutdown()
+        if self._cluster.is_local and self._gpus > there:  # Ray would wait for more without end
+            self._cluster.end()
             raise refusal("gpus_per_worker", self._gpus, f"at most {there:g}, the GPUs of this machine", "pass fewer")
         if self._gpus > there:
             logger.warning("each worker needs %d GPUs and the cluster has %g: waiting for more", self._gpus, there)
@@ -106,6 +97,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         self._queue = deque(deque(group) for group in groups)
         try:
             while self._queue or any(worker.units for worker in self._workers):
+                self._cluster.check()
                 busy = sum(bool(worker.units) for worker in self._workers)
                 while len(self._workers) < min(self._capacity(), busy + len(self._queue)):
                     self._start_worker(maker)
@@ -116,33 +108,21 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
                 done, _ = self._ray.wait(list(self._pending), timeout=LOOK_EVERY)
                 for reference in done:
                     self._receive(reference)
+        except ConnectionError:
+            self._workers, self._pending = [], {}  # they end with their cluster, which no longer takes orders
+            raise
         except BaseException:
             self._stop_workers(self._workers)  # they are in the middle of units that nobody waits for
             raise
 
     def __exit__(self, *_: object) -> None:
         self._stop_workers(self._workers)
-        if self._is_own:
-            self._ray.shutdown()
-
-    def _connect(self, address: str, workers: int | None) -> None:
-        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if address == "local":
-            cpus = max(workers or 1, os.cpu_count() or 1)
-            self._ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
-            return
-        try:
-            self._ray.init(address, **quiet)
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"ray={address!r}: no cluster answers there ({error}); start one with `ray start --head`, or pass "
-                "--ray alone for one on this machine"
-            ) from error
+        self._cluster.end()
 
     def _capacity(self) -> int:
         if self._asked is not None or not self._gpus:
             return self._asked or 1
-        return max(1, int(self._ray.cluster_resources().get("GPU", 0) // self._gpus))
+        return max(1, int(self._cluster.gpus() // self._gpus))
 
     def _start_worker(self, maker: Maker) -> None:
         size = max(1, self._gpus)

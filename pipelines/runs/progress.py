@@ -17,6 +17,7 @@ from rich.text import Text
 
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Record, Unit
+from galaxydit.pipelines.terminal import printable
 
 RATE_OVER = 40  # units
 
@@ -94,7 +95,7 @@ def render(counted: Tally, heading: str = "host") -> Group:
         for name, row in counted.rows.items():
             pace = f"{row.seconds / row.done:.1f}" if row.done else ""
             cells = (name, str(row.done), str(row.failed), pace, row.running)
-            table.add_row(*(Text(cell) for cell in cells[: len(table.columns)]))
+            table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
         parts.append(table)
     return Group(*parts)
 
@@ -177,7 +178,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         return Group(Text(self.stage), view) if self.stage else view
 
     def _line(self, text: str) -> None:
-        self._console.print(self._with_stage(text), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(self._with_stage(text)), markup=False, highlight=False, soft_wrap=True)
 
     def _with_stage(self, text: str) -> str:
         return f"{self.stage}: {text}" if self.stage else text

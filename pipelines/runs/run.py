@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.runs.store import Store
-from galaxydit.pipelines.runs.unit import HopelessUnitError, Output, Record, Unit, encode
+from galaxydit.pipelines.runs.unit import Output, PermanentError, Record, Unit, encode
 
 ATTEMPTS = 3
 
@@ -35,7 +35,7 @@ class Maker:
         """Load what all units need. An exception stops the run, because it would meet every worker."""
 
     def make(self, unit: Unit) -> Output:
-        """One unit. An exception is an attempt that failed. HopelessUnitError and GalaxyDiTError are final."""
+        """One unit. An exception is an attempt that failed. PermanentError and GalaxyDiTError are final."""
         raise NotImplementedError
 
 
@@ -122,13 +122,16 @@ def run(
             (executor or InProcess()).work(list(groups.values()), maker, store, counting)
             store.tidy(left)
     except OSError as error:
-        if not is_disk_full(error):
-            raise
-        raise OSError(
-            errno.ENOSPC,
-            f"no space is left for {store.root}: free some, then give the same command again; {counting.outcome.done} "
-            f"of {len(units)} units are done and stay done",
-        ) from error
+        done = f"then give the same command again; {counting.outcome.done} of {len(units)} units are done and stay done"
+        if isinstance(error, ConnectionError):  # the cluster is lost
+            raise ConnectionError(f"{error}; {done}") from error
+        if (full := full_disk_error(error)) is not None:
+            what = f"no space is left for {full.filename or store.root}"
+            if full.errno == errno.EFBIG:
+                what = f"{full.filename or store.root} exceeds the size that a file may have (ulimit -f)"
+            cure = "raise the limit" if full.errno == errno.EFBIG else "free some"
+            raise OSError(full.errno, f"{what}: {cure}, {done}") from error
+        raise
     finally:
         counting.progress.stop()
     return counting.outcome
@@ -160,11 +163,13 @@ def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
             made = maker.make(unit)
             _check_storable(unit, made)
         except Exception as error:
-            if is_disk_full(error):
-                raise OSError(errno.ENOSPC, str(error)) from error
+            if (full := full_disk_error(error)) is not None:
+                raise OSError(full.errno, full.strerror, full.filename) from error
             seconds, trace = time.perf_counter() - start, traceback.format_exc()
-            record = new_record(unit, None, trace, attempts=attempts, seconds=seconds)
-            if isinstance(error, HopelessUnitError | GalaxyDiTError):
+            is_final = isinstance(error, PermanentError | GalaxyDiTError)
+            message = str(error) if is_final else None
+            record = new_record(unit, None, trace, message, attempts=attempts, seconds=seconds)
+            if is_final:
                 break
         else:
             return new_record(unit, made.result, attempts=attempts, seconds=time.perf_counter() - start), made.files
@@ -183,7 +188,13 @@ def _check_storable(unit: Unit, made: Output) -> None:
 
 
 def new_record(
-    unit: Unit, result: Any, traceback: str | None = None, *, attempts: int = 1, seconds: float = 0.0
+    unit: Unit,
+    result: Any,
+    traceback: str | None = None,
+    message: str | None = None,
+    *,
+    attempts: int = 1,
+    seconds: float = 0.0,
 ) -> Record:
     """The record of a unit that this process finished just now, failed if there is a traceback."""
     return Record(
@@ -195,17 +206,20 @@ def new_record(
         worker=f"{socket.gethostname()}:{os.getpid()}",
         finished_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         traceback=traceback,
+        message=message,
         result=result,
     )
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an exception, or one that it was raised from or during, says that no space is left."""
+def full_disk_error(error: BaseException | None) -> OSError | None:
+    """The exception, or the exception that it was raised from or during, that tells of a full disk, a full quota or a
+    file that exceeds the limit of the process; None if there is none.
+    """
     while error is not None:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return error
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 @dataclass

@@ -24,7 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from galaxydit.errors import GalaxyDiTError, refusal
-from galaxydit.files import replacing
+from galaxydit.files import naming_errors, replacing
 from galaxydit.pipelines.runs.unit import FORMAT, Record, StoredFile, Unit, decode, encode
 
 HEADER, UNITS, FILES = "run.json", "units", "files"
@@ -56,17 +56,25 @@ class Store:
 
         Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
         """
-        if self.is_local and Path(self.root).exists() and not Path(self.root).is_dir():
-            raise refusal("out", self.root, "a folder", "take another --out")
+        if self.is_local:
+            self._check_folders()
         wanted = json.loads(json.dumps({"format": FORMAT, "kind": kind, "conditions": conditions}))
         if self._read(HEADER) is None and self._is_empty():
             self._write(HEADER, _json(wanted))
         else:
-            self._check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
+            self.check_same(kind, self.header(kind)["conditions"], wanted["conditions"])
         if self.is_local:
             for folder in (UNITS, FILES):
                 Path(self.root, folder).mkdir(exist_ok=True)
         return self
+
+    def _check_folders(self) -> None:
+        """Raise GalaxyDiTError for a file in place of the folder, and for links that lead its content elsewhere."""
+        if Path(self.root).exists() and not Path(self.root).is_dir():
+            raise refusal("out", self.root, "a folder", "take another --out")
+        for folder in (UNITS, FILES):
+            if (path := Path(self.root, folder)).is_symlink():
+                raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
         """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
@@ -83,6 +91,22 @@ class Store:
             raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
         return header
 
+    def conditions(self, kind: str) -> Mapping[str, Any] | None:
+        """The conditions of the run in this folder, None if the folder is empty. Writes nothing.
+
+        Raises GalaxyDiTError if the folder holds anything else or a run of another kind.
+        """
+        if self.is_local and Path(self.root).is_file():
+            raise refusal("out", self.root, "a folder", "take another --out")
+        if self._read(HEADER) is None and self._is_empty():
+            return None
+        conditions: Mapping[str, Any] = self.header(kind)["conditions"]
+        return conditions
+
+    def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
+        """Write run.json, for a new run or for one that is extended."""
+        self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
+
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
         already.
@@ -91,9 +115,10 @@ class Store:
         if before is None:
             self._write(f"{what}.json", _json(data))
         else:
-            self._check_same(what, before, json.loads(_json(data)))
+            self.check_same(what, before, json.loads(_json(data)))
 
-    def _check_same(self, what: str, before: Any, now: Any) -> None:
+    def check_same(self, what: str, before: Any, now: Any) -> None:
+        """Raise GalaxyDiTError naming each difference between the conditions of this store and those that are asked."""
         if lines := differences(before, now):
             cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
@@ -141,7 +166,8 @@ class Store:
             for name, content in contents.items():
                 path = f"{FILES}/{record.unit}.{token}.{name}"
                 files[name] = StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
-                self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
+                with naming_errors(f"{self.root}/{path}"):
+                    self._fs.pipe_file(f"{self._path}/{path}", content)  # it counts only once the record names it
             first = self.read_sound(record.unit)
             if first is None or (record.is_done and not first.is_done):
                 first = record = replace(record, files=files)
@@ -212,7 +238,7 @@ class Store:
         text = self._read(name)
         try:
             return None if text is None else {**json.loads(text)}
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise GalaxyDiTError(f"{self.root}/{name} is damaged ({error}); restore it, or take a new --out") from error
 
     def _read_many(self, names: Sequence[str]) -> Iterator[bytes | None]:

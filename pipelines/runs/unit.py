@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from galaxydit.errors import GalaxyDiTError
 
@@ -43,8 +45,17 @@ class Output:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class HopelessUnitError(Exception):
+class PermanentError(Exception):
     """Raised by a maker for a unit that would fail at any other attempt, too."""
+
+
+def _check_time(text: str) -> str:
+    """Raise ValueError unless this is a point in time that a clock can have."""
+    try:
+        datetime.fromisoformat(text).timestamp()
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    return text
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,7 @@ class Record:
         worker: host and process, such as "node7:4711".
         finished_at: UTC, ISO 8601.
         traceback: of the last attempt of a failed unit, else None.
+        message: of the exception that was raised for people to read, else None.
         result: what the maker returned, None for a failed unit.
         files: by the name that the maker gave them.
     """
@@ -78,8 +90,9 @@ class Record:
     attempts: int
     seconds: float
     worker: str
-    finished_at: str
+    finished_at: Annotated[str, AfterValidator(_check_time)]
     traceback: str | None = None
+    message: str | None = None
     result: Any = None
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     format: Literal[2] = FORMAT
@@ -91,8 +104,8 @@ class Record:
 
     @property
     def reason(self) -> str:
-        """Why the unit failed: the last line of its traceback; "" if it did not fail."""
-        return (self.traceback or "").strip().rpartition("\n")[2]
+        """Why the unit failed: its message, else the last line of its traceback; "" if it did not fail."""
+        return self.message or (self.traceback or "").strip().rpartition("\n")[2]
 
 
 _ADAPTER = TypeAdapter(Record)
@@ -116,7 +129,24 @@ def decode(text: bytes, unit: str) -> Record:
         ) from error
     if record.unit != unit:
         raise GalaxyDiTError(f"the record of {unit} is damaged: it names the unit {record.unit}; run again to make it")
+    if not unit.endswith(_hash_or_nothing(record.data)):
+        raise GalaxyDiTError(f"the record of {unit} is damaged: data: of another unit; run again to make it")
+    own = re.compile(rf"files/{re.escape(unit)}\.[0-9a-f]{{8}}\.[a-z0-9_.]+")
+    for file in record.files.values():
+        if not own.fullmatch(file.path):
+            raise GalaxyDiTError(
+                f"the record of {unit} is damaged: it names {file.path!r}, which is no file of this unit; run again to "
+                "make it"
+            )
     return record
+
+
+def _hash_or_nothing(data: Any) -> str:
+    """The start of the hash that ends the id of a unit with these data; a line break, which no id has, for others."""
+    try:
+        return hash_of(data)[:16]
+    except (ValueError, RecursionError):
+        return "\n"
 
 
 def hash_of(data: Any) -> str:

@@ -1,5 +1,6 @@
 """Trajectories with a known answer, made without a model, and a profile and calibrations made from them."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,13 @@ from galaxydit.calibration.build_profile import build_profile
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.recording import Recording
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.schema import ErrorPropagation, Profile
+from galaxydit.profiles.evidence import ErrorPropagation
+from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import PROXIES
 
 STEPS = 40
+SETTINGS = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+PROXY_COSTS = {name: proxy.cost / 6 for name, proxy in PROXIES.items()}  # timings differ from run to run
 PROMPTS = [
     f"a {colour} {shape} orbits over a plain background" for colour in ("red", "blue") for shape in ("ball", "square")
 ]
@@ -97,12 +102,17 @@ def recordings() -> list[Recording]:
 
 @pytest.fixture
 def settings() -> GenerationSettings:
-    return GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+    return SETTINGS
 
 
 @pytest.fixture
 def prompts() -> list[str]:
     return list(PROMPTS)
+
+
+@pytest.fixture
+def proxy_costs() -> dict[str, float]:
+    return PROXY_COSTS
 
 
 @pytest.fixture
@@ -119,18 +129,29 @@ def drafted(tiny_wan_pipeline: WanPipeline, recordings: list[Recording], setting
     )
 
 
-@pytest.fixture
-def calibration(
-    tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
-) -> Calibration:
-    """A real one, of the tiny pipeline."""
+@pytest.fixture(scope="session")
+def calibrated_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the parts of `calibration`, which no test may change."""
+    return tmp_path_factory.mktemp("calibration") / "parts"
+
+
+@pytest.fixture(scope="session")
+def calibration(tiny_wan_builder: Callable[[], WanPipeline], calibrated_parts: Path) -> Calibration:
+    """A real calibration of the tiny pipeline, made once."""
     return calibrate(
-        tiny_wan_pipeline,
-        prompts,
-        resume_dir=tmp_path / "parts",
+        tiny_wan_builder(),
+        PROMPTS,
+        resume_dir=calibrated_parts,
         samples=3,
-        settings=settings,
+        settings=SETTINGS,
         verified_prompts=1,
         speedups=(1.5, 2.0),
+        proxy_costs=PROXY_COSTS,
         name="tiny",
     )
+
+
+@pytest.fixture
+def parts(calibration: Calibration, calibrated_parts: Path, tmp_path: Path) -> Path:
+    """A copy of the parts of `calibration`, to resume from."""
+    return Path(shutil.copytree(calibrated_parts, tmp_path / "parts"))

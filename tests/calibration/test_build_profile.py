@@ -12,7 +12,9 @@ from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.error_map import CumulativeDistance
-from galaxydit.profiles.schema import ErrorPropagation, Profile, Target
+from galaxydit.profiles.evidence import ErrorPropagation
+from galaxydit.profiles.recipe import Target
+from galaxydit.profiles.schema import Profile
 
 
 @pytest.fixture

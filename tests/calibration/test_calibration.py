@@ -21,6 +21,7 @@ from galaxydit.pipelines.runs import OnRay
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile
 from galaxydit.profiles.schema import Profile
+from galaxydit.proxies import PROXIES
 
 SCRIPT = """
     import sys
@@ -30,10 +31,12 @@ SCRIPT = """
     from galaxydit.calibration.calibration import calibrate
     from galaxydit.pipelines.loading import load_pipeline
     from galaxydit.pipelines.settings import GenerationSettings
+    from galaxydit.proxies import PROXIES
     pipe = load_pipeline(sys.argv[1], device="cpu", dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     result = calibrate(pipe, sys.argv[4:], resume_dir=Path(sys.argv[2]), samples=3, verified_prompts=1,
         settings=GenerationSettings(32, 32, 5, steps=12, guidance_scale=3.0), speedups=(1.5, 2.0), name="tiny",
+        proxy_costs={name: proxy.cost / 6 for name, proxy in PROXIES.items()},
         progress=lambda *stage: print(*stage, flush=True))
     result.profile.save(sys.argv[3])
 """
@@ -48,7 +51,7 @@ def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibrat
         assert target.psnr_db > 20
     assert profile.conditions.steps == 12
     assert profile.conditions.samples == 3
-    assert len(profile.evidence.ranking) == 10
+    assert {row.proxy for row in profile.evidence.ranking} == set(PROXIES)
     assert {row.prompt for row in calibration.verifications}.isdisjoint(r.prompt for r in calibration.recordings)
     seconds = profile.evidence.seconds
     assert seconds is not None
@@ -74,6 +77,7 @@ def test_twice_the_same_gives_the_same_profile(
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
+    proxy_costs: dict[str, float],
     tmp_path: Path,
 ) -> None:
     again = calibrate(
@@ -84,6 +88,7 @@ def test_twice_the_same_gives_the_same_profile(
         settings=settings,
         verified_prompts=1,
         speedups=(1.5, 2.0),
+        proxy_costs=proxy_costs,
         name="tiny",
     )
     assert again.profile == calibration.profile
@@ -119,6 +124,7 @@ def test_on_ray_the_profile_is_that_of_one_process(
     tiny_wan_folder: Path,
     prompts: list[str],
     settings: GenerationSettings,
+    proxy_costs: dict[str, float],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,6 +139,7 @@ def test_on_ray_the_profile_is_that_of_one_process(
             settings=settings,
             verified_prompts=1,
             speedups=(1.5, 2.0),
+            proxy_costs=proxy_costs,
             name="tiny",
             executor=executor,
             load=partial(load_pipeline, tiny_wan_folder, dtype=torch.float32),
@@ -145,12 +152,13 @@ def test_damaged_parts_are_measured_again_and_those_of_other_samples_are_left_al
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
-    tmp_path: Path,
+    proxy_costs: dict[str, float],
+    parts: Path,
 ) -> None:
-    parts = tmp_path / "parts"
     (path,) = (parts / "units").glob("sample-0001-*.json")
     path.write_text("{")
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
+    options["proxy_costs"] = proxy_costs
     again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
     assert again.profile == calibration.profile
     count = len(list((parts / "units").iterdir()))
@@ -182,7 +190,7 @@ def test_the_order_with_the_better_videos_is_chosen(
 ) -> None:
     def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **_: object) -> VerifiedPrompt:
         psnr = 30.0 if profile.recipe.order == better else 29.0
-        return VerifiedPrompt(speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
+        return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
 
     monkeypatch.setattr("galaxydit.calibration.calibration.verify_target", verified)
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0)}
@@ -195,7 +203,7 @@ def test_a_decoder_that_overflows_gives_no_profile(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
 ) -> None:
     tiny_wan_pipeline.vae.decoder.conv_out.register_forward_hook(lambda module, inputs, output: output * torch.nan)
-    with pytest.raises(GalaxyDiTError, match=r"order-0000.* failed: .*NaN is not allowed"):
+    with pytest.raises(GalaxyDiTError, match=r"choice-0000.* failed: .*NaN is not allowed"):
         calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, settings=settings, verified_prompts=1)
 
 
@@ -204,13 +212,15 @@ def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes
     tiny_wan_pipeline: WanPipeline,
     prompts: list[str],
     settings: GenerationSettings,
-    tmp_path: Path,
+    proxy_costs: dict[str, float],
+    parts: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in ("build_profile", "calibration"):
         monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
-    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path / "parts", samples=3, **options)
+    options["proxy_costs"] = proxy_costs
+    again = calibrate(tiny_wan_pipeline, prompts, resume_dir=parts, samples=3, **options)
     assert again.profile.conditions.device == calibration.profile.conditions.device != "another"
 
 
@@ -236,6 +246,35 @@ def test_a_speedup_that_cannot_be_planned_is_refused_before_anything_is_recorded
     settings = GenerationSettings(32, 32, 5, steps=50, guidance_scale=3.0)
     with pytest.raises(GalaxyDiTError, match="speedups"):
         calibrate(
-            tiny_wan_pipeline, list("abcdef"), resume_dir=tmp_path / "parts", settings=settings, speedups=(2.0, speedup)
+            tiny_wan_pipeline,
+            list("abcdef"),
+            resume_dir=tmp_path / "parts",
+            settings=settings,
+            verified_prompts=2,
+            speedups=(2.0, speedup),
         )
     assert not (tmp_path / "parts").exists()
+
+
+def test_the_profile_says_what_each_policy_and_each_compared_proxy_gave(calibration: Calibration) -> None:
+    evidence, recipe = calibration.profile.evidence, calibration.profile.recipe
+    assert [one.speedup for one in evidence.proxy_verifications] == [one.speedup for one in evidence.verifications]
+    for one in (*evidence.verifications, *evidence.proxy_verifications):
+        assert one.prompts == 1
+        assert one.psnr_db is not None
+    assert all(target.threshold is not None for target in recipe.targets)
+    assert evidence.compared_proxies[0].proxy == recipe.proxy
+    assert len({PROXIES[one.proxy].tensor_name for one in evidence.compared_proxies}) == 3
+    assert all(one.proxy in evidence.reason for one in evidence.compared_proxies)
+
+
+def test_the_proxy_policy_of_a_measured_profile_reads_its_proxy_and_reaches_the_speedup(
+    calibration: Calibration, tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
+) -> None:
+    with galaxydit.accelerate(
+        tiny_wan_pipeline, speedup=2.0, policy="proxy", profile=calibration.profile
+    ) as acceleration:
+        generate(tiny_wan_pipeline, "a cyan triangle grows over a dotted background", settings, 77)
+    report = acceleration.report
+    assert report.compute_fraction == pytest.approx(0.5, abs=0.09)  # 12 steps: one step is 0.083
+    assert any(call.distance is not None for call in report.calls)

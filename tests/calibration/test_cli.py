@@ -33,10 +33,10 @@ def test_calibrate_writes_profile_and_report_and_shows_both(
     shown = capsys.readouterr().out
     for text in (profile.recipe.proxy, "1.5x", "PSNR", "mine.json", "report.html"):
         assert text in shown
-    assert (report / "report.html").read_text().count("<img") == 5
+    assert (report / "report.html").read_text().count("<img") == 6
     units = sorted((tmp_path / "profiles" / "mine.parts" / "units").iterdir())
     names = [path.stem.rpartition("-")[0] for path in units]
-    assert names == ["order-0000", "order-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
+    assert names == ["choice-0000", "choice-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
     assert all("\n" not in path.read_text().strip() for path in units)
     assert json.loads(out.read_text())["evidence"]["seconds"]["step"] > 0
 

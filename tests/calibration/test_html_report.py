@@ -18,7 +18,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     drafted: Profile, recordings: list[Recording], tmp_path: Path
 ) -> None:
     asked = drafted.evidence.verifications
-    verified = tuple(VerifiedPrompt(v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 1.0, 2.0) for v in asked)
+    verified = tuple(VerifiedPrompt("schedule", v.speedup, NASTY, 1, 1 / v.speedup, 30.0, 1.0, 2.0) for v in asked)
     means = [replace(v, compute_fraction=1 / v.speedup, psnr_db=30.0) for v in asked]
     means[0] = replace(means[0], compute_fraction=0.9 / means[0].speedup)
     profile = replace(drafted, evidence=replace(drafted.evidence, verifications=tuple(means)))
@@ -31,7 +31,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
     assert f"order {profile.recipe.order} is used: at 2x, or near it, order 1 30.0 dB, order 0 29.0 dB." in text
     assert text.count(" came out as ") == 1
     assert f"Missed by more than 5 %: {asked[0].speedup:g}x came out as {asked[0].speedup / 0.9:.2f}x." in text
-    assert text.count("data:image/png;base64,") == 5
+    assert text.count("data:image/png;base64,") == 6
     assert "http" not in text.split("<h2>Settings")[0]
     assert {path.name for path in page.parent.iterdir()} == {
         "report.html",
@@ -40,6 +40,7 @@ def test_the_page_is_self_contained_and_prompts_are_escaped(
         "fit.png",
         "redundancy.png",
         "budget.png",
+        "proxies.png",
     }
 
 

@@ -91,11 +91,11 @@ def test_the_parts_of_a_changed_image_are_measured_anew(
         calibrate(pipe, lines, settings=settings, **options)
         return sorted(path.name.rpartition("-")[0] for path in (tmp_path / "parts" / "units").iterdir())
 
-    first = ["order-0000", "order-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
+    first = ["choice-0000", "choice-0001", "sample-0000", "sample-0001", "seconds", "verification-0000"]
     assert parts() == parts() == first
     Image.new("RGB", (32, 32), "white").save(tmp_path / "blue.png")
     # The profiles that are compared and verified are others.
-    assert parts() == sorted([*first, "order-0000", "order-0001", "sample-0001", "verification-0000"])
+    assert parts() == sorted([*first, "choice-0000", "choice-0001", "sample-0001", "verification-0000"])
 
 
 def test_a_pipeline_that_leaves_out_the_first_steps_is_refused(

@@ -17,8 +17,8 @@ from galaxydit.calibration.published_profiles import (
 )
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import best_schedules, cheapest_schedules
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
-from galaxydit.policies.policy import Observation
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.policies.policy import Controller, Observation
 from galaxydit.profiles.registry import FOLDER, load_profile
 from galaxydit.profiles.resolve import schedule_for
 
@@ -39,7 +39,7 @@ def starter_steps(count: int, flow_shift: float, steps: int = 50) -> tuple[int, 
     target = profile.target_for(steps / count)
     schedule = schedule_for(profile, target, steps / count)
     config = GalaxyDiTConfig(schedule, warmup=target.warmup, max_consecutive=target.max_consecutive)
-    controller = Controller(config)
+    controller = Controller(config.policy, config.limits)
     sigmas = wan_sigmas(flow_shift, steps)
     return tuple(
         step for step in range(steps) if not controller.decide(Observation(step, steps, None, step > 0, sigmas)).reuse

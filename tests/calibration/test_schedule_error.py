@@ -9,7 +9,7 @@ import torch
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.extrapolation import DAMPING, CachedStep, predict
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
 NEUTRAL = ErrorPropagation()
 

@@ -8,7 +8,8 @@ import pytest
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
 from galaxydit.calibration.search import LONGEST_GAP, best_schedules, interval_errors
-from galaxydit.profiles.schema import ErrorPropagation, Profile
+from galaxydit.profiles.evidence import ErrorPropagation
+from galaxydit.profiles.schema import Profile
 
 FADING = ErrorPropagation((0.9, 0.2), (5.0, 0.5))
 

@@ -16,6 +16,7 @@ from galaxydit.calibration.perturbation import INTERVALS, perturbed_schedule
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.policies.policy import Reason
 
 PROMPT = "a cyan triangle grows over a dotted background"
 STEPS = 12
@@ -134,5 +135,5 @@ def test_under_other_conditions_the_speedup_is_met_with_a_remark(
         generate(two_stage, PROMPT, settings, 0)
     calls = acceleration.report.calls
     first = next(call for call in calls if call.transformer == "transformer_2")
-    assert (first.reused, first.reason) == (False, "schedule")
+    assert (first.reused, first.reason) == (False, Reason.SCHEDULE)
     assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)

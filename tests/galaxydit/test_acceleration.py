@@ -1,5 +1,6 @@
 """What users rely on: exact where it must be, fresh at each generation, gone when removed."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +26,7 @@ from galaxydit import (
 )
 from galaxydit.acceleration import Acceleration
 from galaxydit.extrapolation import DAMPING, CachedStep, predict
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
 
@@ -54,7 +55,7 @@ def test_threshold_zero_is_bit_identical_and_says_so(tiny_wan_pipeline: WanPipel
     with pytest.warns(NoEffectWarning), galaxydit.accelerate(tiny_wan_pipeline, threshold=0) as acceleration:
         assert torch.equal(run(tiny_wan_pipeline), plain)
     assert acceleration.report.compute_fraction == 1.0
-    assert {call.reason for call in acceleration.report.calls[2:]} == {"threshold is 0"}
+    assert {call.reason for call in acceleration.report.calls[2:]} == {Reason.ZERO_THRESHOLD}
 
 
 def test_a_schedule_of_all_steps_is_bit_identical(tiny_wan_pipeline: WanPipeline) -> None:
@@ -64,18 +65,47 @@ def test_a_schedule_of_all_steps_is_bit_identical(tiny_wan_pipeline: WanPipeline
             assert torch.equal(run(tiny_wan_pipeline), plain)
 
 
+@pytest.mark.parametrize("settings", [{"speedup": 2.0}, {"threshold": 9.0}, {"max_error": 9.0}])
+def test_a_generation_of_few_steps_is_computed_without_policy_and_cache(
+    tiny_wan_pipeline: WanPipeline, settings: dict[str, float]
+) -> None:
+    plain = run(tiny_wan_pipeline, num_inference_steps=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with galaxydit.accelerate(tiny_wan_pipeline, **settings) as acceleration:
+            assert torch.equal(run(tiny_wan_pipeline, num_inference_steps=8), plain)
+    report = acceleration.report
+    assert {(call.reason, call.distance) for call in report.calls} == {(Reason.FEW_STEPS, None)}
+    assert (report.bytes_held, report.compute_fraction) == (0, 1.0)
+
+
+PARTS_BEFORE = {
+    **dict.fromkeys(("time_embedding", "noisy_latent", "filtered_latent", "block_input", "modulated_input"), ()),
+    **dict.fromkeys(("self_attention", "after_self_attention", "gated_self_attention"), ("attn1",)),
+    **dict.fromkeys(("cross_attention", "modulated_feed_forward_input"), ("attn1", "attn2")),
+}
+"""Parts of the first block that run before a proxy's tensor is known; all of them for the other tensors."""
+
+
 @pytest.mark.parametrize("reuse", ["output", "residual"])
 @pytest.mark.parametrize("proxy", sorted(PROXIES))
 def test_every_proxy_drives_both_kinds_of_reuse(tiny_wan_pipeline: WanPipeline, proxy: str, reuse: str) -> None:
     config = GalaxyDiTConfig(Threshold(50.0), proxy=proxy, reuse=reuse, max_consecutive=2)
+    first, ran = tiny_wan_pipeline.transformer.blocks[0], []
+    # The last layer of each part runs only where the part is computed.
+    parts = {"attn1": first.attn1.to_out[0], "attn2": first.attn2.to_out[0], "ffn": first.ffn.net[-1]}
+    handles = [part.register_forward_hook(lambda *_, name=name: ran.append(name)) for name, part in parts.items()]
     with galaxydit.accelerate(tiny_wan_pipeline, config=config) as acceleration:
         run(tiny_wan_pipeline)
+    for handle in handles:
+        handle.remove()
     calls = acceleration.report.calls
     assert [call.step for call in calls if call.reused and call.branch == "cond"] == [3, 4, 6, 7, 9, 10]
     assert [call.reused for call in calls[::2]] == [call.reused for call in calls[1::2]], "branches must agree"
     reused = [call.blocks_run for call in calls if call.reused]
-    assert reused == [PROXIES[proxy].cost, 0.0] * 6
-    assert acceleration.report.compute_fraction == pytest.approx((6 * 6 + 6 * PROXIES[proxy].cost) / (12 * 6))
+    needed = PARTS_BEFORE.get(PROXIES[proxy].tensor_name, ("attn1", "attn2", "ffn"))
+    assert reused == [{0: 0.0, 1: 0.4, 2: 0.6, 3: 1.0}[len(needed)], 0.0] * 6
+    assert {name: ran.count(name) for name in parts} == {name: 12 + 6 * (name in needed) for name in parts}
 
 
 def count_block_runs(transformer: nn.Module, counts: list[int]) -> list[Any]:
@@ -325,7 +355,7 @@ class Learner:
         if state is None:
             self.told.append(state := [])
         state.append(observation.error)
-        return Decision(False, "learning"), state
+        return Decision(False, Reason.CUSTOM), state
 
 
 def test_without_alignment_a_branch_learns_from_its_own_errors(tiny_wan_pipeline: WanPipeline) -> None:

@@ -24,7 +24,7 @@ from galaxydit import (
     UnknownFamilyWarning,
 )
 from galaxydit.families import CONCATENATED, FAMILIES, SEPARATE, blocks_of
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import Decision, Observation, Reason
 
 BLOCKS = 4
 STEPS = 9
@@ -430,18 +430,23 @@ class Tables:
 
     def decide(self, observation: Observation, state: int | None) -> tuple[Decision, int]:
         sample = self.new.pop(0) if state is None else state
-        return Decision(observation.step in self.reused[sample], "table"), sample
+        return Decision(observation.step in self.reused[sample], Reason.CUSTOM), sample
 
 
-@pytest.mark.parametrize("reuse", ["output", "residual"])
-@pytest.mark.parametrize("name", [name for name in TINY if name != "MiniMaxH3Transformer3DModel"])
+@pytest.mark.parametrize(
+    ("name", "reuse"),
+    [
+        (name, reuse)
+        for name in TINY
+        for reuse in ("output", "residual")
+        if name != "MiniMaxH3Transformer3DModel" and (reuse == "output" or FAMILIES[name].is_chain)
+    ],
+)
 def test_each_sample_of_a_batch_is_computed_and_reused_as_if_it_were_alone(
     name: str, reuse: str, scheduler: Any
 ) -> None:
     """MiniMax-H3 packs the tokens of all samples into one row."""
     tiny, samples = TINY[name], (0, 1, 2)
-    if reuse == "residual" and not FAMILIES[name].is_chain:
-        return
     transformer = tiny.build()
     calls = 2 if tiny.branches == SEPARATE else 1
     alone = []

@@ -188,9 +188,10 @@ def test_a_text_encoder_may_return_any_object(tiny_wan: Any) -> None:
         assert pipe.text_encoder().last_hidden_state == 1
 
 
-def test_settings_that_a_profile_replaces_are_named(tiny_wan: Any) -> None:
+def test_a_configuration_and_a_request_are_never_both_accepted(tiny_wan: Any) -> None:
     config = GalaxyDiTConfig(Threshold(0.3), keep_last=2)
-    warns = pytest.warns(UserWarning, match="replaced by the general schedule: policy of config")
-    with galaxydit.accelerate(tiny_wan.pipe, config=config, speedup=2.0) as found, warns:
-        tiny_wan.run()
-    assert found.config.keep_last == 2
+    for request in ({"speedup": 2.0}, {"threshold": 0.1}, {"proxy": "noisy_latent"}, {"warmup": 0.1}):
+        with pytest.raises(GalaxyDiTError, match=f"config is given together with {next(iter(request))}"):
+            galaxydit.accelerate(tiny_wan.pipe, config=config, **request)
+    with galaxydit.accelerate(tiny_wan.pipe, config=config) as acceleration:
+        assert acceleration.config == config

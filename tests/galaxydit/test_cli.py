@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
@@ -97,7 +98,7 @@ def test_debug_shows_where_an_error_came_from():
         main(["--debug", "inspect", "--model", "no-such-model"])
 
 
-@pytest.mark.parametrize("offload", ["none", "model"])
+@pytest.mark.parametrize("offload", ["none", "model", "sequential"])
 def test_generate_without_acceleration_writes_the_plain_video(
     tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, offload: str
 ):
@@ -169,6 +170,27 @@ def test_a_warning_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: py
     assert lines[0].startswith("warning: threshold=0 reuses nothing")
 
 
+def test_a_warning_that_many_videos_repeat_is_shown_once(capsys: pytest.CaptureFixture, monkeypatch):
+    def warn_often(arguments: list[str]) -> None:
+        for _ in range(3):
+            with warnings.catch_warnings():  # as libraries do, after which Python forgets what it has shown
+                warnings.simplefilter("always")
+            warnings.warn("galaxydit: ten steps are few", stacklevel=1)
+
+    monkeypatch.setattr("galaxydit.cli.app", warn_often)
+    main([])
+    assert capsys.readouterr().err == "warning: ten steps are few\n"
+
+
+def test_an_error_of_a_library_is_one_line(tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    given = ["--model", tiny_wan_folder, "--prompt", "x", "--out", tmp_path / "a.mp4", "--frames", "1", "--steps", "2"]
+    assert run("generate", *given, "--height", "16400", "--width", "16", "--no-accelerate") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(
+        r"error: RuntimeError: shape .*; check that the options suit the model, or see .*--debug`", error
+    )
+
+
 def test_inspect_shows_blocks_branches_and_hooks(tiny_wan_folder: Path, capsys: pytest.CaptureFixture):
     assert run("inspect", "--model", tiny_wan_folder) == 0
     shown = capsys.readouterr().out
@@ -234,7 +256,7 @@ def test_table_holds_means_and_speedups():
             files=(),
         )
     )
-    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    rows = list(zip(*(map(str, column.cells) for column in table.columns), strict=True))
     assert rows[0] == ("plain", "8.00", "1.00x", "9.00", "1.00x", "100%", "", "")
     assert rows[1] == ("accelerated", "4.00", "2.00x", "5.00", "1.80x", "40%", "30.00", "0.500")
 
@@ -256,7 +278,9 @@ def test_words_that_the_embedded_model_never_saw_are_named(capsys: pytest.Captur
 
 def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixture):
     assert run("families", "mochi") == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["Mochi: Mochi"]
+    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == [
+        "Mochi: MochiTransformer3DModel"
+    ]
     assert run("families", "no-such") == 2
     assert "name='no-such' is not allowed: expected part of the name" in capsys.readouterr().err
 
@@ -264,14 +288,15 @@ def test_families_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFixtur
 def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(capsys: pytest.CaptureFixture):
     assert run("families", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
-    assert "WanImageToVideo" in next(row["pipelines"] for row in shown["accepted"] if row["family"] == "Wan")
+    wan = next(row for row in shown["accepted"] if row["family"] == "Wan")
+    assert (wan["transformer"], wan["context parallel"]) == ("WanTransformer3DModel", "yes")
     assert "U-Net" in shown["not_accepted"][0]["because"]
 
 
 def test_wherever_a_table_is_printed_it_can_be_json():
     root = get_command(app)
     commands = root.commands | root.commands["eval"].commands  # type: ignore[attr-defined]
-    tables = ["calibrate", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
+    tables = ["calibrate", "check", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
 
 
@@ -279,3 +304,59 @@ def test_json_is_json_where_colours_are_forced(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("FORCE_COLOR", "1")
     show_json({"name": "ü", "value": 1.5})
     assert json.loads(capsys.readouterr().out) == {"name": "ü", "value": 1.5}
+
+
+@pytest.fixture
+def many(tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list]:
+    """A file of two prompts, and the arguments that make a video of each."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a ball\na cube\n")
+    arguments = ["--model", tiny_wan_folder, "--prompts", prompts, "--out", tmp_path / "videos", "--lossless", *SMALL]
+    return prompts, [*arguments, "--dtype", "float32"]
+
+
+def test_generate_makes_a_video_of_each_line_and_later_of_new_lines(
+    many: tuple[Path, list], tiny_wan_folder: Path, capsys: pytest.CaptureFixture
+):
+    prompts, arguments = many
+    assert run("generate", *arguments, "--no-accelerate") == 0
+    paths = capsys.readouterr().out.split("\n")
+    paths = [Path(line) for line in paths if line.endswith(".mp4")]
+    settings = GenerationSettings(height=32, width=32, num_frames=5, steps=12, guidance_scale=3.0)
+    pipe = load_pipeline(tiny_wan_folder, dtype=torch.float32)
+    for place, text in enumerate(("a ball", "a cube")):
+        expected = generate(pipe, text, settings, seed=2 + place)
+        np.testing.assert_array_equal(load_video(paths[place]), to_uint8(expected.frames))
+    written = [path.stat().st_mtime_ns for path in paths]
+    prompts.write_text("a cube\na cat\n")
+    assert run("generate", *arguments, "--no-accelerate") == 0
+    shown = [Path(line) for line in capsys.readouterr().out.split("\n") if line.endswith(".mp4")]
+    assert len(shown) == 2
+    assert shown[0] == paths[1]
+    assert [path.stat().st_mtime_ns for path in paths] == written
+
+
+def test_many_accelerated_videos_are_units_of_a_job_without_baseline(
+    many: tuple[Path, list], tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    _, arguments = many
+    assert run("generate", *arguments, "--threshold", "0.3", "--fps", "8") == 0
+    assert run("eval", "status", tmp_path / "videos", "--json") == 0
+    names = sorted(path.name.split("-")[2] for path in (tmp_path / "videos" / "units").iterdir())
+    assert names == ["galaxydit", "galaxydit"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prompt", "x", "--prompts", "p.txt", "--out", "o"], "either --prompt or --prompts"),
+        (["--out", "o"], "either --prompt or --prompts"),
+        (["--prompts", "p.txt", "--out", "o.mp4"], "--prompts writes a folder"),
+        (["--prompt", "x", "--out", "o.mp4", "--ray"], "--ray"),
+        (["--prompts", "no.txt", "--out", "o"], "prompts.file='no.txt' is no file"),
+    ],
+)
+def test_options_of_many_videos_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture):
+    assert run("generate", "--model", "wan-tiny", *options) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -201,25 +201,3 @@ def test_observers_see_the_model_once_and_before_the_correction(tiny_wan_pipelin
         run(tiny_wan_pipeline)
     assert observer.seen == [step for step in range(12) for _ in range(2)]
     assert torch.equal(observer.outputs[7, "cond"], expected)
-
-
-def test_an_observer_that_decides_gets_what_it_predicts(tiny_wan_pipeline: WanPipeline) -> None:
-    class Repeats(Observer):
-        decides = True
-
-        def decide(self, call: Call) -> bool:
-            return call.info.step in (5, 6)
-
-        def on_output(self, call: Call, output: Tensor) -> None:
-            self.kept = {**getattr(self, "kept", {}), call.branch: output}
-
-        def predict(self, call: Call) -> Tensor:
-            return self.kept[call.branch].clone()
-
-    expected = outputs_of(tiny_wan_pipeline, GalaxyDiTConfig(STEPS, order=0, correction=False))[14]
-    found: list[Tensor] = []
-    handle = tiny_wan_pipeline.transformer.register_forward_hook(lambda _, a, output: found.append(output[0].clone()))
-    with Acceleration(tiny_wan_pipeline, GalaxyDiTConfig(order=0), observer=Repeats()):
-        run(tiny_wan_pipeline)
-    handle.remove()
-    assert torch.equal(found[14], expected)

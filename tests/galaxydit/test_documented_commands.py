@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"```(\w*)\n(.*?)```|`([^`]+)`", re.DOTALL)
 COMMAND = re.compile(r"\bgalaxydit ((?:eval )?[a-z]+(?:-[a-z]+)*)\b((?:(?!&&|\bgalaxydit )[^\n]|\\\n)*)")
 METHODS = ("output", "residual", "paper", "without")  # `galaxydit output` is a name in tables
-ROOMS = ("galaxydit", "pipelines", "calibration", "eval")
+PACKAGES = ("galaxydit", "pipelines", "calibration", "eval")
 
 
 def documented() -> Iterator[tuple[str, str]]:
     """Names of files, and the code in them: blocks and inline code of Markdown, text in backticks of Python."""
     pages = [ROOT / "README.md", *(ROOT / "tests").rglob("*.md")]
-    pages += [path for room in ROOMS for kind in ("md", "py") for path in (ROOT / room).rglob(f"*.{kind}")]
+    pages += [path for package in PACKAGES for kind in ("md", "py") for path in (ROOT / package).rglob(f"*.{kind}")]
     for page in pages:
         for language, block, inline in CODE.findall(page.read_text(encoding="utf-8")):
             if language in ("python", "toml"):

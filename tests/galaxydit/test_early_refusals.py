@@ -1,5 +1,6 @@
 """What needs no model is refused before torch is loaded, and nothing is written."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,13 @@ sys.meta_path.insert(0, NoTorch())
 from galaxydit.cli import main
 
 for arguments in eval(sys.argv[1]):
+    print("$", *arguments, file=sys.stderr)
+    code = 0
     try:
         main(arguments)
     except SystemExit as stopped:
-        assert stopped.code == int(sys.argv[2]), (arguments, stopped.code)
+        code = stopped.code or 0
+    assert code == int(sys.argv[2]), (arguments, code)
 """
 
 
@@ -46,6 +50,11 @@ def folder(tmp_path: Path) -> Path:
     for name, index in (("damaged", "[]"), ("incomplete", '{"_class_name": "X", "vae": ["diffusers", "Y"]}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_index.json").write_text(index, encoding="utf-8")
+    (tmp_path / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "model_index.json").write_text("[" * 100_000, encoding="utf-8")
+    (tmp_path / "link.mp4").symlink_to("elsewhere.mp4")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
     (tmp_path / "bad.toml").write_text(JOB + '[variants.fast]\nmethod = "teacahe"\n', encoding="utf-8")
     return tmp_path
@@ -109,10 +118,20 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         ["latency", "--fraction", "nan"],
         ["latency", "--size", "large"],
         ["latency", "--out", "dir.mp4"],
+        ["calibrate", "--model", "wan-tiny", "--prompts", "pipe", "--out", "p.json"],
+        ["calibrate", "--model", "wan-tiny", "--seed", "9" * 23, "--out", "p.json"],
+        ["eval", "run", "job.toml", "--out", "memory://run"],
+        ["eval", "run", "job.toml", "--out", "simplecache::memory://run"],
+        ["latency", "--table", "deep.json"],
+        ["inspect", "--model", "deep"],
+        ["generate", "--model", "nowhere", "--prompt", "x", "--out", "link.mp4"],
     ]
     finished = run_without_torch(bad, folder, code=2)
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
+    said = [text.partition("\n")[2] for text in finished.stderr.split("$ ")[1:]]
+    assert len(said) == len(bad)
+    assert all("rror" in text for text in said), "each command says what is wrong"
     assert sorted(folder.rglob("*")) == before
     for message in (
         "error: max_error=-1.0 is not allowed: expected a number at least 0; pass for example max_error=0.1",
@@ -120,6 +139,8 @@ def test_bad_input_is_refused_before_torch_is_loaded_and_leaves_no_file(folder: 
         "error: --out='dir.mp4' is not allowed: expected a place that can be written (Is a directory); choose another",
         "error: --prompts='missing.txt' is not allowed: expected a text file that can be read",
         f"error: profile='{'a' * 59}...{'a' * 59}' is not allowed",
+        "error: --prompts='pipe' is not allowed: expected a text file; save the prompts in a file, one a line",
+        "error: --out='memory://run' is not allowed: expected a folder, or an address that outlasts this command",
         "error: --prompts='latin.txt' is not allowed: expected text in UTF-8; save it as UTF-8",
         "did you mean 'TeaCache'?",
         "did you mean 'teacache'?",

@@ -30,3 +30,11 @@ def test_what_fails_half_written_leaves_the_file_before(tmp_path: Path):
         write_half()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_that_names_no_file_gets_the_name_of_the_file_that_was_written(tmp_path: Path):
+    with (
+        pytest.raises(OSError, match=r"\[Errno 28\] No space left on device: '.*data\.json'"),
+        replacing(tmp_path / "data.json"),
+    ):
+        raise OSError(28, "No space left on device")

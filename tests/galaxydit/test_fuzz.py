@@ -20,7 +20,7 @@ from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
 COMMAND_LINES, CALLS, JOB_FILES = 300, 140, 60
-CURE = re.compile(r"(?s)Try '.*' for help|(?:expected|allowed|cannot|is|has|holds)\b.*[;:,] .+")
+CURE = re.compile(r"(?s)Try '.*' for help|\S.*; [a-z`][^;]{9,}$")
 LONG = "x" * 300
 
 WHOLE = ["", "x", "nan", "0", "-1", "1.5", "1e400", "½", "0x"]

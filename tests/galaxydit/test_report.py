@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from galaxydit.policies.config import GalaxyDiTConfig
-from galaxydit.policies.policy import Decision
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.policies.policy import Decision, Reason
 from galaxydit.policies.threshold import Threshold
 from galaxydit.report import CallRecord, Report
 
 
 def call(
-    step: int, branch: str, *, reused: bool, reason: str = "below threshold", accumulated: float = 0.1
+    step: int, branch: str, *, reused: bool, reason: Reason = Reason.BELOW_THRESHOLD, accumulated: float = 0.1
 ) -> CallRecord:
     return CallRecord(
         step=step,
@@ -36,13 +36,19 @@ def report(*calls: CallRecord, notes: tuple[str, ...] = ()) -> Report:
 @pytest.fixture
 def half_reused() -> Report:
     branches = ("cond", "uncond")
-    computed = [call(step, branch, reused=False, reason="warm-up") for step in (0, 1) for branch in branches]
+    computed = [call(step, branch, reused=False, reason=Reason.WARM_UP) for step in (0, 1) for branch in branches]
     return report(*computed, *(call(step, branch, reused=True) for step in (2, 3) for branch in branches))
 
 
 def test_the_compute_fraction_counts_blocks(half_reused: Report) -> None:
     assert half_reused.compute_fraction == pytest.approx(42 / 80)
     assert half_reused.reused_steps == 2
+
+
+def test_a_generation_that_was_abandoned_says_how_many_of_its_steps_ran(half_reused: Report) -> None:
+    abandoned = replace(half_reused, calls=half_reused.calls[:6])
+    assert str(abandoned).splitlines()[0].endswith("; 3 of 4 steps ran")
+    assert "steps ran" not in str(half_reused)
 
 
 def test_a_policy_of_ones_own_never_breaks_the_report(half_reused: Report, tmp_path: Path) -> None:
@@ -60,7 +66,7 @@ def test_a_policy_that_is_no_dataclass_is_reported_by_its_name(half_reused: Repo
         reads_proxy, history_length, learns_errors = False, 1, False
 
         def decide(self, observation: Any, state: Any = None) -> tuple[Decision, Any]:
-            return Decision(observation.step % 2 == 1, "odd"), None
+            return Decision(observation.step % 2 == 1, Reason.CUSTOM), None
 
     own = replace(half_reused, config=GalaxyDiTConfig(Odd()))
     assert own.to_dict()["config"]["policy"]["name"] == "Odd"
@@ -72,7 +78,7 @@ def test_a_step_reused_in_one_branch_alone_is_no_reused_step() -> None:
 
 
 def test_a_run_that_reused_nothing_says_why() -> None:
-    text = str(report(call(0, "cond", reused=False, reason="warm-up"), notes=("the model is odd",)))
+    text = str(report(call(0, "cond", reused=False, reason=Reason.WARM_UP), notes=("the model is odd",)))
     assert "0 of 1 steps reused" in text
     assert "warm-up (1 step)" in text
     assert "Note: the model is odd." in text
@@ -100,6 +106,7 @@ def test_the_saved_report_is_strict_json_even_with_infinite_sums(half_reused: Re
     endless.save(tmp_path / "report.json")
     data = json.loads((tmp_path / "report.json").read_text(), parse_constant=pytest.fail)
     assert data["calls"][-1]["accumulated"] is None
+    assert {call["reason"] for call in data["calls"]} == {"WARM_UP", "BELOW_THRESHOLD"}
     assert data["compute_fraction"] == endless.compute_fraction
     assert data["config"]["policy"] == {"name": "Threshold", "threshold": GalaxyDiTConfig().policy.threshold}
 

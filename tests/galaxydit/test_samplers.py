@@ -19,6 +19,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit.policies.policy import Reason
 from galaxydit.runtime.session import Session
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
@@ -145,7 +146,7 @@ def test_a_generation_begun_again_at_a_later_index_starts_without_history(tiny_w
         assert torch.equal(later(), expected)
     assert len(acceleration.reports) == 2
     assert [call.step for call in acceleration.report.calls[::2]] == list(range(begin, 12))
-    assert acceleration.report.calls[0].reason == "warm-up"
+    assert acceleration.report.calls[0].reason is Reason.WARM_UP
     assert acceleration.report.reused_steps > 0
 
 

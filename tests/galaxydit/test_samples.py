@@ -13,8 +13,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Online, Threshold
 from galaxydit.families import FAMILIES
-from galaxydit.policies.config import Controller
-from galaxydit.policies.policy import Observation
+from galaxydit.policies.policy import Controller, Observation, Reason
 from galaxydit.runtime.samples import join_rows, join_samples, rows_of, sample_count, take_rows
 
 PROMPTS = (
@@ -82,10 +81,10 @@ def test_controllers_share_no_state() -> None:
 
     config = GalaxyDiTConfig(Threshold(0.1))
     easy, hard = [0.01] * 20, [0.06] * 20
-    both = Controller(config), Controller(config)
+    both = Controller(config.policy, config.limits), Controller(config.policy, config.limits)
     together = [[decide(both[0], step, easy[step]), decide(both[1], step, hard[step])] for step in range(20)]
     for index, distances in enumerate((easy, hard)):
-        alone = Controller(config)
+        alone = Controller(config.policy, config.limits)
         assert [row[index] for row in together] == [decide(alone, step, distances[step]) for step in range(20)]
     assert sum(row[0] for row in together) > sum(row[1] for row in together)
 
@@ -204,7 +203,7 @@ def test_inputs_that_cannot_be_divided_are_computed_for_all(tiny_wan: Any) -> No
     assert len(report.notes) == 1
     for step in range(12):
         assert len({call.reused for call in report.calls if call.step == step}) == 1
-    assert "another sample is computed" in {call.reason for call in report.calls}
+    assert Reason.OTHER_SAMPLE in {call.reason for call in report.calls}
     assert report.compute_fraction > apart.compute_fraction
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from galaxydit.acceleration import TransformerDescription
 from galaxydit.calibration.published import load_published
 from galaxydit.calibration.tables import target_table
 from galaxydit.commands import calibrate, compare, demo, eval_vbench, inspect, latency, realism
+from galaxydit.description import TransformerDescription
 from galaxydit.eval.compare.equal_compute import AtSpeedup
 from galaxydit.eval.demo import DemoResult, DemoSample, DemoVariant
 from galaxydit.eval.realism.measurements import goals

@@ -18,6 +18,7 @@ from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
+from galaxydit.policies.policy import Reason
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 NEVER = GalaxyDiTConfig(FixedSteps(tuple(range(60))))
@@ -181,7 +182,7 @@ def test_two_transformers_share_a_report_and_nothing_else(two_stage: Any, reuse:
     assert set(components) == {"transformer", "transformer_2"}
     first = components.index("transformer_2")
     assert [call.reused for call in calls[first : first + 2]] == [False, False]
-    assert (calls[first].reason, calls[first].distance) == ("nothing to reuse yet", None)
+    assert (calls[first].reason, calls[first].distance) == (Reason.NO_HISTORY, None)
     assert any(call.reused for call in calls[:first])
     assert any(call.reused for call in calls[first:])
     with galaxydit.accelerate(two_stage.pipe, config=replace(NEVER, reuse=reuse)):
@@ -251,6 +252,6 @@ def test_guidance_that_pauses_comes_back_without_stale_history(tiny_wan: Any) ->
         tiny_wan.run(callback_on_step_end=pause)
     unconditional = {call.step: call for call in acceleration.report.calls if call.branch == "uncond"}
     assert sorted(unconditional) == [0, 1, 2, 3, 8, 9, 10, 11]
-    assert unconditional[8].reason == "this branch had nothing to reuse"
+    assert unconditional[8].reason is Reason.NO_BRANCH_HISTORY
     assert [step for step, call in unconditional.items() if call.reused] == [9]
     assert [call.step for call in acceleration.report.calls if call.reused and call.branch == "cond"] == [4, 6, 8, 9]

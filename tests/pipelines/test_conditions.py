@@ -8,9 +8,9 @@ import pytest
 import torch
 from diffusers import WanPipeline
 
+from galaxydit.adapters import adapter_states
 from galaxydit.pipelines.conditions import conditions_of
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.runtime.step import adapter_states
 
 
 def scale_the_last_feed_forward(pipe: WanPipeline) -> None:

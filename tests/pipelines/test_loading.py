@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_a_published_model_is_loaded_as_its_makers_run_it(
 
     monkeypatch.setattr(loading, "_download_index", lambda name, revision: tiny_wan_folder / model_names.INDEX)
     monkeypatch.setattr(loading.DiffusionPipeline, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(loading.DiffusionPipeline, "download", lambda *_, **__: str(tiny_wan_folder))
     pipe = load_pipeline("wan2.1-t2v-1.3b", device="cpu")
     dtypes = {"default": torch.bfloat16, "vae": torch.float32}
     assert asked == [(HUB_ID, {"dtype": dtypes, "revision": None})]
@@ -74,6 +76,7 @@ def test_a_revision_is_asked_of_the_hub(
 
     monkeypatch.setattr(loading, "hf_hub_download", download)
     monkeypatch.setattr(loading.DiffusionPipeline, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(loading.DiffusionPipeline, "download", lambda *_, **__: str(tiny_wan_folder))
     load_pipeline(name, device="cpu", revision="refs/pr/1")
     assert asked == [(HUB_ID, "refs/pr/1")] * 2
     pinned = replace(loading.CHECKPOINTS["wan2.1-t2v-1.3b"], revision="0fad780")
@@ -83,7 +86,7 @@ def test_a_revision_is_asked_of_the_hub(
     assert [revision for _, revision in asked[2:]] == ["0fad780"] * 2 + ["main"] * 2
 
 
-@pytest.mark.parametrize("offload", ["model", "group"])
+@pytest.mark.parametrize("offload", ["model", "group", "sequential"])
 def test_an_offloaded_pipeline_makes_the_same_video(tiny_wan_folder: Path, offload: loading.Offload):
     size = {"height": 32, "width": 32, "num_frames": 5, "num_inference_steps": 2, "max_sequence_length": 16}
 
@@ -95,14 +98,6 @@ def test_an_offloaded_pipeline_makes_the_same_video(tiny_wan_folder: Path, offlo
     assert torch.equal(run(pipe), expected)
     hooked = [module for module in pipe.transformer.modules() if {"_hf_hook", "_diffusers_hook"} & vars(module).keys()]
     assert hooked
-
-
-def test_each_layer_may_be_offloaded_for_itself(tiny_wan_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Accelerate moves tied weights only between two devices, so this is checked as far as its call."""
-    devices = []
-    monkeypatch.setattr(WanPipeline, "enable_sequential_cpu_offload", lambda pipe, device: devices.append(device))
-    load_pipeline(tiny_wan_folder, device="cpu", offload="sequential")
-    assert devices == [torch.device("cpu")]
 
 
 def test_an_offload_of_another_kind_is_refused(tiny_wan_folder: Path):
@@ -145,6 +140,46 @@ def test_weights_that_were_copied_by_half_are_refused(tiny_wan_folder: Path, par
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises((GalaxyDiTError, OSError), match=r"can load|Unable to load weights"):
         load_pipeline(tiny_wan_folder, device="cpu")
+
+
+@pytest.mark.parametrize("place", [["_attn_implementation"], ["text_config", "attn_implementation"]])
+def test_a_configuration_that_names_code_of_the_hub_is_refused(tiny_wan_folder: Path, place: list[str]) -> None:
+    config = tiny_wan_folder / "text_encoder" / "config.json"
+    value: object = "someone/kernels"
+    for key in reversed(place):
+        value = {key: value}
+    config.write_text(json.dumps(json.loads(config.read_text()) | value))
+    with pytest.raises(GalaxyDiTError, match=rf"text_encoder\.{'.'.join(place)}='someone/kernels' is not allowed"):
+        load_pipeline(tiny_wan_folder, device="cpu")
+
+
+class Command:
+    """Pickled, a command that is run by whoever loads it."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_weights_that_hold_code_are_refused_and_not_run(tiny_wan_folder: Path, tmp_path: Path) -> None:
+    (tiny_wan_folder / "text_encoder" / "model.safetensors").unlink()
+    torch.save({"shared.weight": Command(tmp_path / "run")}, tiny_wan_folder / "text_encoder" / "pytorch_model.bin")
+    with pytest.raises((GalaxyDiTError, OSError), match=r"can load|text_encoder"):
+        load_pipeline(tiny_wan_folder, device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "{}", '{"num_attention_heads": 0}'])
+def test_configurations_that_make_no_model_are_refused(tiny_wan_folder: Path, content: str) -> None:
+    config = tiny_wan_folder / "transformer" / "config.json"
+    if content == '{"num_attention_heads": 0}':
+        content = json.dumps(json.loads(config.read_text()) | json.loads(content))
+    config.write_text(content)
+    with pytest.raises((GalaxyDiTError, OSError)):
+        load_pipeline(tiny_wan_folder, device="cpu")
+    assert torch.get_default_dtype() == torch.float32, "what is loaded next would be of another dtype"
 
 
 def test_weights_that_lack_layers_are_refused(tiny_wan_folder: Path) -> None:

@@ -17,7 +17,8 @@ from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, accelerated, profile_identity
 from galaxydit.profiles.registry import find_profile
-from galaxydit.profiles.resolve import find_settings
+from galaxydit.profiles.resolve import resolve
+from galaxydit.request import Request
 
 
 def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
@@ -26,7 +27,7 @@ def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
     profile, why = find_profile(transformer)
     if profile is None:
         raise refusal("profile", None, f"the profile of this model, but {why}", "run `galaxydit calibrate`")
-    return find_settings(pipe, [transformer], GalaxyDiTConfig(), profile=profile, **target)[0]
+    return resolve(pipe, Request(profile=profile, **target)).config
 
 
 def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: Any) -> Method:

@@ -22,11 +22,11 @@ def _settings(steps: int, calibrator: Setting) -> list[Setting]:
 
 def _held(manager: Any) -> int:
     contexts = manager._cached_context_manager.values()
-    return bytes_in([[one.buffers, *one.get_calibrators(), *one.get_cfg_calibrators()] for one in contexts])
+    return bytes_in([[each.buffers, *each.get_calibrators(), *each.get_cfg_calibrators()] for each in contexts])
 
 
 def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
-    """`joint`: one decision for both branches; `calibrator`: the `order` of TaylorSeer's, which is off by default."""
+    """`joint`: one decision for both branches; `calibrator`: the `order` of the TaylorSeer calibrator, if it is on."""
 
     @contextmanager
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:

@@ -17,12 +17,12 @@ from galaxydit.eval.compare.third_party import cache_method, enabled
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
 
-CALIBRATED_PROMPTS = 4  # the ratios hardly depend on the prompt; the authors use one
+CALIBRATED_PROMPTS = 4  # the ratios hardly depend on the prompt; the authors use one prompt
 WAN = "Wan2.1-T2V-1.3B"
 # (threshold, max_skip_steps, retention_ratio)
 PUBLISHED_SETTINGS = (
     (0.12, 2, 0.2),  # the authors' slow setting for Wan2.1-1.3B
-    (0.12, 4, 0.2),  # their fast one
+    (0.12, 4, 0.2),  # their fast setting
     (0.24, 6, 0.2),  # theirs for 14B
     (0.1, 4, 0.1),  # arXiv 2609.36433
     (0.15, 6, 0.2),  # arXiv 2610.10457, at three speedups
@@ -72,7 +72,8 @@ def _calibrate(
         config = MagCacheConfig(calibrate=True, num_inference_steps=settings.steps)
         with enabled(pipe, config), redirect_stdout(printed):
             generate(pipe, prompt, settings, seed + index)
-        rows += [ast.literal_eval(found) for found in re.findall(r"^\[[-\d., e]+\]$", printed.getvalue(), re.MULTILINE)]
+        lists = re.findall(r"^\[[-\d., e]+\]$", printed.getvalue(), re.MULTILINE)
+        rows += [ast.literal_eval(text) for text in lists]
     if not rows:
         raise ValueError("MagCache printed no ratios in its calibration mode; use the diffusers of constraints.txt")
     return {"ratios": [fmean(column) for column in zip(*rows, strict=True)]}

@@ -15,7 +15,7 @@ previous one. A reused step adds the residual of the block stack at the last ful
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -27,25 +27,21 @@ from diffusers import DiffusionPipeline
 from scipy.optimize import curve_fit
 
 from galaxydit.calibration.recording import round_digits
-from galaxydit.errors import refusal
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.methods.teacache import fit_polynomial
 from galaxydit.eval.compare.rules.decision import ScheduleRule, StepObservation, share_of_steps, warm_ups
-from galaxydit.eval.compare.rules.full_trajectory import Trajectory, record_all, relative_change
 from galaxydit.eval.compare.rules.rule_observer import under_rule
+from galaxydit.eval.compare.step_pairs import Pairs, at, check_calibrated, over_pairs
+from galaxydit.eval.compare.trajectory import Trajectory, record_each
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.proxies import relative_l2
+from galaxydit.proxies import relative_l1, relative_l2
 
 LINEAR_DECAY = (1.0, 1.0, 0.0)
 PERTURBED_PROMPTS = 2
 PERTURBED_STEPS = 12
 FITTED_GAPS = 8  # steps; the polynomial is evaluated for changes over as many
-LONGEST_GAP = 16  # steps; an older full step is not reused
-
-Pairs = list[list[float]]
-"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, at most LONGEST_GAP of them."""
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
@@ -76,14 +72,12 @@ class RiskRule:
     accumulated: float = 0.0
 
     def decide(self, observation: StepObservation) -> bool:
-        if observation.steps != len(self.rho):
-            expected = f"{len(self.rho)}, for which this method was calibrated"
-            raise refusal("steps", observation.steps, expected, "calibrate it anew")
+        check_calibrated(observation.steps, len(self.rho))
         step, change = observation.step, observation.change_since_full
-        rho, gap = self.rho[step], step - self.last_full
-        if change is not None and step >= self.first and 0 < gap <= len(rho):
+        rho = at(self.rho, self.last_full, step)
+        if change is not None and step >= self.first and rho is not None:
             error = max(0.0, float(np.polyval(self.coefficients, change)))
-            risk = guided_error(error, error, observation.guidance_scale, rho[gap - 1]) * self.weights[step]
+            risk = guided_error(error, error, observation.guidance_scale, rho) * self.weights[step]
             if 0 < self.threshold >= self.accumulated + risk:
                 self.accumulated += risk
                 return True
@@ -109,35 +103,33 @@ def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
     """`coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` of the sensitivities."""
-    recorded = record_all(pipe, prompts, generation, seed)
-    steps = recorded[0].steps
+    recordings = record_each(pipe, prompts, generation, seed)
+    steps = recordings[0].steps
     changes, errors = [], []
-    for one in recorded:
+    for recording in recordings:
         for step in range(1, steps):
             for earlier in range(max(0, step - FITTED_GAPS), step):
-                change = relative_change(one.time_projections[step], one.time_projections[earlier])
-                for outputs in one.outputs.values():
+                change = float(relative_l1(recording.time_projections[step], recording.time_projections[earlier]))
+                for outputs in recording.outputs.values():
                     changes.append(change)
-                    errors.append(relative_change(outputs[earlier], outputs[step]))
+                    errors.append(float(relative_l1(outputs[earlier], outputs[step])))
     return {
         "coefficients": fit_polynomial(changes, errors),
-        "rho": over_pairs(steps, partial(branch_correlation, recorded)),
-        "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recorded)),
+        "rho": over_pairs(steps, partial(branch_correlation, recordings)),
+        "law": fit_law(steps, _propagation(pipe, prompts, generation, seed, recordings)),
     }
-
-
-def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
-    """The table of value(earlier, step)."""
-    return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
     """Cosine of the two branches' errors where an earlier residual is reused, mean over recordings; 1 if unguided."""
-    found = []
-    for one in recordings:
-        errors = [(one.residual(earlier, branch) - one.residual(step, branch)).flatten() for branch in one.outputs]
-        found.append(round_digits(torch.cosine_similarity(errors[0], errors[1], dim=0), 6) if len(errors) > 1 else 1.0)
-    return float(np.mean(found))
+    cosines = []
+    for recording in recordings:
+        first, *others = [
+            (recording.residual(earlier, branch) - recording.residual(step, branch)).flatten()
+            for branch in recording.outputs
+        ]
+        cosines.append(round_digits(torch.cosine_similarity(first, others[0], dim=0), 6) if others else 1.0)
+    return float(np.mean(cosines))
 
 
 def _propagation(
@@ -151,14 +143,14 @@ def _propagation(
     begin = share_of_steps(steps, 0.1)
     ratios = {}
     for step in range(begin, steps, max(1, (steps - begin) // PERTURBED_STEPS)):
-        found = []
+        gains = []
         only_this = partial(ScheduleRule, set(range(steps)) - {step})
-        for index, one in enumerate(plain[:PERTURBED_PROMPTS]):
+        for index, recording in enumerate(plain[:PERTURBED_PROMPTS]):
             with under_rule(pipe, only_this, predict=lambda latent, cached, *_: cached.output):
                 final = generate(pipe, prompts[index], generation, seed + index).latents
-            caused = float(relative_l2(one.guided(step), one.guided(step - 1)))
-            found.append(float(relative_l2(one.final, final)) / max(caused, 1e-12))
-        ratios[step] = sum(found) / len(found)
+            caused = float(relative_l2(recording.guided(step), recording.guided(step - 1)))
+            gains.append(float(relative_l2(recording.final, final)) / max(caused, 1e-12))
+        ratios[step] = sum(gains) / len(gains)
     return ratios
 
 

@@ -14,27 +14,22 @@ from galaxydit.eval.compare.identity import prediction_identity
 from galaxydit.eval.compare.method import Method
 from galaxydit.eval.compare.methods.uniform_skip import even_schedule, following, full_step_counts
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
 ORDER = 1
-ALL_ALIKE = ErrorPropagation()
 
 
 def search(
-    pipe: DiffusionPipeline,
-    prompts: Sequence[str],
-    settings: GenerationSettings,
-    seed: int,
-    propagation: ErrorPropagation = ALL_ALIKE,
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, tuple[int, ...]]:
     """Schedules by number of full steps, as JSON keys; evenly spaced where none keeps within the longest gap.
 
-    By default errors of all noise levels count alike; `propagation` weights them.
+    Errors of all noise levels count alike.
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
-    found = best_schedules(ScheduleError(recordings), max(counts), propagation)
-    return {str(count): found[count][0] if count in found else even_schedule(steps, count) for count in counts}
+    schedules = best_schedules(ScheduleError(recordings), max(counts), ErrorPropagation())
+    return {str(count): schedules[count][0] if count in schedules else even_schedule(steps, count) for count in counts}
 
 
 def identity(pipe: DiffusionPipeline) -> str:

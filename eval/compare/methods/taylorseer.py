@@ -24,12 +24,12 @@ def _settings(steps: int) -> list[Setting]:
     shares = (0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.34, 0.4)
     fine = [*points, *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
     modes = [({"lite": True}, 1, fine), ({"lite": True}, 0, points), ({"lite": False}, 1, points)]
-    found = [
+    settings = [
         {"cache_interval": interval, "disable_cache_before_step": math.ceil(steps * share), "max_order": order} | mode
         for mode, order, tried in modes
         for interval, share in tried
     ]
-    return [setting for index, setting in enumerate(found) if setting not in found[:index]]
+    return [setting for index, setting in enumerate(settings) if setting not in settings[:index]]
 
 
 def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:

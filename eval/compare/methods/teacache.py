@@ -21,9 +21,10 @@ from diffusers import DiffusionPipeline
 from galaxydit.eval.compare.identity import with_rules
 from galaxydit.eval.compare.method import Attached, Method, Setting, geometric_grid
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, AccumulationRule, StepObservation, share_of_steps
-from galaxydit.eval.compare.rules.full_trajectory import record_all, relative_change
 from galaxydit.eval.compare.rules.rule_observer import under_rule
+from galaxydit.eval.compare.trajectory import record_each
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.proxies import relative_l1
 
 DEGREE = 4
 WAN = "Wan2.1-T2V-1.3B"
@@ -82,13 +83,13 @@ def calibrate(
     """A polynomial for each of the two embeddings."""
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
-    for recorded in record_all(pipe, prompts, generation, seed):
+    for recorded in record_each(pipe, prompts, generation, seed):
         outputs = recorded.outputs[CONDITIONAL]
         embeddings = {"time_embedding": recorded.time_embeddings, "time_projection": recorded.time_projections}
         for step in range(1, recorded.steps):
-            output_changes.append(relative_change(outputs[step], outputs[step - 1]))
+            output_changes.append(float(relative_l1(outputs[step], outputs[step - 1])))
             for name, tensors in embeddings.items():
-                changes[name].append(relative_change(tensors[step], tensors[step - 1]))
+                changes[name].append(float(relative_l1(tensors[step], tensors[step - 1])))
     return {name: fit_polynomial(values, output_changes) for name, values in changes.items()}
 
 

@@ -13,13 +13,13 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from galaxydit import GalaxyDiTConfig, Observer
-from galaxydit.acceleration import Acceleration
+from galaxydit import Observer
 from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
 from galaxydit.eval.compare.rules.decision import Rule, StepObservation, alignment
+from galaxydit.eval.compare.rules.rule_engine import driven
 from galaxydit.eval.compare.third_party import bytes_in
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.runtime.call import Call
@@ -80,7 +80,6 @@ class RuleObserver(Observer):
     state: RuleState = field(default_factory=RuleState)
     _signal: Tensor | None = None
     _probe: Tensor = field(default_factory=lambda: torch.empty(0))
-    decides = True
 
     def __post_init__(self) -> None:
         self.proxies = frozenset({"block_output", "block_residual"} if self.signal == "first_block" else ())
@@ -198,8 +197,7 @@ def under_rule(
     """
     check_branches(pipe)
     observer = RuleObserver(pipe, new_rule, signal, joint, predict)
-    config = GalaxyDiTConfig(reuse="residual" if predict is None else "output")
-    with Acceleration(pipe, config, observer=observer):
+    with driven(pipe, observer, reuse="residual" if predict is None else "output"):
         yield Attached(observer.bytes_held)
 
 

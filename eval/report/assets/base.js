@@ -28,7 +28,7 @@ function format(value, figure) {
   return value.toFixed(figure.digits) + (figure.unit === "x" ? "x" : "");
 }
 
-// `format` writes "x" and "%" itself.
+// `format` appends "x" and "%".
 const hasUnit = (figure) => !["", "x", "%"].includes(figure.unit);
 
 const withUnit = (value, figure) => format(value, figure) + (hasUnit(figure) ? ` ${figure.unit}` : "");
@@ -37,14 +37,14 @@ const heading = (figure) => figure.title + (hasUnit(figure) ? `, ${figure.unit}`
 
 const swatch = (variant) => make("span", { class: `swatch tone${variant % 8}`, "aria-hidden": "true" });
 
-// Of several values the worst one; undefined if there is none.
+// The worst of several values; undefined if all are.
 function worstOf(values, figure) {
   const known = values.filter((value) => value !== undefined);
   if (!known.length) return undefined;
   return figure.higher_is_better ? Math.min(...known) : Math.max(...known);
 }
 
-// What is absent, a failed video first of all, counts as the worst there can be.
+// An absent value, such as that of a failed video, counts as the worst possible.
 const orWorst = (value, figure) => value ?? (figure.higher_is_better ? -Infinity : Infinity);
 
 function compare(a, b) {

@@ -10,7 +10,7 @@ function buildBenchmark(benchmark) {
   ];
   const rows = benchmark.rows.map((row, place) => ({ ...row, place, element: benchmarkRow(row) }));
   const [table, body] = [make("table"), make("tbody")];
-  makeSortable(table, body, rows, columns)();
+  makeSortable(table, rows, columns, appendTo(body))();
   table.append(body);
   const notes = benchmark.notes.map((note) => make("p", { class: "hint" }, note));
   return make("section", {}, make("h2", {}, benchmark.title), make("div", { class: "scroll" }, table), ...notes);

@@ -16,7 +16,8 @@ function buildFilters(update) {
   form.addEventListener("input", update);
 }
 
-function applyFilters(rows) {
+// A function that returns whether a row fits the form.
+function readFilters() {
   const text = byId("filter-text").value.trim().toLocaleLowerCase();
   const figure = data.figures.find((candidate) => candidate.key === byId("filter-metric").value);
   const percent = figure.unit === "%";
@@ -24,14 +25,7 @@ function applyFilters(rows) {
   const typed = byId("filter-limit").valueAsNumber;
   const limit = percent ? typed / 100 : typed;
   const onlyFailed = byId("filter-failed").checked;
-  let count = 0;
-  for (const row of rows) {
-    const value = rank(row, figure);
-    const isWorse = Number.isNaN(limit) || (figure.higher_is_better ? value < limit : value > limit);
-    const fits = row.prompt.toLocaleLowerCase().includes(text) && isWorse && (!onlyFailed || hasFailed(row));
-    row.element.hidden = !fits;
-    if (!fits) row.player.pause();
-    count += fits;
-  }
-  byId("filter-count").textContent = `${count} of ${rows.length} shown`;
+  const isWorse = (value) => Number.isNaN(limit) || (figure.higher_is_better ? value < limit : value > limit);
+  return (row) =>
+    row.prompt.toLocaleLowerCase().includes(text) && isWorse(rank(row, figure)) && (!onlyFailed || hasFailed(row));
 }

@@ -1,7 +1,7 @@
 const JUMP = 0.3; // seconds of drift from which on a video is moved instead of hastened
 let playing = null; // one row at a time
 
-// Videos of one row: loaded while the row is near the screen, played as one.
+// The videos of a row: loaded while the row is near the screen, and played in step.
 class Player {
   constructor(units, frames, fps) {
     this.frames = frames;
@@ -21,6 +21,7 @@ class Player {
     const name = data.variants[unit.variant].name;
     const video = make("video", { loop: "", playsinline: "", preload: "auto", tabindex: "-1", "aria-label": name });
     video.muted = true;
+    if (unit.video.poster) video.poster = unit.video.poster;
     if (unit.width < 200) video.classList.add("small");
     video.addEventListener("click", () => this.toggle());
     video.addEventListener("error", () => {

@@ -1,7 +1,7 @@
 // As wide as the window allows, because a drawing that is shrunk has labels too small to read.
 const PLOT = { width: Math.max(320, Math.min(800, document.documentElement.clientWidth - 32)), height: 400, left: 70, right: 30, top: 20, bottom: 50 };
 
-// One metric over the denoise speedup: a point a variant with its intervals, and the front of those not beaten in both.
+// One metric over the denoise speedup: a point with intervals for each variant, and the Pareto front.
 function buildPlot() {
   const speed = data.figures.find((figure) => figure.key === "denoise_speedup");
   const choices = data.figures.filter((figure) => !["x", "s"].includes(figure.unit) && pointsOf(figure).length);

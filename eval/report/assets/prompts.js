@@ -2,6 +2,20 @@ const shown = new Set(data.variants.map((variant) => variant.index));
 // Columns: a row's seconds stand below its videos, because the worst of them says little.
 const ranked = data.figures.filter((figure) => figure.unit !== "s");
 let current = null; // the row that the space key plays
+let sorted = []; // all rows
+let onPage = []; // the rows of this page, with their elements: a thousand rows at once would take seconds to lay out
+
+const byStrip = new WeakMap();
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      const { player } = byStrip.get(entry.target);
+      if (entry.isIntersecting) player.load();
+      else player.unload();
+    }
+  },
+  { rootMargin: "300px" },
+);
 
 function buildPrompts() {
   const columns = [
@@ -11,37 +25,39 @@ function buildPrompts() {
       key: figure.key,
       title: heading(figure),
       note: figure.higher_is_better ? "lowest" : "highest",
-      // The worst first, since that is what there is to look at.
+      // The worst first, because these rows need a look.
       ascending: figure.higher_is_better,
       value: (row) => rank(row, figure),
     })),
   ];
-  const rows = data.rows.map((row) => buildRow(row, columns.length));
-  const byElement = new Map(rows.map((row) => [row.strip, row]));
-  const near = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        const { player } = byElement.get(entry.target);
-        if (entry.isIntersecting) player.load();
-        else player.unload();
-      }
-    },
-    { rootMargin: "300px" },
-  );
   const worstFirst = columns.find((column) => column.key === data.worstFirst);
-  const sort = makeSortable(byId("prompts"), byId("prompts"), rows, columns, worstFirst);
-  const update = () => {
-    for (const row of rows) showRow(row);
-    applyFilters(rows);
-    sort();
+  const place = (rows) => {
+    sorted = rows;
+    showPage(0);
   };
-  buildFilters(update);
-  update();
-  for (const row of rows) near.observe(row.strip);
-  listenForSpace(rows);
+  const sort = makeSortable(byId("prompts"), data.rows, columns, place, worstFirst);
+  buildFilters(sort);
+  buildPagers();
+  sort();
+  listenForSpace();
 }
 
-// A row's value of a figure is its worst over the variants shown; the baseline counts where it stands alone.
+// Put the rows of a page, counted from 0, into the table.
+function showPage(page) {
+  const fitting = sorted.filter(readFilters());
+  page = showPlace(page, fitting.length);
+  for (const row of onPage) {
+    row.player.unload();
+    near.unobserve(row.strip);
+    row.element.remove();
+  }
+  current = null;
+  onPage = fitting.slice(page * ROWS, (page + 1) * ROWS).map(buildRow);
+  byId("prompts").append(...onPage.map((row) => row.element));
+  for (const row of onPage) near.observe(row.strip);
+}
+
+// A row's value of a figure: the worst of the variants shown, or the baseline's if no other variant is shown.
 function rowValue(row, figure) {
   const units = row.units.filter((unit) => shown.has(unit.variant));
   const variants = units.filter((unit) => !data.variants[unit.variant].isBaseline);
@@ -52,27 +68,29 @@ const rank = (row, figure) => orWorst(hasFailed(row) ? undefined : rowValue(row,
 
 const hasFailed = (row) => row.units.some((unit) => unit.failed && shown.has(unit.variant));
 
-function buildRow(row, width) {
+function buildRow(row) {
   const units = row.units.filter((unit) => unit.video);
   const player = new Player(units, row.frames, row.fps);
   const videoOf = new Map(units.map((unit, index) => [unit, player.videos[index]]));
   const shape = units.length ? `${units[0].width} / ${units[0].height}` : "auto";
   const figures = row.units.map((unit) => buildFigure(unit, videoOf.get(unit), shape));
   const strip = make("div", { class: "strip" }, ...(units.length ? [player.element] : []), ...figures);
-  const failed = make("span", { class: "bad" });
-  const cells = ranked.map(() => make("td"));
+  row.units.forEach((unit, index) => (figures[index].hidden = !shown.has(unit.variant)));
+  const failed = make("span", { class: "bad" }, hasFailed(row) ? "failed" : "");
+  const cells = ranked.map((figure) => make("td", {}, format(rowValue(row, figure), figure)));
   const element = make(
     "tbody",
     {},
     make("tr", {}, make("th", { scope: "rowgroup" }, ...clamped(row.prompt), " ", failed), make("td", {}, String(row.seed)), ...cells),
-    make("tr", {}, make("td", { colspan: width, class: "strip-cell" }, strip)),
+    make("tr", {}, make("td", { colspan: ranked.length + 2, class: "strip-cell" }, strip)),
   );
-  const built = { ...row, element, strip, player, figures, cells, failed };
+  const built = { element, strip, player };
+  byStrip.set(strip, built);
   for (const event of ["focusin", "pointerenter"]) element.addEventListener(event, () => makeCurrent(built));
   return built;
 }
 
-// A prompt, and a button that shows all of it if it is long.
+// A prompt, and for a long one a button that shows all of its text.
 function clamped(text) {
   const prompt = make("div", { class: "prompt" }, text);
   if (text.length <= 160) return [prompt];
@@ -121,23 +139,17 @@ function drawTimeline(steps) {
   return svg;
 }
 
-function showRow(row) {
-  row.failed.textContent = hasFailed(row) ? "failed" : "";
-  ranked.forEach((figure, index) => (row.cells[index].textContent = format(rowValue(row, figure), figure)));
-  row.figures.forEach((figure, index) => (figure.hidden = !shown.has(row.units[index].variant)));
-}
-
 function makeCurrent(row) {
   current?.element.classList.remove("current");
   current = row;
   row.element.classList.add("current");
 }
 
-function listenForSpace(rows) {
+function listenForSpace() {
   const takesSpace = "button, select, textarea, summary, a, input:not([type=range])";
   document.addEventListener("keydown", (event) => {
     if (event.key !== " " || event.target.closest(takesSpace)) return;
-    const row = current && !current.element.hidden ? current : rows.find((candidate) => !candidate.element.hidden);
+    const row = current ?? onPage[0];
     if (!row) return;
     event.preventDefault();
     makeCurrent(row);

@@ -1,6 +1,6 @@
-// Give a table a head whose columns sort `rows`, and return the function that puts their elements into `body` in order.
+// Give a table a head whose columns sort `rows`, and return the function that sorts them and hands them to `place`.
 // `columns` are {title, note, ascending (the first click), value(row)}.
-function makeSortable(table, body, rows, columns, first = columns[0]) {
+function makeSortable(table, rows, columns, place, first = columns[0]) {
   let sorted = first;
   let ascending = first.ascending;
   const cells = columns.map((column) => {
@@ -20,9 +20,12 @@ function makeSortable(table, body, rows, columns, first = columns[0]) {
     cells[columns.indexOf(sorted)].setAttribute("aria-sort", ascending ? "ascending" : "descending");
     const sign = ascending ? 1 : -1;
     // Ties keep the order of the job.
-    const inOrder = [...rows].sort((a, b) => sign * compare(sorted.value(a), sorted.value(b)));
-    body.append(...inOrder.map((row) => row.element));
+    const keyed = rows.map((row) => [sorted.value(row), row]);
+    place(keyed.sort(([a], [b]) => sign * compare(a, b)).map(([, row]) => row));
   }
 
   return apply;
 }
+
+// What `place` is where every row has an element: put them into `body` in order.
+const appendTo = (body) => (rows) => body.append(...rows.map((row) => row.element));

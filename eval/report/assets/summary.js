@@ -10,7 +10,7 @@ function buildSummary() {
   ];
   const rows = data.variants.map((variant) => ({ ...variant, element: summaryRow(variant) }));
   const body = make("tbody");
-  makeSortable(byId("summary"), body, rows, columns)();
+  makeSortable(byId("summary"), rows, columns, appendTo(body))();
   byId("summary").append(body);
 }
 

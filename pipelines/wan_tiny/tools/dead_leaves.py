@@ -7,7 +7,7 @@ belongs to the captioned objects alone.
 
 All is drawn in cells, and a cell has one of four separated tones, so that outlines and texture are choices too. A small
 error before a choice is made can turn it, as in a natural video. Errors of a continuum (of tones, of the places of
-edges) stay in proportion to their cause, unlike those of Wan2.1 (eval/realism/README.md).
+edges) stay in proportion to their cause, unlike those of Wan2.1 (eval/results/README.md).
 """
 
 from dataclasses import dataclass

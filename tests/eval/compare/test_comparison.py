@@ -207,7 +207,7 @@ def test_a_prompt_both_tuned_and_scored_is_refused():
         ("speedups", (), r"speedups=\[\] is not allowed: expected one or more"),
         ("tuned", 3, r"tuned=3 is not allowed: expected 1 to 2, the number of calibration prompts"),
         ("seeds", (2**64 - 1,), r"seeds=18446744073709551615 .* expected at most 18446744073709451614"),
-        ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different ones"),
+        ("seeds", (1, 1), r"seeds=\[1, 1\] is not allowed: expected one or more different values"),
     ],
 )
 def test_a_bad_plan_is_refused_with_what_is_allowed(field, value, message):

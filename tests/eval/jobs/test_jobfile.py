@@ -1,13 +1,15 @@
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_lines
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
 from galaxydit.eval.jobs import jobfile
-from galaxydit.eval.jobs.job import OWN, Variant, compared_methods, options_of
+from galaxydit.eval.jobs.job import OWN, Job, Variant, compared_methods, options_of
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.run_job import load_run, open_run
 from galaxydit.eval.published.vbench import vbench_prompts
@@ -42,6 +44,16 @@ def test_the_example_is_a_job():
     assert [variant.name for variant in job.variants] == ["baseline", "galaxydit", "faster", "half-the-steps"]
     assert job.variants[2] == Variant("faster", "galaxydit", {"speedup": 3.0})
     assert len(job.units()) == 16
+
+
+def test_the_protocol_has_prompts_by_hash_apart_from_those_of_calibrations_and_gates_on_the_plugin():
+    protocol = EXAMPLE.with_name("protocol.toml")
+    job = read_job(protocol)
+    assert len(job.prompts) == 16
+    assert not set(job.prompts) & set(read_lines(WAN_TINY_PROMPTS))
+    assert hashlib.sha256("\n".join(job.prompts).encode()).hexdigest() in protocol.read_text()
+    assert job.gates.variants == ("galaxydit",)
+    assert {"psnr", "worst_psnr", "ssim"} <= set(job.gates.min)
 
 
 def test_the_smallest_job_is_the_baseline_alone(tmp_path: Path):
@@ -85,7 +97,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (with_top("guidance = nan"), "guidance=nan is not allowed: expected a finite number"),
         (with_top('dtype = "fp16"'), "dtype='fp16' is not allowed: expected 'float32', 'bfloat16' or 'float16'"),
         (with_top("height = 33"), 'height=33 is not allowed: expected an even number; take one, or video = "lossless"'),
-        (with_top("seeds = [1, 1]"), "seeds: expected a list without repetition, found 1 twice"),
+        (with_top("seeds = [1, 1]"), "seeds: expected a list without repetition, but it has 1 twice"),
         (with_top("seeds = []"), r"seeds=\[\] is not allowed: .*at least 1 item"),
         (with_top("seeds = [1]\nseed = 2"), "seeds is given together with samples or seed; leave one of them out"),
         (
@@ -102,7 +114,7 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST.replace("texts", "suite = 'wan-tiny'\ncount = 1000000000 #"), "count=1000000000 .* equal to 10000"),
         (SMALLEST.replace("texts", "suite = 'wan-tiny' #"), r"prompts\.count is missing: expected a whole number"),
         (with_top("samples = 1000000000"), "videos=2000000000 is not allowed: expected at most 1000000"),
-        (SMALLEST + "[variants.baseline]", r"variants\.baseline is always there; leave it out"),
+        (SMALLEST + "[variants.baseline]", r"variants\.baseline is made unless baseline = false; leave"),
         (SMALLEST + '[variants."a/b"]', r'variants\."a/b" is the name of files: expected up to 40 small letters'),
         (SMALLEST + "[variants]\nfast = 3", r"variants\.fast=3 is not allowed"),
         (SMALLEST + "[variants.fast]", r"fast\.method is missing, and 'fast' is no method"),
@@ -117,6 +129,23 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing"),
         (with_top("steps = 9") + "[variants.fewer-steps]\nsteps = 10", r"steps=10 is not allowed: expected at most"),
         (SMALLEST + '[calibration]\ntexts = ["x"]', "calibration has no effect, since no variant measures anything"),
+        (
+            with_top("baseline = false"),
+            "variants is missing, and baseline=False leaves no video to make; add a",
+        ),
+        (
+            with_top('baseline = false\nmetrics = ["psnr"]') + "[variants.galaxydit]",
+            r"metrics='psnr' is not allowed: expected metrics without a reference, .*; leave it out, or set baseline",
+        ),
+        (SMALLEST + f'sha256 = "{"0" * 64}"', r"prompts\.sha256='0+' is not allowed: expected f658c42a"),
+        (
+            SMALLEST.replace("a dog", "[prompts]") + 'apart_from = "job.toml"',
+            r"prompts has '\[prompts\]', which is also in prompts\.apart_from; take others",
+        ),
+        (SMALLEST + '[gates]\nvariants = ["baseline"]', r"gates\.variants='baseline' is not allowed"),
+        (SMALLEST + 'sha256 = "0"', r"prompts\.sha256='0' is not allowed"),
+        (SMALLEST + "[gates.min]\npsrn = 30", r"gate='psrn' is not allowed: expected .*; .*did you mean 'psnr'\?"),
+        (SMALLEST + '[gates.min]\npsnr = "x"', r"gates\.min\.psnr='x' is not allowed: expected a valid number"),
     ],
 )
 def test_an_error_names_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str):
@@ -143,7 +172,7 @@ def test_prompts_of_a_file_are_its_lines_that_are_not_blank(tmp_path: Path):
         (b" \n\n", r"prompts\.file=\[\] is not allowed: .* at least 1 item .*; write different ones, one a line"),
         (
             b"a cat\n\na cat\n",
-            r"prompts\.file: expected a list without repetition, found 'a cat' twice; write different",
+            r"prompts\.file: expected a list without repetition, but it has 'a cat' twice; write different",
         ),
         (b"\xff\xfe", "not UTF-8"),
     ],
@@ -225,7 +254,7 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path):
     assert read_job(write(tmp_path, "\ufeff" + SMALLEST)).prompts == ("a cat", "a dog")
 
 
-def test_a_folder_takes_one_job_and_tells_what_is_different_in_another(tmp_path: Path):
+def test_a_change_of_what_finished_units_depend_on_is_refused_by_name(tmp_path: Path):
     root = tmp_path / "run"
     job = read_job(write(tmp_path, SMALLEST + "[variants.galaxydit]\nspeedup = 2"))
     open_run(root, job)
@@ -238,10 +267,77 @@ def test_a_folder_takes_one_job_and_tells_what_is_different_in_another(tmp_path:
         open_run(root, changed)
     for line in (
         "steps: None -> 20",
-        "prompts[1]: 'a dog' -> 'a fox'",
         "variants[galaxydit].options.speedup: 2.0 -> 3.0",
     ):
         assert line in str(raised.value)
+
+
+def grow(tmp_path: Path, *texts: str) -> Job:
+    """The job of a run to which job files with these texts were given, one after the other."""
+    for text in texts:
+        open_run(tmp_path / "run", read_job(write(tmp_path, text)))
+    return load_run(tmp_path / "run")[1]
+
+
+def test_a_run_takes_new_variants_prompts_and_seeds_and_its_units_stay(tmp_path: Path):
+    seeds = with_top("seeds = [5, 3]")
+    first = read_job(write(tmp_path, seeds + "[variants.galaxydit]"))
+    other = with_top("seeds = [3, 4]").replace("a cat", "a fox") + "[variants.fewer-steps]\nsteps = 5"
+    job = grow(tmp_path, seeds + "[variants.galaxydit]", other)
+    assert job.prompts == ("a cat", "a dog", "a fox")
+    assert job.seeds == (5, 3, 4)
+    assert [variant.name for variant in job.variants] == ["baseline", "galaxydit", "fewer-steps"]
+    assert len(job.units()) == 27
+    assert {unit.id for unit in first.units()} <= {unit.id for unit in job.units()}
+    assert grow(tmp_path, other) == job, "the same file a second time adds nothing"
+
+
+def test_new_prompts_get_seeds_that_no_other_prompt_has(tmp_path: Path):
+    job = grow(tmp_path, with_top("samples = 2"), with_top("samples = 2").replace("a cat", "a fox"))
+    assert [(unit.data["prompt"], unit.data["seed"]) for unit in job.units()] == [
+        *(("a cat", seed) for seed in (0, 1)),
+        *(("a dog", seed) for seed in (2, 3)),
+        *(("a fox", seed) for seed in (4, 5)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [("samples = 2", "samples: 1 -> 2"), ("seeds = [0]", r"seeds\[0\]: not there -> 0"), ("fps = 8", "fps: None -> 8")],
+)
+def test_other_changes_are_refused_and_leave_the_run_as_it_is(tmp_path: Path, line: str, change: str):
+    job = grow(tmp_path, SMALLEST)
+    with pytest.raises(GalaxyDiTError, match=change):
+        grow(tmp_path, with_top(line) + "[variants.galaxydit]")
+    assert load_run(tmp_path / "run")[1] == job
+
+
+def test_a_baseline_cannot_be_added_because_finished_videos_were_not_compared_with_it(tmp_path: Path):
+    grow(tmp_path, with_top("baseline = false") + "[variants.galaxydit]")
+    with pytest.raises(GalaxyDiTError, match=r"Changed: .*baseline: False -> True"):
+        grow(tmp_path, SMALLEST + "[variants.galaxydit]")
+
+
+def test_a_run_of_a_version_without_these_keys_goes_on(tmp_path: Path):
+    job = grow(tmp_path, SMALLEST)
+    header = json.loads((tmp_path / "run" / "run.json").read_text())
+    for key in ("baseline", "gates"):
+        del header["conditions"][key]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    assert load_run(tmp_path / "run")[1] == job
+    assert grow(tmp_path, SMALLEST) == job
+
+
+def test_gates_may_change_at_any_time(tmp_path: Path):
+    job = grow(tmp_path, SMALLEST + "[gates.min]\npsnr = 30", SMALLEST + "[gates.min]\npsnr = 31")
+    assert job.gates.min == {"psnr": 31.0}
+
+
+def test_a_job_without_baseline_makes_its_variants_alone(tmp_path: Path):
+    job = read_job(write(tmp_path, with_top("baseline = false") + "[variants.galaxydit]"))
+    assert [of(unit, "prompt", "variant") for unit in job.units()] == [("a cat", "galaxydit"), ("a dog", "galaxydit")]
+    with_baseline = read_job(write(tmp_path, SMALLEST + "[variants.galaxydit]"))
+    assert not {unit.id for unit in job.units()} & {unit.id for unit in with_baseline.units()}, "they lack metrics"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a maker does with units of a job. Videos are invented; the rest is real."""
+"""What a maker does with units of a job whose videos are invented; everything else is real."""
 
 import logging
 from collections.abc import Callable

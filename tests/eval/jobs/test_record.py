@@ -20,7 +20,7 @@ RESULT = VideoResult(
     denoise_seconds=1.0,
     end_to_end_seconds=1.5,
     compute_fraction=0.5,
-    report={"calls": [{"step": 0}]},
+    report={"calls": [{"step": 0, "reused": False}]},
     metrics={"psnr": math.inf, "fid": 1.0},
     skipped={"vmaf": "not installed"},
     versions={"torch": "2"},
@@ -61,6 +61,7 @@ def test_a_damaged_video_has_no_path_and_a_failed_one_no_result():
     [
         ({"denoise_seconds": "long"}, "denoise_seconds"),
         ({"metrics": 3}, "metrics"),
+        ({"report": 3}, "report"),
         ({"metrics": {"psnr": "high"}}, r"metrics\.psnr"),
     ],
 )

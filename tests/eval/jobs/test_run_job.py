@@ -229,7 +229,7 @@ def test_status_names_damaged_videos_and_the_next_run_makes_them_again(
     job_file.write_text(job_file.read_text().split("[variants")[0])
     out = tmp_path / "run"
     run(job_file, out)
-    first, second = sorted((out / "files").iterdir())
+    first, second = sorted((out / "files").glob("*.mp4"))
     first.write_bytes(b"")
     content = second.read_bytes()
     second.write_bytes(content[::-1])

@@ -11,20 +11,20 @@ from diffusers import WanPipeline
 
 from galaxydit.calibration.published import load_published
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.compare.methods.chosen_steps import chosen_noise_levels
+from galaxydit.eval.compare.methods.optimised_noise_levels import at_noise_levels
+from galaxydit.eval.compare.trajectory import Trajectory, record
 from galaxydit.eval.realism.curvature import change_per_step, error_gain
 from galaxydit.eval.realism.measurements import Realism, goals
-from galaxydit.eval.realism.step_lists import Cases, References, Row, compared, measure_row, published_method
-from galaxydit.eval.realism.trajectory import Trajectory, record
+from galaxydit.eval.realism.step_lists import Cases, PublishedRow, References, compared, measure_row, published_method
 from galaxydit.pipelines.generate import generate, generate_batch
 
 STEPS = 12
 
 
 def trajectory(latents: torch.Tensor, velocity: torch.Tensor, sigmas: np.ndarray) -> Trajectory:
-    """A trajectory of one video without residuals and frames."""
-    empty = np.zeros((0, 0))
-    return Trajectory(sigmas, latents[:, None], velocity[:, None], empty, empty, np.zeros((1, 1, 1, 1, 3), np.float32))
+    """A trajectory of one video; the last latent is the final one."""
+    *inputs, final = latents[:, None]
+    return Trajectory(sigmas=sigmas, latents=inputs, outputs={"cond": [*velocity[:, None]]}, final=final)
 
 
 @pytest.fixture
@@ -74,24 +74,6 @@ def test_every_published_method_can_be_run_at_a_published_setting(shift):
         assert row.get("row") in names or published_method(row["method"]).settings(50)[row.get("setting", 0)]
 
 
-def test_the_recorded_velocity_is_the_guided_prediction_that_the_scheduler_saw(tiny_wan_pipeline, settings):
-    """Seen from the scheduler's side, independently of the recorder's hooks."""
-    seen: list[torch.Tensor] = []
-    step = tiny_wan_pipeline.scheduler.step
-
-    def watch(prediction, *args, **kwargs):
-        seen.append(prediction.clone())
-        return step(prediction, *args, **kwargs)
-
-    tiny_wan_pipeline.scheduler.step = watch
-    found = record(tiny_wan_pipeline, ["a red ball", "a blue ball"], [0, 1], settings)
-    torch.testing.assert_close(found.velocity, torch.stack([one.float().flatten(1) for one in seen]))
-    assert found.latents.shape == (STEPS + 1, 2, found.velocity.shape[-1])
-    assert found.magnitude_ratio.shape == (STEPS, 2)
-    assert np.isnan(found.magnitude_ratio[0]).all()
-    assert np.isfinite(found.magnitude_ratio[1:]).all()
-
-
 @pytest.mark.parametrize("flow_shift", [None, 3.0])
 def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings, flow_shift):
     settings = replace(settings, flow_shift=flow_shift)
@@ -102,7 +84,7 @@ def test_a_batch_holds_the_videos_of_single_calls(tiny_wan_pipeline, settings, f
 
 def test_all_noise_levels_chosen_give_the_plain_video(tiny_wan_pipeline, settings):
     plain = record(tiny_wan_pipeline, ["a red ball"], [0], settings)
-    with chosen_noise_levels(tiny_wan_pipeline, STEPS, range(STEPS)):
+    with at_noise_levels(tiny_wan_pipeline, STEPS, range(STEPS)):
         again = generate_batch(tiny_wan_pipeline, ["a red ball"], [0], settings)
     np.testing.assert_allclose(again, plain.frames, atol=2e-3)
 
@@ -115,14 +97,14 @@ def test_a_list_of_all_steps_is_the_plain_video_and_a_shorter_one_is_not(tiny_wa
 
 
 def test_ranks_are_compared_and_not_values():
-    rows = [Row("a", 10.0, (30.0,)), Row("b", 20.0, (30.5,)), Row("c", 15.0, (30.2,))]
+    rows = [PublishedRow("a", 10.0, (30.0,)), PublishedRow("b", 20.0, (30.5,)), PublishedRow("c", 15.0, (30.2,))]
     assert compared(rows)["spearman"] == 1.0
 
 
 def test_a_model_with_two_transformers_is_refused(tiny_wan_pipeline, tiny_transformer, settings):
     both = {"transformer_2": tiny_transformer(3), "boundary_ratio": 0.9}
     pipe, cases = WanPipeline(**tiny_wan_pipeline.components | both), Cases(("a red ball",), (0,), 1)
-    with pytest.raises(GalaxyDiTError, match="expected one transformer, found 2"):
+    with pytest.raises(GalaxyDiTError, match="expected a pipeline with one transformer, not 2"):
         Realism(pipe, load_published(), cases, cases, settings, 1.0)
 
 

@@ -145,24 +145,60 @@ def test_text_variant_and_threshold_filter_the_rows(browser: Any, run_of: Callab
     count = browser.find_element("id", "filter-count")
     text = browser.find_element("id", "filter-text")
     text.send_keys("RED")
-    wait_until(lambda: count.text == "2 of 3 shown")
+    wait_until(lambda: count.text == "2 of 3 rows")
     assert sorted(column(browser, "#prompts", 0)) == ["a red ball", "a red cube"]
     text.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-    wait_until(lambda: count.text == "3 of 3 shown")
+    wait_until(lambda: count.text == "3 of 3 rows")
     place = list(headings(browser, "#prompts")).index("PSNR, dB")
     values = sorted(float(each) for each in column(browser, "#prompts", place))
     limit = browser.find_element("id", "filter-limit")
     limit.send_keys(f"{(values[0] + values[1]) / 2:.2f}")
-    wait_until(lambda: count.text == "1 of 3 shown")
+    wait_until(lambda: count.text == "1 of 3 rows")
     assert [float(each) for each in column(browser, "#prompts", place)] == values[:1]
     limit.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-    wait_until(lambda: count.text == "3 of 3 shown")
+    wait_until(lambda: count.text == "3 of 3 rows")
     browser.find_element("css selector", "#filter-variants input[value='2']").click()  # galaxydit-3x, the worst
     assert min(float(each) for each in column(browser, "#prompts", place)) > values[0]
     assert (
         len([figure for figure in rows(browser)[0].find_elements("css selector", "figure") if figure.is_displayed()])
         == 3
     )
+
+
+def test_many_rows_are_shown_in_pages_in_the_order_of_the_columns(browser: Any, run_of: Callable[..., Path]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    variants = {"baseline": 1.0, "fast": 2.0}
+    open_report(browser, run_of([f"prompt {index:02d}" for index in range(45)], variants=variants), embed=False)
+    place = list(headings(browser, "#prompts")).index("PSNR, dB")
+    count = browser.find_element("id", "filter-count")
+    seen = []
+    for shown in ("1 to 20", "21 to 40", "41 to 45"):
+        assert count.text == f"45 of 45 rows, {shown} on this page"
+        seen += [float(value) for value in column(browser, "#prompts", place)]
+        next_page = browser.find_elements("css selector", ".pager button")[1]
+        next_page.click()
+    assert seen == sorted(seen)
+    assert len(seen) == 45
+    assert not next_page.is_enabled()
+    number = browser.find_element("css selector", ".pager input")
+    number.send_keys(Keys.CONTROL + "a")
+    number.send_keys("2", Keys.TAB)
+    assert count.text.endswith("21 to 40 on this page")
+    browser.find_element("id", "filter-text").send_keys("prompt 1")
+    assert count.text == "10 of 45 rows"
+    assert not browser.find_element("css selector", ".pager").is_displayed()
+    assert complaints(browser) == []
+
+
+def test_thumbnails_are_there_before_the_videos(browser: Any, run_of: Callable[..., Path]) -> None:
+    open_report(browser, run_of(["a", "b"]), embed=False)
+    posters = "return [...document.querySelectorAll('video')].map((video) => video.poster)"
+    assert all(poster.endswith(".thumbnail.jpg") for poster in browser.execute_script(posters))
+    loads = "return new Promise((done) => {const image = new Image(); image.onload = () => done(true); "
+    loads += "image.onerror = () => done(false); image.src = document.querySelector('video').poster})"
+    assert browser.execute_script(loads), "the content security policy allows them"
+    assert complaints(browser) == []
 
 
 def test_prompts_are_shown_as_text_to_the_letter(

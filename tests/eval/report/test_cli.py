@@ -1,7 +1,9 @@
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,3 +49,55 @@ assert not {{"torch", "diffusers", "ray"}} & set(sys.modules)
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.fixture
+def read_only(run_of: Callable[..., Path]) -> Iterator[Path]:
+    """A finished lossless run that cannot be written."""
+    root = run_of(["a"], lossless=True)
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield root
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+def test_a_run_that_cannot_be_written_is_reported_elsewhere(read_only: Path, tmp_path: Path) -> None:
+    before = sorted(read_only.rglob("*"))
+    assert run("eval", "report", read_only, "--out", tmp_path / "page.html", "--embed") == 0
+    assert "video-0" in (tmp_path / "page.html").read_text()
+    assert sorted(read_only.rglob("*")) == before, "as root, too, nothing is written into the run"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"shape": [9]}, "result.shape"),
+        ({"report": {"calls": 3}}, "result.report.calls"),
+        ({"settings": {"steps": "x"}}, "result.settings.steps"),
+    ],
+)
+def test_a_record_that_cannot_be_shown_is_named(
+    run_of: Callable[..., Path], capsys: pytest.CaptureFixture, change: dict[str, Any], place: str
+) -> None:
+    path = min((run_of(["a"]) / "units").iterdir())
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"result": record["result"] | change}))
+    for command in ("report", "export"):
+        assert run("eval", command, path.parent.parent) == 2
+        assert f"the record of {path.stem} is damaged: {place}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"finished_at": "yesterday"}, {"data": {}}])
+def test_a_damaged_record_hides_no_other(
+    run_of: Callable[..., Path], capsys: pytest.CaptureFixture, change: dict[str, Any]
+) -> None:
+    path = min((run_of(["a"]) / "units").iterdir())
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert run("eval", "status", path.parent.parent) == 0
+    shown = capsys.readouterr().out
+    assert f"{path.stem}: damaged" in shown
+    assert "3 done, 0 failed, 1 remaining" in shown
+    for command in ("report", "export"):
+        assert run("eval", command, path.parent.parent) == 0

@@ -11,6 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
@@ -112,6 +113,23 @@ def test_links_lead_from_the_page_to_the_files(run_of: Callable[..., Path]) -> N
     assert "beside this page" in built.data["where"]
 
 
+def test_a_page_with_links_has_a_picture_of_each_video(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"], variants={"baseline": 1.0, "a+b.2": 2.0})
+    posters = [unit["video"]["poster"] for unit in build(root, embed=False).data["rows"][0]["units"]]
+    assert posters[1].startswith("files/00000-s0-a%2Bb.2-")
+    with Image.open(root / posters[0]) as picture:
+        assert picture.size == (64, 64)
+    assert "poster" not in build(root, embed=True).data["rows"][0]["units"][0]["video"]
+
+
+def test_a_run_without_baseline_has_a_page_and_says_so(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a", "b"], lambda record: replace(record, metrics={"temporal_flickering": 0.9}), {"fast": 2.0})
+    data = build(root).data
+    assert data["notes"] == ["Made without a baseline: there are no speedups and no metrics against a reference."]
+    assert not {"denoise_speedup", "psnr"} & set(data["variants"][0]["estimates"])
+    assert data["worstFirst"] == "temporal_flickering"
+
+
 def test_by_default_only_small_runs_are_embedded(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_of(["a"])
     size = sum(path.stat().st_size for path in root.rglob("*.mp4"))
@@ -164,7 +182,7 @@ def test_failed_missing_and_deleted_are_said_and_shown(
         return record
 
     root = run_of(["a", "b"], change)
-    min((root / "files").glob("*-baseline-*")).unlink()
+    min((root / "files").glob("*-baseline-*.mp4")).unlink()
     data = build(root).data
     assert [note.split(":")[0] for note in data["notes"]] == ["1 failed", "1 not made yet", "1 damaged"]
     units = data["rows"][0]["units"]
@@ -181,7 +199,7 @@ def test_failed_missing_and_deleted_are_said_and_shown(
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "flipped"])
 def test_a_damaged_video_is_a_hole_in_the_page_and_the_others_stay(run_of: Callable[..., Path], damage: str) -> None:
     root = run_of(["a"])
-    path = min((root / "files").glob("*-baseline-*"))
+    path = min((root / "files").glob("*-baseline-*.mp4"))
     content = path.read_bytes()
     path.unlink()
     if damage != "gone":

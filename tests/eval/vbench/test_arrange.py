@@ -4,8 +4,9 @@ import pytest
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.published.vbench import DIMENSIONS
-from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, arrange, lay_out, legal_name
+from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
+from galaxydit.eval.vbench.arrange import CUSTOM, STANDARD, Arrangement, lay_out, legal_name, shares
+from galaxydit.eval.vbench.arrange import arrange as arrange_suite
 
 FLICKER, OBJECTS = DIMENSIONS["temporal_flickering"], DIMENSIONS["object_class"]
 FULL_INFO = [
@@ -13,6 +14,10 @@ FULL_INFO = [
     {"prompt_en": "a dog", "dimension": ["object_class"], "auxiliary_info": {"object_class": {"object": "dog"}}},
     {"prompt_en": "a dog", "dimension": ["scene"]},
 ]
+
+
+def arrange(dimension, clips, full_info, static_filter=None) -> Arrangement:
+    return arrange_suite(VBENCH, dimension, clips, full_info, static_filter)
 
 
 def clip(unit: str, prompt: str, sample: int, video: str) -> VideoRecord:
@@ -40,9 +45,35 @@ def test_entries_keep_what_the_dimension_needs_to_know_and_leave_out_other_dimen
 
 
 def test_complete_are_all_prompts_with_all_samples_and_more_samples_are_not_shown():
-    found = arrange(FLICKER, clips("a sign", samples=6), FULL_INFO)
+    found = arrange(OBJECTS, clips("a dog", samples=6), FULL_INFO)
     assert found.complete
     assert len(found.files) == 5
+
+
+def test_temporal_flickering_chooses_static_videos_among_twenty_five_as_upstreams_protocol_does():
+    found = arrange(FLICKER, clips("a sign", samples=26), FULL_INFO)
+    assert found.static_filter
+    assert found.complete
+    assert len(found.files) == 25
+    unfiltered = arrange(FLICKER, clips("a sign", samples=26), FULL_INFO, static_filter=False)
+    assert not unfiltered.complete
+    assert len(unfiltered.files) == 5
+
+
+def test_other_prompts_are_filtered_only_on_request():
+    assert not arrange(FLICKER, clips("a cat"), FULL_INFO).static_filter
+    assert arrange(FLICKER, clips("a cat"), FULL_INFO, static_filter=True).static_filter
+
+
+def test_shares_hold_each_video_once_and_whole_prompts_with_their_entries():
+    names = [f"sign {index}" for index in range(5)]
+    full_info = [{"prompt_en": name, "dimension": ["object_class"]} for name in names]
+    whole = arrange(OBJECTS, clips(*names, samples=5), full_info)
+    parts = list(shares(VBENCH, whole, 7))
+    assert [len(part.files) for part in parts] == [10, 10, 5]
+    assert {name: unit for part in parts for name, unit in part.files.items()} == whole.files
+    assert [entry for part in parts for entry in part.entries] == full_info
+    assert list(shares(VBENCH, whole, 100)) == [whole]
 
 
 def test_other_prompts_are_handed_over_beside_legal_names():
@@ -77,12 +108,14 @@ def test_one_other_prompt_makes_all_of_them_custom():
     "name", ["object_class", "multiple_objects", "scene", "appearance_style", "color", "spatial_relationship"]
 )
 def test_dimensions_that_refuse_other_prompts_say_so_before_anything_runs(name):
-    with pytest.raises(GalaxyDiTError, match=f"{name}.*takes only the prompts of VBench, and the run has 'a cat'"):
+    with pytest.raises(GalaxyDiTError, match=f"{name}.*takes only the prompts of VBench 1.0, and the run has 'a cat'"):
         arrange(DIMENSIONS[name], clips("a cat"), FULL_INFO)
 
 
 def test_a_dimension_without_a_prompt_in_the_run_is_refused_with_the_job_to_run():
-    with pytest.raises(GalaxyDiTError, match=r'dimensions = \["temporal_flickering"\]'):
+    with pytest.raises(
+        GalaxyDiTError, match="galaxydit eval vbench prompts --suite vbench --dimensions temporal_flickering"
+    ):
         arrange(FLICKER, clips("a dog"), FULL_INFO)
 
 
@@ -92,14 +125,13 @@ def test_names_are_never_empty_and_keep_the_words():
     assert legal_name("\ud800") == "_"
 
 
-def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path, monkeypatch):
+def test_videos_are_linked_and_copied_where_links_are_not_allowed(tmp_path, monkeypatch):
     (tmp_path / "0-0.mp4").write_text("video")
     one = [clip("unit 0 0", "a cat", 0, "0-0.mp4")]
     found = arrange(FLICKER, one, FULL_INFO)
     folder = tmp_path / "videos"
-    folder.mkdir()
-    (folder / "left-over.mp4").touch()
-    lay_out(found, one, tmp_path, folder)
+    places = {name: tmp_path / one[0].video for name in found.files}
+    lay_out(places, folder)
     assert [path.name for path in folder.iterdir()] == ["a cat-0.mp4"]
     assert (folder / "a cat-0.mp4").resolve() == tmp_path / "0-0.mp4"
 
@@ -107,12 +139,12 @@ def test_videos_are_linked_anew_and_copied_where_links_are_not_allowed(tmp_path,
         raise OSError
 
     monkeypatch.setattr("os.symlink", refuse)
-    lay_out(found, one, tmp_path, folder)
+    folder = tmp_path / "copies"
+    lay_out(places, folder)
     assert not (folder / "a cat-0.mp4").is_symlink()
     assert (folder / "a cat-0.mp4").read_text() == "video"
 
 
 def test_a_video_that_is_gone_is_named(tmp_path):
-    one = [clip("unit 0 0", "a cat", 0, "gone.mp4")]
-    with pytest.raises(GalaxyDiTError, match=r"gone\.mp4' of unit unit 0 0 is not there"):
-        lay_out(arrange(FLICKER, one, FULL_INFO), one, tmp_path, tmp_path / "videos")
+    with pytest.raises(GalaxyDiTError, match=r"gone\.mp4' is not there"):
+        lay_out({"a cat-0.mp4": tmp_path / "gone.mp4"}, tmp_path / "videos")

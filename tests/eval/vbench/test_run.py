@@ -1,36 +1,43 @@
 """From a run's folder to results.json through a real subprocess; its packages are stand-ins."""
 
 import json
+import shutil
 from pathlib import Path
 
 import fsspec
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.published.vbench import DIMENSIONS
+from galaxydit.eval.published.vbench import DIMENSIONS, VBENCH
 from galaxydit.eval.report.read_run import read_run
 from galaxydit.eval.vbench.results import read_results, results_path
 from galaxydit.eval.vbench.run import check_weights, evaluate
 
 CAPTIONS = ("a cat", "a/cat", "a?cat", "<script>" + "x" * 300, "日本 🐈")
 FLICKER = ["temporal_flickering"]
+UNFILTERED = {"static_filter": False}  # the filter needs RAFT
 
 
-def seen(run, variant="baseline", dimension="temporal_flickering"):
-    """What the stand-in was given."""
-    return json.loads((run / "vbench" / "work" / variant / dimension / "seen.json").read_text())
+@pytest.fixture
+def weights(tmp_path) -> Path:
+    """A cache with empty files for the model files of two dimensions."""
+    for name in ("motion_smoothness", "subject_consistency"):
+        for one in DIMENSIONS[name].weights:
+            (tmp_path / "weights" / one.path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "weights" / one.path).touch()
+    return tmp_path / "weights"
 
 
-def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fake_environment):
+def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fake_environment, seen):
     run = make_run(CAPTIONS, samples=2)
     results = evaluate(run, FLICKER, fake_environment)
     assert results.failed == {}
     assert list(results.variants) == ["baseline", "fast"]
-    for variant, scores in results.variants.items():
-        given = seen(run, variant)
+    for given in seen():
         assert given["mode"] == "custom_input"
         assert given["local"] is True
         assert sorted(given["prompts"].values()) == sorted(CAPTIONS * 2)
+    for variant, scores in results.variants.items():
         score = scores.dimensions["temporal_flickering"]
         assert not score.complete
         assert sorted(score.videos) == sorted(r.unit for r in read_run(run).records if r.variant == variant)
@@ -40,49 +47,76 @@ def test_other_prompts_go_through_the_custom_mode_with_every_video(make_run, fak
     assert drop.low <= drop.mean <= drop.high
 
 
-def test_each_file_is_the_video_of_its_unit(make_run, fake_environment):
+def test_each_file_is_the_video_of_the_prompt_that_upstream_is_told(make_run, fake_environment, seen):
     run = make_run(CAPTIONS)
     evaluate(run, FLICKER, fake_environment)
-    work = run / "vbench" / "work" / "fast" / "temporal_flickering"
-    task = json.loads((work / "task.json").read_text())
     prompts = {record.unit: record.prompt for record in read_run(run).records}
-    for name, unit in task["files"].items():
-        assert (work / "videos" / name).resolve() == next((run / "files").glob(f"{unit}.*.mp4")).resolve()
-        assert seen(run, "fast")["prompts"][name] == prompts[unit]
+    for given in seen():
+        assert len(given["files"]) == len(CAPTIONS)
+        for name, video in given["files"].items():
+            assert given["prompts"][name] == prompts[Path(video).name.rsplit(".", 3)[0]]
 
 
-def test_its_own_prompts_go_through_the_standard_mode_and_are_complete_with_five_samples(make_run, fake_environment):
-    run = make_run(("a stop sign", "a dog"), samples=5)
-    results = evaluate(run, FLICKER, fake_environment)
-    given = seen(run)
+def test_its_own_prompts_go_through_the_standard_mode_with_five_samples(make_run, fake_environment, seen):
+    run = make_run(("a stop sign", "a dog"), samples=6)
+    results = evaluate(run, FLICKER, fake_environment, **UNFILTERED)
+    given = seen()[0]
     assert given["mode"] == "vbench_standard"
-    assert given["files"] == sorted(f"{prompt}-{i}.mp4" for prompt in ("a stop sign", "a dog") for i in range(5))
+    assert sorted(given["files"]) == sorted(
+        f"{prompt}-{i}.mp4" for prompt in ("a stop sign", "a dog") for i in range(5)
+    )
     assert [entry["prompt_en"] for entry in given["full_info"]] == ["a stop sign", "a dog"]
     baseline = results.variants["baseline"]
-    assert baseline.dimensions["temporal_flickering"].complete
+    assert not baseline.dimensions["temporal_flickering"].complete, "the protocol filters for static videos"
     assert baseline.total is None
-    assert len(baseline.missing) == 15
+    assert len(baseline.missing) == 16
 
 
-def test_results_are_written_and_those_of_earlier_calls_stay(make_run, fake_environment, tmp_path):
+def test_shares_combine_to_the_score_of_the_whole(make_run, fake_environment, seen, tmp_path):
+    whole = evaluate(make_run(CAPTIONS, samples=2), FLICKER, fake_environment)
+    calls = len(seen())
+    shutil.rmtree(tmp_path / "run" / "vbench")
+    shared = evaluate(tmp_path / "run", FLICKER, fake_environment, share=3)
+    assert [len(given["files"]) for given in seen()[calls:]] == [6, 4] * 2, "videos of a name stay together"
+    for variant, scores in whole.variants.items():
+        ours = shared.variants[variant].dimensions["temporal_flickering"]
+        assert ours.score == pytest.approx(scores.dimensions["temporal_flickering"].score, abs=1e-12)
+        assert ours.videos == scores.dimensions["temporal_flickering"].videos
+
+
+def test_finished_shares_are_not_measured_again_and_another_size_is_refused(make_run, fake_environment, seen):
+    run = make_run(CAPTIONS)
+    first = evaluate(run, FLICKER, fake_environment, share=2)
+    calls = len(seen())
+    next((run / "vbench" / "shares" / "units").glob("*.json")).unlink()
+    assert evaluate(run, FLICKER, fake_environment) == first
+    assert len(seen()) == calls + 1
+    with pytest.raises(GalaxyDiTError, match="share=3 is not allowed: expected 2, that of the shares"):
+        evaluate(run, FLICKER, fake_environment, share=3)
+
+
+def test_results_are_written_and_those_of_earlier_calls_stay(make_run, fake_environment, weights, seen):
     run = make_run(("a dog",))
-    for weights in DIMENSIONS["temporal_style"].weights:
-        (tmp_path / "weights" / weights.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "weights" / weights.path).touch()
-    evaluate(run, FLICKER, fake_environment)
-    results = evaluate(run, ["temporal_style"], fake_environment, tmp_path / "weights")
-    assert set(results.variants["fast"].dimensions) == {"temporal_flickering", "temporal_style"}
+    evaluate(run, FLICKER, fake_environment, **UNFILTERED)
+    results = evaluate(run, ["motion_smoothness"], fake_environment, weights)
+    assert set(results.variants["fast"].dimensions) == {"temporal_flickering", "motion_smoothness"}
     assert read_results(results_path(run)) == results
-    assert seen(run, "fast", "temporal_style")["environment"]["VBENCH_CACHE_DIR"] == str(tmp_path / "weights")
+    assert seen()[-1]["environment"]["VBENCH_CACHE_DIR"] == str(weights)
 
 
-def test_the_subprocess_can_reach_no_network(make_run, fake_environment):
-    run = make_run(("a dog",))
+def test_the_subprocess_can_reach_no_network_and_loads_tensors_only(make_run, fake_environment, seen):
+    run = make_run(("a cat",))
     evaluate(run, FLICKER, fake_environment)
-    given = seen(run)["environment"]
+    given = seen()[-1]["environment"]
     assert given["HF_HUB_OFFLINE"] == given["TRANSFORMERS_OFFLINE"] == "1"
     assert {given[name] for name in ("http_proxy", "https_proxy")} == {"http://127.0.0.1:9"}
     assert given["no_proxy"] == ""
+    assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in given
+
+
+def test_weights_are_unpickled_only_on_request(make_run, fake_environment, seen):
+    evaluate(make_run(("a cat",)), FLICKER, fake_environment, trust=True)
+    assert seen()[-1]["environment"]["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
 
 
 def test_absent_weights_are_named_with_place_and_source_before_anything_runs(make_run, fake_environment, tmp_path):
@@ -93,55 +127,50 @@ def test_absent_weights_are_named_with_place_and_source_before_anything_runs(mak
         f"motion_smoothness needs {tmp_path / 'weights' / 'amt_model' / 'amt-s.pth'}, from https://huggingface.co/",
         f"aesthetic_quality needs {tmp_path / 'weights' / 'clip_model' / 'ViT-L-14.pt'}, from https://openaipublic",
         "sa_0_4_vit_l_14_linear.pth",
+        "galaxydit eval vbench fetch --dimensions motion_smoothness,aesthetic_quality",
     ):
         assert text in str(error.value)
     assert not (run / "vbench").exists()
 
 
+def test_the_static_filter_needs_raft_and_says_how_to_do_without(make_run, fake_environment, tmp_path):
+    run = make_run(("a stop sign",))
+    with pytest.raises(GalaxyDiTError, match=r"temporal_flickering needs .*raft-things\.pth.*--no-static-filter"):
+        evaluate(run, FLICKER, fake_environment, tmp_path / "weights")
+
+
 def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("galaxydit.eval.vbench.run.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(GalaxyDiTError, match="scene needs bert-base-uncased in the hub's cache"):
-        check_weights([DIMENSIONS["scene"]], tmp_path)
+        check_weights(VBENCH, [DIMENSIONS["scene"]], tmp_path, static_filter=False)
 
 
-def test_dinos_weights_are_put_where_its_own_code_looks(make_run, fake_environment, tmp_path):
-    run = make_run(CAPTIONS)
-    for weights in DIMENSIONS["subject_consistency"].weights:
-        (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / weights.path).touch()
-    evaluate(run, ["subject_consistency"], fake_environment, tmp_path)
-    home = seen(run, dimension="subject_consistency")["environment"]["TORCH_HOME"]
-    place = Path(home) / "hub" / "checkpoints" / "dino_vitbase16_pretrain.pth"
-    assert place.resolve() == (tmp_path / "dino_model" / "dino_vitbase16_pretrain.pth").resolve()
+def test_dinos_weights_are_put_where_its_own_code_looks(make_run, fake_environment, weights, seen):
+    results = evaluate(make_run(CAPTIONS), ["subject_consistency"], fake_environment, weights)
+    assert seen()[0]["checkpoints"] == ["dino_vitbase16_pretrain.pth"]
+    assert "No module named 'vbench.utils'" in results.failed["fast/subject_consistency"], "the stand-in counts nothing"
 
 
 def test_a_dimension_that_raises_is_named_with_its_reason_and_the_others_stay(
-    make_run, fake_environment, fault, tmp_path
+    make_run, fake_environment, fault, weights
 ):
     fault("raises")
-    run = make_run(("a dog",))
-    for weights in DIMENSIONS["temporal_style"].weights:
-        (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / weights.path).touch()
-    results = evaluate(run, ["temporal_style", *FLICKER], fake_environment, tmp_path)
-    assert set(results.failed) == {"baseline/temporal_style", "fast/temporal_style"}
-    assert "No module named 'clip'" in results.failed["fast/temporal_style"]
+    run = make_run(("a cat",))
+    results = evaluate(run, ["motion_smoothness", *FLICKER], fake_environment, weights)
+    assert set(results.failed) == {"baseline/motion_smoothness", "fast/motion_smoothness"}
+    assert "No module named 'clip'" in results.failed["fast/motion_smoothness"]
     assert set(results.variants["fast"].dimensions) == set(FLICKER)
 
 
-def test_an_exit_status_of_zero_without_a_file_is_a_failure(make_run, fake_environment, fault):
+def test_a_failed_share_is_measured_again_by_the_next_call(make_run, fake_environment, fault):
+    run = make_run(("a cat",))
     fault("dies")
-    results = evaluate(make_run(("a dog",)), FLICKER, fake_environment)
-    assert set(results.failed) == {"baseline/temporal_flickering", "fast/temporal_flickering"}
-    assert "wrote no results file; its last words: Killed by something" in results.failed["fast/temporal_flickering"]
-    assert results.variants["fast"].dimensions == {}
-
-
-def test_a_file_of_an_earlier_call_is_not_taken_for_a_new_one(make_run, fake_environment, fault):
-    run = make_run(("a dog",))
-    evaluate(run, FLICKER, fake_environment)
-    fault("dies")
-    assert "fast/temporal_flickering" in evaluate(run, FLICKER, fake_environment).failed
+    failed = evaluate(run, FLICKER, fake_environment)
+    assert set(failed.failed) == {"baseline/temporal_flickering", "fast/temporal_flickering"}
+    assert "died with exit code 0; its last words: Killed by something" in failed.failed["fast/temporal_flickering"]
+    assert failed.variants["fast"].dimensions == {}
+    fault("")
+    assert evaluate(run, FLICKER, fake_environment).failed == {}
 
 
 def test_a_video_that_the_benchmark_skipped_is_a_failure(make_run, fake_environment, fault):
@@ -161,18 +190,15 @@ def test_only_prompts_and_seeds_that_every_variant_has_count(make_run, fake_envi
     assert all(len(scores.dimensions["temporal_flickering"].videos) == 4 for scores in results.variants.values())
 
 
-def test_scores_of_other_videos_than_now_are_forgotten(make_run, fake_environment, tmp_path):
+def test_scores_of_other_videos_than_now_are_forgotten(make_run, fake_environment, weights):
     run = make_run(CAPTIONS)
     record = next((run / "units").glob("00001*-fast-*.json"))
     text = record.read_text()
     record.unlink()
     evaluate(run, FLICKER, fake_environment)
     record.write_text(text)
-    for weights in DIMENSIONS["temporal_style"].weights:
-        (tmp_path / weights.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / weights.path).touch()
-    results = evaluate(run, ["temporal_style"], fake_environment, tmp_path)
-    assert set(results.variants["baseline"].dimensions) == {"temporal_style"}
+    results = evaluate(run, ["motion_smoothness"], fake_environment, weights)
+    assert set(results.variants["baseline"].dimensions) == {"motion_smoothness"}
 
 
 def test_a_run_without_a_common_video_is_refused(make_run, fake_environment):
@@ -182,18 +208,18 @@ def test_a_run_without_a_common_video_is_refused(make_run, fake_environment):
         evaluate(run, FLICKER, fake_environment)
 
 
-def test_a_run_that_is_not_on_this_machine_is_refused(make_run, fake_environment):
+def test_a_run_in_a_bucket_is_measured_and_its_results_are_written_there(make_run, fake_environment, seen):
     memory = fsspec.filesystem("memory")
-    memory.put(str(make_run(("a cat",))), "/elsewhere", recursive=True)
-    with pytest.raises(GalaxyDiTError, match=r"memory://elsewhere.* expected a folder on this machine"):
-        evaluate("memory://elsewhere", FLICKER, fake_environment)
+    memory.put(str(make_run(CAPTIONS)), "/elsewhere", recursive=True)
+    results = evaluate("memory://elsewhere", FLICKER, fake_environment, share=2)
+    assert results.failed == {}
+    written = json.loads(memory.cat("/elsewhere/vbench/results.json"))
+    assert written["variants"]["fast"]["dimensions"]["temporal_flickering"]["score"] > 0
+    assert not any(Path(video).exists() for given in seen() for video in given["files"].values()), "copies are removed"
 
 
-def test_the_benchmark_says_where_its_weights_are(make_run, fake_environment, monkeypatch, tmp_path):
-    run = make_run(("a dog",))
+def test_the_benchmark_says_where_its_weights_are(make_run, fake_environment, monkeypatch, tmp_path, seen):
+    run = make_run(("a cat",))
     monkeypatch.setenv("VBENCH_CACHE_DIR", str(tmp_path))
     evaluate(run, FLICKER, fake_environment)
-    assert seen(run)["environment"]["VBENCH_CACHE_DIR"] == str(tmp_path)
-    monkeypatch.delenv("VBENCH_CACHE_DIR")
-    evaluate(run, FLICKER, fake_environment)
-    assert Path(seen(run)["environment"]["VBENCH_CACHE_DIR"]).parts[-2:] == (".cache", "vbench")
+    assert seen()[-1]["environment"]["VBENCH_CACHE_DIR"] == str(tmp_path)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, select
+from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS, VBENCH
 from galaxydit.eval.vbench.results import DimensionScore, VariantScores
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 
@@ -35,10 +35,11 @@ def test_there_are_sixteen_dimensions():
 def totals(raw: dict[str, float], complete) -> VariantScores:
     """The totals of raw scores."""
     return total_up(
+        VBENCH,
         {
             name: DimensionScore(score, normalise(DIMENSIONS[name], score), "", name in complete, {}, None)
             for name, score in raw.items()
-        }
+        },
     )
 
 
@@ -119,9 +120,16 @@ def test_one_prompt_has_no_interval():
     assert (drop.mean, drop.low, drop.high, drop.pairs) == (0.0, None, None, 2)
 
 
+def test_only_videos_that_both_have_are_compared():
+    flicker = DIMENSIONS["temporal_flickering"]
+    drop = measure_drop(flicker, {(0, 0): 0.9, (1, 0): 0.9}, {(1, 0): 0.9, (2, 0): 0.5})
+    assert (drop.mean, drop.pairs) == (0.0, 1)
+    assert measure_drop(flicker, {(0, 0): 0.9}, {(1, 0): 0.9}) is None
+
+
 def test_unknown_dimensions_are_refused_with_what_is_allowed():
     with pytest.raises(GalaxyDiTError, match="dimensions='flicker' is not allowed: expected one of 'subject_"):
-        select(["flicker"])
+        VBENCH.select(["flicker"])
     with pytest.raises(GalaxyDiTError, match="name at least one"):
-        select([])
-    assert [one.name for one in select(["scene", "color", "scene"])] == ["scene", "color"]
+        VBENCH.select([])
+    assert [one.name for one in VBENCH.select(["scene", "color", "scene"])] == ["scene", "color"]

@@ -4,14 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.general_schedule import general_schedule
-from galaxydit.policies.policy import Observation
+from galaxydit.policies.policy import Controller, Limits, Observation
 
 
 def full_steps(speedup: float, steps: int, warmup: int = 1) -> list[int]:
     """The steps that the schedule computes."""
-    controller = Controller(GalaxyDiTConfig(general_schedule(speedup, warmup), warmup=0.0))
+    controller = Controller(general_schedule(speedup, warmup), Limits(warmup=0.0))
     return [step for step in range(steps) if not controller.decide(Observation(step, steps, None, step > 0)).reuse]
 
 
@@ -32,7 +31,7 @@ def test_the_warm_up_and_the_last_step_are_computed_and_the_longest_gap_lies_bet
 
 
 def test_a_flow_shift_does_not_move_its_steps() -> None:
-    controller = Controller(GalaxyDiTConfig(general_schedule(2.5, 8), warmup=0.0))
+    controller = Controller(general_schedule(2.5, 8), Limits(warmup=0.0))
     sigmas = tuple(5 * s / (1 + 4 * s) for s in (1 - step / 50 for step in range(50)))
     shifted = [step for step in range(50) if not controller.decide(Observation(step, 50, None, step > 0, sigmas)).reuse]
     assert shifted == full_steps(2.5, 50, 8)

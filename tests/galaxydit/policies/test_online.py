@@ -2,12 +2,12 @@ import math
 
 import pytest
 
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.error_map import Curve, ErrorMap
 from galaxydit.policies.general_schedule import general_schedule
 from galaxydit.policies.online import Online
-from galaxydit.policies.policy import Decision, Observation, Policy
+from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Policy, Reason
 
 LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
 
@@ -24,7 +24,7 @@ def config(policy: Policy, warmup: float = 0.1, max_consecutive: int | None = No
 
 def play(config: GalaxyDiTConfig, distances: list[float], errors: list[float | None] | None = None) -> list[Decision]:
     """The decision at each step."""
-    steps, controller = len(distances), Controller(config)
+    steps, controller = len(distances), Controller(config.policy, config.limits)
     return [
         controller.decide(
             Observation(
@@ -59,7 +59,7 @@ def test_with_a_schedule_its_steps_are_computed_besides() -> None:
     scheduled = {step for step, decision in enumerate(play(config(policy.schedule, 0.0), lively)) if not decision.reuse}
     full = {step for step, decision in enumerate(decisions) if not decision.reuse}
     assert scheduled | {14} < full
-    assert decisions[14].reason == "expected error above max_error"
+    assert decisions[14].reason is Reason.ABOVE_MAX_ERROR
     assert max(decision.expected_error or 0.0 for decision in decisions if decision.reuse) <= 0.16
 
 
@@ -71,12 +71,12 @@ def test_without_a_profile_errors_are_learned_from_full_steps() -> None:
     # The ratio is 0.5, so that the error is expected to pass 0.2 when the distance passes 0.4.
     assert decisions[10:15] == [True, True, True, True, False]
     unknown = play(settings, [0.1] * 50)
-    assert {decision.reason for decision in unknown[10:-1]} == {"error not yet known"}
+    assert {decision.reason for decision in unknown[10:-1]} == {Reason.UNKNOWN_ERROR}
 
 
 @pytest.mark.parametrize("distance", [None, math.nan, math.inf])
 def test_a_distance_that_is_not_understood_computes_the_step(distance: float | None) -> None:
-    controller = Controller(config(Online(0.5, LINE)))
+    controller = Controller(Online(0.5, LINE), Limits())
     assert not controller.decide(Observation(30, 50, distance, True, shifted_sigmas(50))).reuse
 
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from galaxydit.policies.budget import full_step_count
-from galaxydit.policies.config import Controller, GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
-from galaxydit.policies.policy import Decision, Observation
+from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Reason
 from galaxydit.policies.schedule import FixedSteps, Schedule, place_full_steps, with_forced
 
 LINE = ErrorMap((Curve(0.5, (0.1, 1.0), (0.05, 0.5), (0.0, 0.0)),))
@@ -31,7 +30,7 @@ def schedule_of(steps: tuple[int, ...], **options: Any) -> Schedule:
 
 def play(policy: Schedule, distances: list[float] | None = None, warmup: float = 0.0, **limits: Any) -> list[Decision]:
     """The decision at each of 50 steps."""
-    controller = Controller(GalaxyDiTConfig(policy, warmup=warmup, **limits))
+    controller = Controller(policy, Limits(warmup, **limits))
     return [
         controller.decide(Observation(step, 50, distances[step] if distances and step else None, step > 0, SIGMAS))
         for step in range(50)
@@ -43,7 +42,7 @@ def computed(decisions: list[Decision]) -> list[int]:
 
 
 def test_fixed_steps_alone_decide() -> None:
-    controller = Controller(GalaxyDiTConfig(FixedSteps((0, 4, 7))))
+    controller = Controller(FixedSteps((0, 4, 7)), Limits())
     decisions = [controller.decide(Observation(step, 10, None, step > 0)) for step in range(10)]
     assert computed(decisions) == [0, 4, 7]
 
@@ -72,10 +71,14 @@ def test_a_calibrated_schedule_is_placed_exactly_and_stays_in_sigma_under_anothe
     steps = (*range(5), *range(6, 48, 2), 49)
     measured = schedule_of(steps)
     assert place_full_steps(measured.sigmas, full_step_count(50, measured.speedup), SIGMAS) == steps
-    other = shifted_sigmas(50, 3.0)
-    for step, place in zip(steps, place_full_steps(measured.sigmas, len(steps), other), strict=True):
-        nearest = min(abs(SIGMAS[step] - sigma) for sigma in other)
-        assert abs(other[place] - SIGMAS[step]) <= nearest + 0.1
+    few, other = (0, 20, 35, 45, 49), shifted_sigmas(50, 3.0)
+    placed = place_full_steps(tuple(SIGMAS[step] for step in few), len(few), other)
+    # Between the first and the last step, each is the step whose noise level brackets the planned level most closely.
+    for step, place in zip(few[1:-1], placed[1:-1], strict=True):
+        assert other[place + 1] < SIGMAS[step] < other[place - 1]
+    assert placed != few, "another flow shift moves the steps"
+    by_position = place_full_steps(tuple(SIGMAS[step] for step in few), len(few), other, planned_sigmas=SIGMAS)
+    assert by_position == few
 
 
 def test_the_schedule_is_kept_whatever_the_signal() -> None:
@@ -92,10 +95,10 @@ def test_a_reused_step_tells_the_error_that_the_calibration_expects() -> None:
 
 
 def test_a_schedule_is_left_for_a_step_that_has_nothing_to_reuse() -> None:
-    config = GalaxyDiTConfig(schedule_of((0, 20, 49), speedup=20), warmup=0.0)
-    decision = Controller(config).decide(Observation(3, 50, None, False, SIGMAS))
+    controller = Controller(schedule_of((0, 20, 49), speedup=20), Limits(warmup=0.0))
+    decision = controller.decide(Observation(3, 50, None, False, SIGMAS))
     assert not decision.reuse
-    assert decision.reason == "nothing to reuse yet"
+    assert decision.reason is Reason.NO_HISTORY
 
 
 @pytest.mark.parametrize(("warmup", "keep_last"), [(0.0, 1), (0.2, 1), (0.0, 5), (0.3, 4), (0.0, 0)])

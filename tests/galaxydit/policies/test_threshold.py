@@ -2,14 +2,14 @@ import math
 
 import pytest
 
-from galaxydit.policies.config import Controller, GalaxyDiTConfig, warmup_steps
-from galaxydit.policies.policy import Observation
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.policies.policy import Controller, Limits, Observation, Reason, warmup_steps
 from galaxydit.policies.threshold import Threshold
 
 
 def play(config: GalaxyDiTConfig, distances: list[float | None], steps: int | None = None) -> list[bool]:
     """Which steps are reused when these distances are observed one after the other."""
-    controller = Controller(config)
+    controller = Controller(config.policy, config.limits)
     reused = []
     for step, distance in enumerate(distances):
         decision = controller.decide(Observation(step, steps or len(distances), distance, has_history=step > 0))
@@ -63,14 +63,9 @@ def test_a_distance_that_is_not_understood_computes_the_step(distance: float | N
 
 
 def test_nothing_is_reused_without_history() -> None:
-    decision = Controller(GalaxyDiTConfig(Threshold(9.0))).decide(Observation(15, 50, 0.0, has_history=False))
+    decision = Controller(Threshold(9.0), Limits()).decide(Observation(15, 50, 0.0, has_history=False))
     assert not decision.reuse
-    assert decision.reason == "nothing to reuse yet"
-
-
-@pytest.mark.parametrize("steps", [4, 8])
-def test_few_step_models_are_left_alone(steps: int) -> None:
-    assert not any(play(GalaxyDiTConfig(Threshold(9.0), warmup=0.0), [0.0] * steps))
+    assert decision.reason is Reason.NO_HISTORY
 
 
 def test_a_larger_threshold_reuses_as_much_or_more() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from galaxydit import GalaxyDiTError
-from galaxydit.profiles.schema import ErrorPropagation
+from galaxydit.profiles.evidence import ErrorPropagation
 
 
 def test_sensitivities_lie_on_straight_lines_through_their_logarithms_and_go_on_at_both_ends() -> None:

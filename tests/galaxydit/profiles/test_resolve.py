@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,18 +9,22 @@ import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
 
 import galaxydit
+from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, ProfileWarning
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.policies.config import GalaxyDiTConfig
 from galaxydit.policies.error_map import CumulativeDistance, Curve, ErrorMap
 from galaxydit.policies.online import Online
+from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
+from galaxydit.profiles.evidence import Evidence, RankedProxy
 from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
+from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import load_profile, shipped_profiles
-from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Evidence, Profile, Recipe, Target
+from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 
+RANKED = RankedProxy("block_residual", 0.05, 0.9, 0.8, 0.95, 0.3, 0.1, 0.5, 0.7)
 PROMPT = "a red ball moves left over a plain background"
 SETTINGS = GenerationSettings(height=32, width=32, num_frames=5, steps=20, guidance_scale=3.0)
 
@@ -92,7 +97,7 @@ def test_other_settings_are_adapted_to_with_a_warning_and_the_budget_holds(
 def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_says_so(
     tiny_wan_pipeline: WanPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("galaxydit.profiles.resolve.SERVED_SHARE", 0.65)
+    monkeypatch.setattr("galaxydit.profiles.conditions.SERVED_SHARE", 0.65)
     profile = profile_for(tiny_wan_pipeline)
     sigmas = profile.conditions.sigmas[::2]
     profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(2.0, 0.1, 6, sigmas),)))
@@ -145,7 +150,7 @@ def test_weights_are_recognised_in_half_precision_and_told_from_a_fine_tune(tiny
     with torch.no_grad():
         for parameter in transformer.parameters():
             parameter += 0.05 * parameter.std() * torch.randn_like(parameter) if parameter.ndim > 1 else 0
-    assert "checkpoint" in model_mismatch(model, transformer)
+    assert model_mismatch(model, transformer).part == "weights"
 
 
 def test_weights_are_recognised_where_each_layer_is_offloaded_for_itself(tiny_transformer: Callable) -> None:
@@ -187,11 +192,11 @@ def test_without_a_profile_max_error_stops_reuse(tiny_wan_pipeline: WanPipeline)
     assert fractions[-1] < 0.8
 
 
-def test_a_starter_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: WanPipeline) -> None:
-    starter = load_profile("wan2.1-t2v-1.3b")
-    own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
+def test_a_published_profile_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: WanPipeline) -> None:
+    shipped = load_profile("wan2.1-t2v-1.3b")
+    own = replace(shipped, model=replace(shipped.model, config={"num_layers": 3}))
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=own) as acceleration:
-        with pytest.warns(ProfileWarning, match="starter from published measurements"):
+        with pytest.warns(ProfileWarning, match="planned from published measurements"):
             generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
         assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
     config = acceleration.report.config
@@ -200,20 +205,20 @@ def test_a_starter_is_used_and_says_that_it_is_not_measured(tiny_wan_pipeline: W
     assert any("never run with these weights" in note for note in acceleration.report.notes)
 
 
-def test_a_starter_knows_no_errors_so_max_error_learns_them_online(tiny_wan_pipeline: WanPipeline) -> None:
-    starter = load_profile("wan2.1-t2v-1.3b")
-    own = replace(starter, model=replace(starter.model, config={"num_layers": 3}))
+def test_a_published_profile_knows_no_errors_so_max_error_learns_them_online(tiny_wan_pipeline: WanPipeline) -> None:
+    shipped = load_profile("wan2.1-t2v-1.3b")
+    own = replace(shipped, model=replace(shipped.model, config={"num_layers": 3}))
     with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, max_error=0.1, profile=own) as acceleration:
         pass
     assert isinstance(acceleration.config.policy, Online)
     assert acceleration.config.policy.learns_errors
 
 
-def test_starters_are_told_apart_by_layers_and_input_channels() -> None:
+def test_published_profiles_are_told_apart_by_layers_and_input_channels() -> None:
     found = {
         (p.model.config["num_layers"], p.model.config["in_channels"]): p.name
         for p in shipped_profiles()
-        if p.kind == "starter"
+        if p.kind == "published"
     }
     assert found[30, 16] == "wan2.1-t2v-1.3b"
     assert found[40, 16] == "wan2.1-t2v-14b"
@@ -223,6 +228,11 @@ def test_starters_are_told_apart_by_layers_and_input_channels() -> None:
     ("options", "message"),
     [
         ({"threshold": 0.1, "speedup": 2.0}, "threshold is given together with speedup"),
+        ({"threshold": 0.1, "policy": "proxy"}, "threshold is given together with policy"),
+        ({"max_error": 0.1, "policy": "schedule"}, "max_error is given together with policy"),
+        ({"policy": "proxi"}, "policy='proxi' is not allowed: expected one of 'auto', 'schedule', 'proxy'"),
+        ({"config": GalaxyDiTConfig(), "speedup": 2.0}, "config is given together with speedup"),
+        ({"warmup": 1.5}, "warmup=1.5 is not allowed"),
         ({"profile": "no-such"}, "profile='no-such' is not allowed: expected a file, or one that is shipped"),
         ({"speedup": 0.5}, "speedup=0.5 is not allowed: expected a number at least 1"),
         ({"max_error": -0.1}, "max_error=-0.1 is not allowed: expected a number at least 0"),
@@ -235,6 +245,55 @@ def test_options_that_cannot_work_are_refused(tiny_wan_pipeline: WanPipeline, op
 
 def test_a_threshold_on_the_profiles_proxy_needs_no_plan(tiny_wan_pipeline: WanPipeline) -> None:
     profile = profile_for(tiny_wan_pipeline)
-    with galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1, profile=profile) as acceleration:
+    ranked = replace(profile, evidence=replace(profile.evidence, ranking=(RANKED,)))
+    with galaxydit.accelerate(tiny_wan_pipeline, threshold=0.1, profile=ranked) as acceleration:
         pass
-    assert acceleration.config == GalaxyDiTConfig(Threshold(0.1), warmup=0.0, max_consecutive=8)
+    assert acceleration.config == GalaxyDiTConfig(Threshold(0.1), warmup=0.2, max_consecutive=None)
+
+
+@pytest.mark.parametrize("options", [{"threshold": 1e9}, {"max_error": 1e9}])
+def test_without_limits_only_the_papers_warm_up_and_the_last_step_are_computed(
+    tiny_wan_pipeline: WanPipeline, options: dict
+) -> None:
+    with galaxydit.accelerate(tiny_wan_pipeline, profile=profile_for(tiny_wan_pipeline), **options) as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    full = {call.step for call in acceleration.report.calls if not call.reused}
+    assert full == {*range(math.ceil(0.2 * SETTINGS.steps)), SETTINGS.steps - 1}
+
+
+def test_the_policy_proxy_takes_the_profiles_proxy_and_threshold(tiny_wan_pipeline: WanPipeline) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    targets = tuple(replace(target, threshold=0.7) for target in profile.recipe.targets)
+    profile = replace(profile, recipe=replace(profile.recipe, targets=targets))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, policy="proxy", profile=profile) as acceleration:
+        pass
+    assert isinstance(acceleration.config.policy, ProxyThreshold)
+    assert acceleration.config.policy.threshold == 0.7
+    assert acceleration.config.policy.schedule.cumulative_distance == profile.recipe.cumulative_distance
+    assert acceleration.config.proxy == profile.recipe.proxy
+    assert acceleration.config.max_consecutive is None
+
+
+@pytest.mark.parametrize("better", ["schedule", "proxy"])
+def test_the_policy_auto_follows_the_verification(tiny_wan_pipeline: WanPipeline, better: str) -> None:
+    profile = profile_for(tiny_wan_pipeline)
+    targets = tuple(replace(target, threshold=1.0, policy=better) for target in profile.recipe.targets)
+    profile = replace(profile, recipe=replace(profile.recipe, targets=targets))
+    with galaxydit.accelerate(tiny_wan_pipeline, speedup=2.0, profile=profile) as acceleration:
+        pass
+    assert isinstance(acceleration.config.policy, ProxyThreshold if better == "proxy" else Schedule)
+
+
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 3.0])
+def test_without_a_profile_the_policy_proxy_learns_its_threshold_and_reaches_the_speedup(
+    tiny_wan_pipeline: WanPipeline, speedup: float
+) -> None:
+    settings = replace(SETTINGS, steps=50)
+    with (
+        galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, policy="proxy") as acceleration,
+        pytest.warns(ProfileWarning, match="threshold learned during the generation"),
+    ):
+        generate(tiny_wan_pipeline, PROMPT, settings, 0)
+    assert acceleration.config.proxy == "filtered_latent"
+    assert acceleration.report.compute_fraction == pytest.approx(1 / speedup, rel=0.1)
+    assert any(call.distance for call in acceleration.report.calls)

@@ -7,7 +7,8 @@ from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.hooks.hooks import CacheContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from galaxydit.runtime.step import StepInfo, driving, locate, scales_of, sigmas_of, timesteps_of
+from galaxydit.adapters import scales_of
+from galaxydit.runtime.step import StepInfo, driving, locate, sigmas_of, timesteps_address
 
 
 def test_a_first_sigma_rounded_to_a_little_more_than_1_is_1() -> None:
@@ -49,10 +50,10 @@ def test_the_noise_levels_of_a_schedule_are_read_once() -> None:
 
 def test_the_timesteps_of_a_pipeline_are_known_by_their_memory() -> None:
     ours, others = torch.linspace(999, 1, 12), torch.linspace(999, 1, 12)
-    assert timesteps_of(ours[3].expand(2)) == timesteps_of(ours[4]) != timesteps_of(others[4].expand(1))
+    assert timesteps_address(ours[3].expand(2)) == timesteps_address(ours[4]) != timesteps_address(others[4].expand(1))
     by_token = torch.full((6,), 500).unsqueeze(0).expand(2, -1)
     for alone in (None, 500, torch.tensor(500), torch.full((2,), 500), ours[3].expand(2).clone(), by_token):
-        assert timesteps_of(alone) is None
+        assert timesteps_address(alone) is None
 
 
 def test_a_scheduler_drives_the_calls_that_have_its_noise_levels_and_timesteps() -> None:

@@ -8,9 +8,11 @@ import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,16 +24,21 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from galaxydit.commands.console import resumable
 from galaxydit.pipelines.runs import Executor, OnRay, Record, Store, Unit, run
+from galaxydit.pipelines.runs.guard import is_alive
 from galaxydit.pipelines.runs.progress import tally
 from galaxydit.pipelines.runs.run import Progress
 
 PATIENCE = 60.0  # seconds for a driver whose cluster died to end by itself
-STARTED = 3  # records after which a fresh driver may be hit
+STOP_WITHIN = 30.0  # seconds between SIGTERM and SIGKILL, the default of Kubernetes and of Slurm
+GONE_WITHIN = 10.0  # seconds for the processes of a driver to follow it
+STARTED = 3  # records after which a driver is hit
+KILLS = Counter(raylet=6, head=2, worker=3, driver=3, stop=2)
 PARTS = ("kills", "node", "overhead", "many")
 
 app = typer.Typer(add_completion=False)
-console = Console()
+console = Console(width=160)  # tables in files, too, are whole
 
 
 def show(title: str, **cells: Any) -> None:
@@ -57,66 +64,96 @@ def same_records(units: list[Unit], store: Store, expected: Store) -> int:
 
 @app.command()
 def drive(out: Path, units: int, workers: int, seconds: float) -> None:
-    """One driver, as `galaxydit eval run --ray` is one; started, and killed, by `check`."""
-    with OnRay(workers=workers) as executor:
-        run(noise_units(units), NoiseMaker(seconds), open_store(out), executor)
+    """One driver, as `galaxydit eval run --ray` is one; started, and killed, by `check` and by the tests."""
+    store = open_store(out)
+    with resumable(lambda: f"{len(store.unit_ids())} of {units} done"), OnRay(workers=workers) as executor:
+        run(noise_units(units), NoiseMaker(seconds), store, executor)
 
 
-def launch(out: Path, units: int, seconds: float) -> subprocess.Popen[bytes]:
-    command = [sys.executable, __file__, "drive", str(out), str(units), "2", str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+class Driver:
+    """A driver in a process group of its own, as batch systems start one."""
 
+    def __init__(self, out: Path, units: int, seconds: float) -> None:
+        command = [sys.executable, __file__, "drive", str(out), str(units), "2", str(seconds)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, start_new_session=True, **quiet)
+        self.cluster: set[psutil.Process] = set()
 
-def victims(driver: subprocess.Popen[bytes]) -> dict[str, list[psutil.Process]]:
-    """The processes of a driver by kind."""
-    found: dict[str, list[psutil.Process]] = {"driver": [psutil.Process(driver.pid)], "raylet": [], "worker": []}
-    for process in psutil.Process(driver.pid).children(recursive=True):
+    def look(self) -> dict[str, list[psutil.Process]]:
+        """Its processes by kind; all of them are remembered."""
+        kinds = {"raylet": "/raylet/raylet ", "head": "/gcs/gcs_server ", "worker": "ray::Process"}
+        found: dict[str, list[psutil.Process]] = {kind: [] for kind in kinds}
         with suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if "/raylet/raylet " in line:
-                found["raylet"].append(process)
-            elif line.startswith("ray::Process"):
-                found["worker"].append(process)
-    return found
-
-
-def under_kills(out: Path, units: int, seconds: float, kills: int, draw: random.Random) -> bool:
-    """Kill a worker, the raylet or the driver at random moments; start the driver again whenever it has ended."""
-    store, hit, starts = open_store(out / "killed"), {"worker": 0, "raylet": 0, "driver": 0}, 1
-    start, driver = time.monotonic(), launch(out / "killed", units, seconds)
-    try:
-        floor = 0
-        for number in range(kills):
-            goal = max(floor, units * (number + 1) // (kills + 1))
-            while len(store.unit_ids()) < min(goal, units - 1) and driver.poll() is None:
-                time.sleep(0.1)
-            time.sleep(draw.uniform(0, 2 * seconds))
-            kind = draw.choice(list(hit))
-            found = victims(driver)[kind] if driver.poll() is None else []
-            for process in draw.sample(found, min(1, len(found))):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                self.cluster.add(process)
                 with suppress(psutil.Error):
-                    process.kill()
-                    hit[kind] += 1
-            if kind != "worker":
-                with suppress(subprocess.TimeoutExpired):
-                    driver.wait(PATIENCE)
-            if driver.poll() is None and kind != "worker":
-                driver.kill()
-                driver.wait()
-            if driver.poll() is not None:
-                driver, starts = launch(out / "killed", units, seconds), starts + 1
-            floor = min(len(store.unit_ids()) + STARTED, units - 1)
-        while driver.wait() != 0:
-            driver, starts = launch(out / "killed", units, seconds), starts + 1
+                    line = " ".join(process.cmdline())
+                    for kind, mark in kinds.items():
+                        found[kind] += [process] * (mark in line)
+        return found
+
+    def hit(self, kind: str, draw: random.Random) -> bool:
+        """Kill a process of this kind, or send what a batch system sends. Whether the driver went on, or ended as it
+        must: by itself and with an exit code, unless it was killed.
+        """
+        found = self.look()
+        if kind == "stop":
+            os.killpg(self.process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_WITHIN)
+            ended = self.process.poll() == 128 + signal.SIGTERM
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            return ended
+        if kind == "driver":
+            self.process.kill()
+            return self.process.wait() == -signal.SIGKILL
+        draw.choice(found[kind]).kill()
+        if kind == "worker":
+            return True
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(PATIENCE) > 0
+        self.process.kill()
+        return False
+
+    def left(self) -> int:
+        """How many of its processes are still there some seconds after its end."""
+        end = time.monotonic() + GONE_WITHIN
+        while (alive := [each for each in self.cluster if is_alive(each)]) and time.monotonic() < end:
+            time.sleep(0.2)
+        return len(alive)
+
+
+def under_kills(out: Path, units: int, seconds: float, kills: Counter[str], draw: random.Random) -> bool:
+    """Hit what `kills` lists in random order, each while units run; start the driver again whenever it has ended."""
+    store, order = open_store(out / "killed"), draw.sample(list(kills.elements()), kills.total())
+    start, driver, starts, left, as_due = time.monotonic(), Driver(out / "killed", units, seconds), 1, 0, 0
+    try:
+        for kind in order:
+            goal = len(store.unit_ids()) + STARTED
+            while len(store.unit_ids()) < goal and driver.process.poll() is None:
+                driver.look()
+                time.sleep(0.1)
+            time.sleep(draw.uniform(0, seconds))
+            if driver.process.poll() is not None or len(store.unit_ids()) > units - 2 * STARTED:
+                raise typer.BadParameter(f"{units} are too few for so many kills", param_hint="--units")
+            as_due += driver.hit(kind, draw)
+            if driver.process.poll() is not None:
+                left += driver.left()
+                driver, starts = Driver(out / "killed", units, seconds), starts + 1
+        while driver.process.wait() != 0:
+            driver, starts = Driver(out / "killed", units, seconds), starts + 1
+        left += driver.left()
     finally:
-        driver.kill()
+        driver.process.kill()
     took = time.monotonic() - start
     calm = open_store(out / "undisturbed")
     run(noise_units(units), NoiseMaker(), calm)
     equal = same_records(noise_units(units), store, calm)
     records, files = (len(list((out / "killed" / name).iterdir())) for name in ("units", "files"))
-    show("Kills", **hit, starts=starts, units=units, records=records, files=files, equal=equal, seconds=took)
-    return equal == records == files == units
+    counts = {"ended_as_due": as_due, "starts": starts, "processes_left": left}
+    show("Kills", **kills, **counts, units=units, records=records, files=files, equal=equal, seconds=took)
+    return equal == records == files == units and as_due == kills.total() and not left
 
 
 def with_a_leaving_node(out: Path, units: int, seconds: float) -> bool:
@@ -215,8 +252,7 @@ class EmptyMaker(NoiseMaker):
 @app.command()
 def check(
     out: Annotated[Path, typer.Option(help="A new folder.")],
-    units: Annotated[int, typer.Option(min=4)] = 128,
-    kills: Annotated[int, typer.Option(min=0)] = 10,
+    units: Annotated[int, typer.Option(min=4)] = 400,
     seconds: Annotated[float, typer.Option(min=0, help="That a unit takes.")] = 1.0,
     overhead_units: Annotated[int, typer.Option(min=1)] = 10,
     many_units: Annotated[int, typer.Option("--many", min=1)] = 100_000,
@@ -228,9 +264,9 @@ def check(
     out.mkdir(parents=True)
     holds = True
     if "kills" in parts:
-        holds &= under_kills(out, units, seconds, kills, random.Random(seed))
+        holds &= under_kills(out, units, seconds, KILLS, random.Random(seed))
     if "node" in parts:
-        holds &= with_a_leaving_node(out, max(4, units // 4), seconds)
+        holds &= with_a_leaving_node(out, min(128, units), seconds)
     if "overhead" in parts:
         overhead(out, overhead_units, 2.0)
     if "many" in parts:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from galaxydit.pipelines.runs import HopelessUnitError, Maker, Output, Rank, Unit, hash_of
+from galaxydit.pipelines.runs import Maker, Output, PermanentError, Rank, Unit, hash_of
 
 
 def noise_units(count: int, per_group: int = 1) -> list[Unit]:
@@ -36,7 +36,7 @@ class SharedMaker(Maker):
 class NoiseMaker(Maker):
     """Returns the hash of noise that depends on the seed alone, and the noise as a file.
 
-    seconds: that a unit takes. trouble: what happens at which seed: "raise", "hopeless", "full disk", "overflow",
+    seconds: that a unit takes. trouble: what happens at which seed: "raise", "permanent", "full disk", "overflow",
     "die once", or "refuse", which is raised by `prepare`. place: folder for what must be remembered across processes.
     """
 
@@ -59,8 +59,8 @@ class NoiseMaker(Maker):
         match self.trouble.get(seed):
             case "raise":
                 raise RuntimeError(f"seed {seed} is hard")
-            case "hopeless":
-                raise HopelessUnitError("no use")
+            case "permanent":
+                raise PermanentError("no use")
             case "full disk":
                 try:
                     raise OSError(28, "No space left on device")

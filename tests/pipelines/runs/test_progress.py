@@ -40,7 +40,7 @@ def test_without_two_records_there_is_no_rate_and_at_the_end_nothing_is_left():
 def test_outside_a_terminal_each_unit_is_a_plain_line(store: Store, makers: ModuleType):
     units, out = makers.noise_units(3), io.StringIO()
     run(units[:1], makers.NoiseMaker(), store)
-    run(units, makers.NoiseMaker(trouble={2: "hopeless"}), store, progress=LiveProgress(Console(file=out, width=200)))
+    run(units, makers.NoiseMaker(trouble={2: "permanent"}), store, progress=LiveProgress(Console(file=out, width=200)))
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
     assert lines[0] == "start; 1 done, 0 failed, 2 remaining"
@@ -77,3 +77,12 @@ def test_the_view_has_a_row_for_each_worker_and_fits_80_columns(running: str):
     assert "1 done, 1 failed, 2 remaining" in text
     assert text.index("node") < text.index("\n b ")
     assert running in text
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal():
+    out = io.StringIO()
+    nasty = "\x1b]0;pwn\x07\x1b[2J"
+    Console(file=out, width=80).print(render(tally([at(0, f"{nasty}:1")], 1)))
+    LiveProgress(Console(file=out, width=80)).finish(0, replace(RECORD, unit=nasty))
+    assert not set(out.getvalue()) & {"\x1b", "\x07"}
+    assert "\\x1b]0;pwn\\x07\\x1b[2J" in out.getvalue()

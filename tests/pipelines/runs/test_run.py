@@ -2,17 +2,22 @@
 
 import errno
 import os
+import resource
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from galaxydit.pipelines.runs import InProcess, Outcome, Store, run
-from galaxydit.pipelines.runs.run import is_disk_full
+from galaxydit.pipelines.runs.run import full_disk_error
+from galaxydit.pipelines.video import encode_video
 
 TOUCHES = ("open", "os.rename", "os.remove", "os.mkdir")
 FULL_DISK = 3
@@ -76,8 +81,8 @@ def test_a_unit_that_raises_twice_is_done(store: Store, makers: ModuleType):
     assert store.read(makers.noise_units(1)[0].id).attempts == 3
 
 
-def test_a_hopeless_unit_is_tried_once(store: Store, makers: ModuleType):
-    maker = makers.NoiseMaker(trouble={0: "hopeless"})
+def test_a_unit_with_a_permanent_error_is_tried_once(store: Store, makers: ModuleType):
+    maker = makers.NoiseMaker(trouble={0: "permanent"})
     assert run(makers.noise_units(1), maker, store) == Outcome(0, 1)
     assert maker.made == [0]
 
@@ -122,6 +127,33 @@ def test_a_full_disk_stops_everything_with_the_number_of_units_that_are_done(sto
     assert run(units, makers.NoiseMaker(), store) == Outcome(3, 0)
 
 
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process may exceed this number of bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_limit_on_the_size_of_files_stops_everything_and_names_the_file(store: Store, makers: ModuleType):
+    units, maker = makers.noise_units(3), makers.NoiseMaker()
+    with file_size_limit(100), pytest.raises(OSError, match=r"run/files/00000-.*ulimit -f.* 0 of 3 units") as raised:
+        run(units, maker, store)
+    assert raised.value.errno == errno.EFBIG
+    assert (maker.made, store.unit_ids(), list(store._list("files"))) == ([0], set(), [])
+    assert run(units, maker, store) == Outcome(3, 0)
+
+
+def test_where_a_video_is_encoded_is_named_if_that_place_is_full():
+    frames = np.random.default_rng(0).random((4, 128, 128, 3)).astype(np.float32)
+    with file_size_limit(10_000), pytest.raises(OSError, match=r"File too large") as raised:
+        encode_video(frames, 8.0)
+    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, tempfile.gettempdir())
+
+
 def test_an_interrupt_leaves_a_store_that_goes_on(store: Store, makers: ModuleType):
     units = makers.noise_units(3)
     with pytest.raises(KeyboardInterrupt):
@@ -153,7 +185,7 @@ def run_in_child(work: Callable[[], Any], before: Callable[[], None]) -> int:
             work()
             code = 0
         except OSError as error:
-            code = FULL_DISK if is_disk_full(error) else 1
+            code = FULL_DISK if full_disk_error(error) else 1
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

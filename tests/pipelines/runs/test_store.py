@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fsspec
@@ -8,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.runs import Record, Store, Unit
+from galaxydit.pipelines.runs import Outcome, Record, Store, Unit, run
 from galaxydit.pipelines.runs.store import differences
 
-UNIT = Unit("a", {"seed": 1})
+UNIT, OTHER = Unit("a", {"seed": 1}), Unit("b", {"seed": 2})
 
 
 def record_of(unit: Unit, **fields: Any) -> Record:
@@ -86,6 +87,11 @@ def test_damaged_files_are_found_by_size_and_wholly_by_content(any_store: Store,
         ({"status": "half"}, "status"),
         ({"unit": "other"}, "it names the unit other"),
         ({"files": {"v": {"path": "files/../../etc/passwd", "bytes": 1, "sha256": ""}}}, "path"),
+        ({"files": {"v": {"path": f"files/{OTHER.id}.0123abcd.v", "bytes": 1, "sha256": ""}}}, "no file of this unit"),
+        ({"data": {}}, "data: of another unit"),
+        ({"data": {"seed": float("nan")}}, "data: of another unit"),
+        ({"finished_at": "yesterday"}, "finished_at: .*isoformat"),
+        ({"finished_at": "0001-01-01T00:00:00"}, "finished_at"),
     ],
 )
 def test_a_damaged_record_is_refused_by_field(store: Store, change: dict[str, Any], message: str):
@@ -165,16 +171,32 @@ def test_tidying_removes_what_attempts_left_and_nothing_else(any_store: Store):
         assert any_store._read(name) is None
 
 
-def test_through_a_link_nothing_but_own_names_is_removed(store: Store, tmp_path: Path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "my.png").write_text("mine")
-    Path(store.root, "files").rmdir()
-    Path(store.root, "files").symlink_to(elsewhere)
-    record = store.commit(record_of(UNIT), {"video.mp4": b"1"})
-    store.tidy([UNIT])
-    store.discard(UNIT.id, record)
-    assert [path.name for path in elsewhere.iterdir()] == ["my.png"]
+def test_a_run_leaves_the_files_of_units_that_another_record_names(store: Store, makers: ModuleType):
+    first, second = makers.noise_units(2)
+    run([first, second], makers.NoiseMaker(), store)
+    video = store.read(second.id).files["noise.bin"]
+    path = Path(store.root, "units", f"{first.id}.json")
+    stolen = {"noise.bin": {"path": video.path, "bytes": video.bytes + 1, "sha256": video.sha256}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": stolen}))
+    assert run([first, second], makers.NoiseMaker(), store) == Outcome(2, 0)
+    assert [damage for _, _, damage in store.survey([first.id, second.id], wholly=True)] == ["", ""]
+
+
+@pytest.mark.parametrize("folder", ["units", "files"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_links_that_lead_the_content_of_a_run_elsewhere_are_refused(tmp_path: Path, folder: str, exists: bool):
+    (tmp_path / "elsewhere").mkdir()
+    store = Store(tmp_path / "run").create("test", {})
+    Path(store.root, folder).rmdir()
+    Path(store.root, folder).symlink_to(tmp_path / ("elsewhere" if exists else "nowhere"))
+    with pytest.raises(GalaxyDiTError, match=rf"out='.*/{folder}' is not allowed: expected a folder of its own"):
+        store.create("test", {})
+
+
+def test_nested_beyond_measure_a_header_is_damaged(store: Store):
+    Path(store.root, "run.json").write_text("[" * 100_000)
+    with pytest.raises(GalaxyDiTError, match=r"run\.json is damaged .*; restore it"):
+        store.header("test")
 
 
 def test_discarding_removes_the_record_and_its_files(any_store: Store):

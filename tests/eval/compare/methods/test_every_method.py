@@ -10,6 +10,7 @@ import pytest
 
 from galaxydit.eval.compare.compute_counter import ComputeCounter, measure_parts
 from galaxydit.eval.compare.every_method import EVERY_METHOD
+from galaxydit.eval.compare.registry import NAMES_BY_SOURCE, slug_of
 from galaxydit.pipelines.generate import GeneratedVideo, generate
 from galaxydit.pipelines.settings import GenerationSettings
 
@@ -54,10 +55,10 @@ def run_method(tiny_wan_pipeline, ten_steps) -> Callable[..., tuple[GeneratedVid
     return run
 
 
-def test_names_are_unique_and_can_be_listed_with_commas():
-    methods = METHODS.values()
-    assert len({method.name for method in methods}) == len(METHODS)
-    assert not [name for name in METHODS if "," in name]
+def test_names_are_unique_also_in_job_files_and_can_be_listed_with_commas():
+    names = [name for listed in NAMES_BY_SOURCE.values() for name in listed]
+    assert len({slug_of(name) for name in names}) == len(names)
+    assert not [name for name in names if "," in name]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -80,7 +81,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
         fastest["threshold"] = NEVER_AGAIN
     with_method, fraction = run_method(name, fastest, calibration)
     after = generate(tiny_wan_pipeline, PROMPT, ten_steps, seed=0)
-    assert fraction < 1 or (name == "plain again" and fraction == pytest.approx(1))
+    assert fraction < 1 or (name == "repeated plain run" and fraction == pytest.approx(1))
     assert not np.array_equal(with_method.frames, before.frames)
     assert np.array_equal(after.frames, before.frames)
     assert type(tiny_wan_pipeline).__call__ is call
@@ -90,7 +91,7 @@ def test_a_method_leaves_no_trace(name, tiny_wan_pipeline, ten_steps, run_method
 
 def test_fewer_steps_count_as_their_share(run_method):
     assert run_method("fewer steps", {"steps": 4})[1] == pytest.approx(0.4)
-    assert run_method("chosen steps", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
+    assert run_method("optimised noise levels", {"steps": 4, "levels": 2.0, "of": STEPS})[1] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -143,6 +144,20 @@ def test_a_step_list_computes_its_steps_and_those_of_one_branch(run_method):
     assert run_method("step list", {"full": [0, 1, 5], "conditional_only": [9]})[1] == pytest.approx(0.35)
 
 
+def test_ertacache_computes_the_steps_of_its_offline_schedule(run_method):
+    errors = [[1.0 if step in (3, 7) else 0.0] * step for step in range(STEPS)]
+    factors = {branch: [[0.0] * step for step in range(STEPS)] for branch in ("cond", "uncond")}
+    calibration = {"errors": errors, "factors": factors, "scales": [factors["cond"]] * 2}
+    setting = {"full_steps": 3, "adjust": False, "rectify": False}
+    assert run_method("ERTACache", setting, calibration)[1] == pytest.approx(0.3)  # 0, 3, 7
+
+
+def test_profiling_dit_runs_its_foreground_blocks_between_full_steps(run_method):
+    setting = {"first": 2, "interval": 4, "share": 0.67}
+    _, fraction = run_method("ProfilingDiT", setting, {"foreground_attention": [1.2, 0.8, 0.9]})
+    assert fraction == pytest.approx((4 + 6 / BLOCKS) / STEPS)  # 0, 1, 2 and 6 in full
+
+
 def share_of(pipe, settings, name):
     parts = measure_parts(pipe, PROMPT, settings)
     return sum(part.flops for part in parts if part.path.endswith(name)) / sum(part.flops for part in parts)
@@ -174,5 +189,7 @@ def test_branches_alone_read_it_in_both(run_method):
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 16) / (2 * BLOCKS * STEPS))
 
 
-def test_the_shipped_default_meets_its_speedup(run_method):
-    assert run_method("galaxydit", {"speedup": 2.0})[1] <= 0.5 + 1e-6
+@pytest.mark.parametrize("name", ["galaxydit", "galaxydit without a profile"])
+@pytest.mark.parametrize(("speedup", "full_steps"), [(1.25, 8), (2.0, 5)])
+def test_the_default_computes_the_steps_that_its_speedup_allows(name, speedup, full_steps, run_method):
+    assert run_method(name, {"speedup": speedup})[1] == pytest.approx(full_steps / STEPS)

@@ -20,7 +20,7 @@ RELEASED = {(0.12, 2): 25, (0.12, 4): 21, (0.24, 6): 18, (8.0, 40): 10}
 def test_every_peer_with_published_settings_is_offered():
     assert set(PUBLISHED) == {
         "step list",
-        "plain again",
+        "repeated plain run",
         "MagCache published",
         "TaylorSeer published",
         "HiCache published",
@@ -30,6 +30,8 @@ def test_every_peer_with_published_settings_is_offered():
         "EasyCache published",
         "DiCache published",
         "RA-CFGCache published",
+        "ERTACache published",
+        "ProfilingDiT published",
     }
 
 

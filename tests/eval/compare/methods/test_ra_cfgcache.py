@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from galaxydit.eval.compare.methods.ra_cfgcache import (
-    LONGEST_GAP,
     RiskRule,
     branch_correlation,
     fit_law,
     guided_error,
-    over_pairs,
     sensitivities,
 )
 from galaxydit.eval.compare.rules.decision import StepObservation
-from galaxydit.eval.compare.rules.full_trajectory import Trajectory
+from galaxydit.eval.compare.step_pairs import LONGEST_GAP, over_pairs
+from galaxydit.eval.compare.trajectory import Trajectory
 
 EVEN = [1.0] * 50  # all steps weigh alike
 

@@ -1,4 +1,4 @@
-"""Every method on a rule, as the comparison uses it."""
+"""Every method without code for diffusers, as the comparison uses it."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from galaxydit.eval.compare.methods import ra_cfgcache
 from galaxydit.pipelines.settings import GenerationSettings
 
 STEPS = 12
-RULE_METHODS = ("TeaCache", "EasyCache", "DiCache", "RA-CFGCache")
+RULE_METHODS = ("TeaCache", "EasyCache", "DiCache", "RA-CFGCache", "ERTACache", "ProfilingDiT")
 METHODS = tuple(method for method in EVERY_METHOD if method.name in RULE_METHODS)
 BY_NAME = {method.name: method for method in METHODS}
 
@@ -45,7 +45,9 @@ def test_from_changing_nothing_to_reusing_most(
 ) -> None:
     plain = latents()
     candidates = method.settings(STEPS)
-    with method.attach(tiny_wan_pipeline, {**candidates[0], "threshold": 0.0}, calibration):
+    strictest = {"threshold": 0.0, "interval": 1, "full_steps": STEPS}
+    strictest = {name: value for name, value in strictest.items() if name in candidates[0]}
+    with method.attach(tiny_wan_pipeline, {**candidates[0], **strictest}, calibration):
         assert torch.equal(latents(), plain)
     blocks_run.clear()
     with method.attach(tiny_wan_pipeline, candidates[-1], calibration):

@@ -1,0 +1,97 @@
+"""Add to a profile what was measured with it on generated videos, and which policy is better at which speedup."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean, median
+
+import numpy as np
+
+from galaxydit.calibration.bootstrap import draws_of, interval
+from galaxydit.calibration.costs import predicted_speedup
+from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification
+from galaxydit.profiles.schema import Profile
+from galaxydit.request import PROXY, SCHEDULE
+
+
+def choose_compared_proxy(measured: Sequence[Sequence[VerifiedPrompt]]) -> int:
+    """Index of the proxy to use, from the results of each proxy on the same prompts, the ranking's choice first.
+
+    The ranking's choice stays unless the proxy with the best mean PSNR leads it beyond the one-sided 95 % interval.
+    """
+    means = [fmean(row.psnr_db for row in rows) for rows in measured]
+    best = means.index(max(means))
+    differences = [one.psnr_db - other.psnr_db for one, other in zip(measured[best], measured[0], strict=True)]
+    return best if lead_of(differences) > 0 else 0
+
+
+def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
+    """The profile with the proxies among which generated videos decided."""
+    first, others = compared[0], compared[1:]
+    text = ", ".join(f"{one.proxy} {one.measured.psnr_db:.1f} dB" for one in compared)
+    where = f"{first.measured.speedup:g}x on {first.measured.prompts} sample prompts"
+    reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
+    return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
+
+
+def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
+    """The profile with what was measured for each target: means over the prompts, the median speedup in seconds, and
+    the policy that is better.
+
+    The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the schedule
+    excludes 0; else the schedule serves, because its compute is known beforehand and it reads no proxy.
+    """
+    steps, predicted, measured = profile.conditions.steps, [], []
+    schedule, proxy, better = [], [], set()
+    for asked in profile.evidence.verifications:
+        predicted.append(round(predicted_speedup(seconds, steps, len(profile.target_for(asked.speedup).sigmas)), 4))
+        at_speedup = [row for row in verified if row.speedup == asked.speedup]
+        rows = {word: [row for row in at_speedup if row.policy == word] for word in (SCHEDULE, PROXY)}
+        if rows[SCHEDULE]:
+            ratios = [row.plain_seconds / row.denoise_seconds for row in rows[SCHEDULE]]
+            measured.append(round(median(ratios), 4))
+        schedule.append(verification_of(asked.speedup, rows[SCHEDULE], asked.expected_error))
+        if rows[PROXY]:
+            proxy.append(verification_of(asked.speedup, rows[PROXY]))
+            pairs = zip(rows[PROXY], rows[SCHEDULE], strict=True)
+            if lead_of([one.psnr_db - other.psnr_db for one, other in pairs]) > 0:
+                better.add(asked.speedup)
+    known = [one.speedup for one in proxy]
+    targets = tuple(
+        replace(target, policy="proxy")
+        if known and min(known, key=lambda speedup: abs(speedup - target.speedup)) in better
+        else target
+        for target in profile.recipe.targets
+    )
+    seconds = replace(seconds, predicted_speedup=tuple(predicted), measured_speedup=tuple(measured))
+    evidence = replace(
+        profile.evidence, verifications=tuple(schedule), proxy_verifications=tuple(proxy), seconds=seconds
+    )
+    return replace(profile, recipe=replace(profile.recipe, targets=targets), evidence=evidence)
+
+
+def verification_of(
+    speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
+) -> Verification:
+    """Means over the prompts with the 95 % interval of the PSNR; nothing measured without rows."""
+    if not rows:
+        return Verification(speedup, expected_error)
+    psnrs = [row.psnr_db for row in rows]
+    low, high = interval(psnrs)
+    return Verification(
+        speedup=speedup,
+        expected_error=expected_error,
+        compute_fraction=round(fmean(row.compute_fraction for row in rows), 6),
+        psnr_db=round(fmean(psnrs), 4),
+        psnr_low=None if low is None else round(low, 4),
+        psnr_high=None if high is None else round(high, 4),
+        prompts=len(rows),
+    )
+
+
+def lead_of(differences: Sequence[float]) -> float:
+    """Lower end of the one-sided 95 % interval of the mean of paired differences; -inf for fewer than two pairs."""
+    if len(differences) < 2:
+        return -math.inf
+    return float(np.quantile(np.asarray(differences)[draws_of(len(differences))].mean(axis=1), 0.05))

@@ -1,0 +1,120 @@
+"""How similar the outputs of blocks and of their parts are to the step before (a study as in arXiv 2411.13588).
+
+It shows where a proxy could be read, and what a cache of single blocks or parts could save.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor, nn
+
+from galaxydit.calibration.recording import Array, round_digits
+from galaxydit.families import blocks_of, family_of, transformers_of
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.proxies import relative_l1
+
+BLOCK = "block"
+LIMITS = (0.02, 0.05, 0.1)  # relative changes below which a cell counts as redundant
+ELEMENTS = 2**16  # kept of each output
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """Relative L1 change of outputs since the step before in one full generation.
+
+    Attributes:
+        parts: "block", then the parts of a block that the family names.
+        branches: guidance branches in the order of their calls, such as ("call 0", "call 1").
+        changes: `(branches, parts, blocks, steps)`; 0 at the first step, where nothing lies before.
+    """
+
+    parts: tuple[str, ...]
+    branches: tuple[str, ...]
+    changes: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
+
+    @property
+    def array(self) -> Array:
+        """`changes` as an array."""
+        return np.array(self.changes)
+
+    def redundant(self, branch: int, part: int, limit: float) -> float:
+        """Share of the blocks and steps, after the first step, whose output changed by less than `limit`, in [0, 1]."""
+        return float((self.array[branch, part, :, 1:] < limit).mean())
+
+
+def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
+    """Observe one full generation; the outputs are subsampled, so memory does not grow with the video.
+
+    A pipeline that concatenates its branches has a single one, "call 0". Of two transformers both are observed in turn.
+    """
+    transformers = list(transformers_of(pipe).values())
+    family = family_of(transformers[0])
+    parts = {BLOCK: "", **family.parts}
+    with _changes_of(transformers, parts) as changes:
+        generate(pipe, prompt, settings, seed, decode=False)
+    calls = 1 + max(call for _, call, _, _ in changes)
+    steps = 1 + max(step for step, _, _, _ in changes)
+    blocks = len(blocks_of(transformers[0], family))
+    table = tuple(
+        tuple(
+            tuple(
+                tuple(round_digits(changes.get((step, call, part, block), 0.0)) for step in range(steps))
+                for block in range(blocks)
+            )
+            for part in parts
+        )
+        for call in range(calls)
+    )
+    return Redundancy(tuple(parts), tuple(f"call {call}" for call in range(calls)), table)
+
+
+@contextmanager
+def _changes_of(
+    transformers: list[nn.Module], parts: dict[str, str]
+) -> Iterator[dict[tuple[int, int, str, int], float]]:
+    """Yield a dictionary that receives the relative L1 change of each (step, call, part, block)."""
+    changes: dict[tuple[int, int, str, int], float] = {}
+    previous: dict[tuple[int, str, int], Tensor] = {}
+    position: dict[str, Any] = {"step": -1, "call": 0, "timestep": None}
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        timestep = kwargs["timestep"] if "timestep" in kwargs else args[1]
+        noise = float(torch.as_tensor(timestep).flatten()[0])
+        is_new = noise != position["timestep"]
+        position.update(step=position["step"] + is_new, call=0 if is_new else position["call"] + 1, timestep=noise)
+
+    def receive(part: str, block: int, output: Any) -> None:
+        tensor = output if isinstance(output, Tensor) else output[0]
+        kept = tensor.detach().flatten(1)
+        kept = kept[:, :: max(1, kept[0].numel() // ELEMENTS)].float().clone()
+        key = position["call"], part, block
+        if key in previous and previous[key].shape == kept.shape:
+            changes[position["step"], *key] = float(relative_l1(kept, previous[key]).max())
+        else:
+            changes[position["step"], *key] = 0.0
+        previous[key] = kept
+
+    with ExitStack() as hooks:
+        for transformer in transformers:
+            hooks.enter_context(transformer.register_forward_pre_hook(enter, with_kwargs=True))
+            for index, block in enumerate(blocks_of(transformer, family_of(transformer))):
+                for part, path in parts.items():
+                    module = block.get_submodule(path) if _has(block, path) else None
+                    if module is not None:
+                        hooks.enter_context(
+                            module.register_forward_hook(
+                                lambda _, inputs, output, part=part, index=index: receive(part, index, output)
+                            )
+                        )
+        yield changes
+
+
+def _has(block: nn.Module, path: str) -> bool:
+    """Whether the block has the part; blocks of a second list may lack some."""
+    return not path or any(name == path for name, _ in block.named_modules())

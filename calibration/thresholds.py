@@ -1,0 +1,68 @@
+"""Solve the threshold of the proxy policy for a speedup by replaying its decisions on recordings."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+
+from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.policies.error_map import CumulativeDistance
+from galaxydit.policies.policy import Controller, Limits, Observation
+from galaxydit.policies.proxy_threshold import ProxyThreshold
+
+RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
+HALVINGS = 14  # of the range's logarithm
+
+
+def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDistance:
+    """The proxy's distance since the first step, mean over the recordings."""
+    distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)
+    return CumulativeDistance(recordings[0].sigmas, tuple(map(round_digits, np.cumsum(distances))))
+
+
+def replay(recording: Recording, proxy: str, policy: ProxyThreshold, limits: Limits) -> tuple[int, ...]:
+    """The full steps that the policy would choose on the distances of a recording."""
+    controller = Controller(policy, limits)
+    full: list[int] = []
+    for step in range(recording.steps):
+        distance = None if step in (0, recording.switch) else recording.distances[proxy][step]
+        has_history = bool(full) and step != recording.switch
+        observation = Observation(step, recording.steps, distance, has_history, recording.sigmas)
+        if not controller.decide(observation).reuse:
+            full.append(step)
+    return tuple(full)
+
+
+def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
+    """Block evaluations done / without the plugin; a reused step runs `share_of_step` of a full step for the proxy."""
+    return (full_steps + share_of_step * (steps - full_steps)) / steps
+
+
+def solve_threshold(
+    recordings: Sequence[Recording],
+    proxy: str,
+    policy: ProxyThreshold,
+    limits: Limits,
+    speedup: float,
+    share_of_step: float,
+) -> float:
+    """The threshold at which the mean compute fraction of the replayed recordings is nearest to 1 / speedup.
+
+    The replay has no leeway, because with a leeway the fraction hardly depends on the threshold. Bisection, because a
+    larger threshold reuses more. The result is within [0.2, 5]; an end of the range means that the speedup is out of
+    reach of the proxy.
+    """
+    low, high = (float(np.log(end)) for end in RANGE)
+    tried = {}
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        threshold = float(np.exp(middle))
+        free = replace(policy, threshold=threshold, leeway=None)
+        counts = [len(replay(one, proxy, free, limits)) for one in recordings]
+        fraction = fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts)
+        tried[threshold] = abs(fraction - 1 / speedup)
+        low, high = (middle, high) if fraction > 1 / speedup else (low, middle)
+    closest = min(tried.values())
+    equal = [threshold for threshold, distance in tried.items() if distance <= closest + 1e-9]
+    return round_digits(float(np.median(equal)), 5)

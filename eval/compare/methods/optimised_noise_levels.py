@@ -1,0 +1,87 @@
+"""Control: fewer steps of the plain pipeline at optimised noise levels, the strongest alternative without a plugin.
+
+A setting takes the noise levels either from another flow shift or from a schedule that dynamic programming finds on
+recorded generations (compare Align Your Steps, arXiv 2404.14507).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline, UniPCMultistepScheduler
+
+from galaxydit.errors import check_choice, check_count, check_number, refusal
+from galaxydit.eval.compare.identity import code_identity
+from galaxydit.eval.compare.method import Attached, Setting
+from galaxydit.eval.compare.methods import schedule_search
+from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
+
+SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
+PLANNED = "planned"
+
+
+class NoiseLevelSubset(UniPCMultistepScheduler):
+    """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
+
+    The configuration entry `_choice` holds the subset, so that a copy with another flow shift selects from its own
+    levels. It starts with an underscore because `from_config` warns of public entries that `__init__` does not take.
+    """
+
+    sigmas: torch.Tensor
+
+    def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
+        """Set the scheduler's own timesteps, then replace their noise levels."""
+        choice = self.config._choice
+        super().set_timesteps(choice["of"])
+        levels, ratio = self.sigmas[:-1].double()[choice["kept"]], choice["ratio"]
+        super().set_timesteps(len(levels), device=device, **kwargs)
+        levels = ratio * levels / (1 + (ratio - 1) * levels)
+        self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
+        self.timesteps = (self.sigmas[:-1] * self.config.num_train_timesteps).to(device=device, dtype=torch.int64)
+        self.set_begin_index(0)  # else diffusers starts at the second of two levels rounded to the same timestep
+
+
+@contextmanager
+def at_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0) -> Iterator[Attached]:
+    """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift.
+
+    The caller passes `len(kept)` as the number of steps. Raises GalaxyDiTError if the scheduler is not UniPC.
+    """
+    original = pipe.scheduler
+    if not isinstance(original, UniPCMultistepScheduler):
+        expected = "UniPCMultistepScheduler, whose noise levels can be replaced"
+        raise refusal("scheduler", type(original).__name__, expected, "leave the method 'optimised noise levels' out")
+    pipe.scheduler = NoiseLevelSubset.from_config(original.config)
+    pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
+    try:
+        yield Attached(lambda: 0)
+    finally:
+        pipe.scheduler = original
+
+
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    count, levels = setting["steps"], setting["levels"]
+    if levels != PLANNED:
+        check_number("levels", levels, 0.01, 100.0)
+        return at_noise_levels(pipe, count, range(count), ratio=levels)
+    check_choice("steps", str(count), tuple(calibration))
+    kept = calibration[str(count)]
+    check_count("of", setting["of"], minimum=max(kept) + 1)
+    return at_noise_levels(pipe, setting["of"], kept)
+
+
+METHOD = replace(
+    schedule_search.METHOD,
+    name="optimised noise levels",
+    settings=lambda steps: [
+        {"steps": count, "levels": levels, "of": steps}
+        for count in full_step_counts(steps)
+        for levels in (PLANNED, *SHIFT_RATIOS)
+    ],
+    attach=_attach,
+    identity=lambda pipe: f"{schedule_search.identity(pipe)} {code_identity([Path(__file__)])}",
+    generation=lambda settings, setting: replace(settings, steps=setting["steps"]),
+)

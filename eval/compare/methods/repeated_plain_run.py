@@ -1,0 +1,42 @@
+"""Control: compute every step, but round the first outputs differently, to measure the PSNR of rounding alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit import GalaxyDiTConfig, Observer, Threshold
+from galaxydit.acceleration import Acceleration
+from galaxydit.eval.compare.identity import with_rules
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.runtime.call import Call
+
+
+class PerturbedRounding(Observer):
+    """Computes every step; multiplies each element of the first outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator()
+
+    def on_output(self, call: Call, output: Tensor) -> None:
+        if call.info.step == 0:
+            draws = torch.rand(output.shape, generator=self.generator).to(output.device)
+            output.copy_(output.double() * (1 + torch.finfo(output.dtype).eps * (draws - 0.5)))
+
+
+@contextmanager
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    with Acceleration(pipe, GalaxyDiTConfig(Threshold(0)), observer=PerturbedRounding()):
+        yield Attached(lambda: 0)
+
+
+METHOD = Method(
+    name="repeated plain run",
+    settings=lambda steps: [{"steps": steps}],
+    attach=_attach,
+    identity=with_rules(__file__),
+    tuned=False,
+)

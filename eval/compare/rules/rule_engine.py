@@ -1,0 +1,78 @@
+"""An engine whose decisions and predictions are another method's."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.acceleration import Acceleration
+from galaxydit.policies.policy import Decision, Reason
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.reuse import OutputReuse
+
+
+class Driver(Protocol):
+    """Decides and predicts; what it needs to know, it receives as an `Observer`."""
+
+    def decide(self, call: Call) -> bool | None:
+        """True to reuse this call, False to compute it, None to be asked again.
+
+        Asked before the transformer runs, and after each of the observer's `modules` and `proxies`. A call without an
+        answer is computed.
+        """
+
+    def predict(self, call: Call) -> Tensor:
+        """The output of a reused call, or with `reuse="residual"` what the block stack adds to its input."""
+
+
+class DrivenReuse(OutputReuse):
+    """Reuse whose predictions are a driver's; nothing is cached and nothing corrected here."""
+
+    def __init__(self, driver: Driver, *, watches_stack: bool) -> None:
+        self._driver = driver
+        self.watches_stack = watches_stack  # type: ignore[misc]
+
+    def has_history(self, call: Call) -> tuple[bool, ...]:
+        return (True,)
+
+    def predict(self, call: Call) -> Tensor:
+        return self._driver.predict(call)
+
+    def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
+        return
+
+    def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> None:
+        return None
+
+
+class DrivenEngine(Engine):
+    """Asks a driver instead of the policy, in generations of any number of steps."""
+
+    few_steps = 0
+
+    def __init__(self, *arguments: Any, driver: Driver) -> None:
+        self._driver = driver
+        super().__init__(*arguments)
+
+    def _make_reuse(self) -> OutputReuse:
+        return DrivenReuse(self._driver, watches_stack=self.config.reuse == "residual")
+
+    def consider(self, call: Call) -> None:
+        call.decisions = call.decisions or self._ask(call)
+
+    def _ask(self, call: Call) -> tuple[Decision, ...]:
+        reuse = self._driver.decide(call)
+        return () if reuse is None else (Decision(reuse, Reason.CUSTOM),)
+
+
+def driven(pipe: Any, driver: Any, reuse: str = "output") -> Acceleration:
+    """A pipeline under a driver, which is an `Observer` as well; `reuse` is that of `GalaxyDiTConfig`.
+
+    Raises GalaxyDiTError for a transformer that has a cache already.
+    """
+    # The policy is never asked. This one reads no proxy.
+    config = GalaxyDiTConfig(FixedSteps(()), reuse=reuse)
+    return Acceleration(pipe, config, observer=driver, engine=partial(DrivenEngine, driver=driver))

@@ -1,0 +1,27 @@
+"""Values for pairs of steps, measured beforehand: what reuse of an earlier step would do at a later step."""
+
+from collections.abc import Callable
+
+from galaxydit.errors import refusal
+
+LONGEST_GAP = 16  # steps; an older full step is not reused
+
+Pairs = list[list[float]]
+"""Row t holds the values of step t for the steps t - 1, t - 2, ... before it, at most LONGEST_GAP of them."""
+
+
+def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
+    """The table of value(earlier, step)."""
+    return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
+
+
+def at(pairs: Pairs, earlier: int, step: int) -> float | None:
+    """The value of a pair of steps; None if `earlier` is not before `step`, or more than LONGEST_GAP before it."""
+    row, gap = pairs[step], step - earlier
+    return row[gap - 1] if 0 < gap <= len(row) else None
+
+
+def check_calibrated(steps: int, calibrated: int) -> None:
+    """Raise GalaxyDiTError unless a generation has the number of steps of the calibration."""
+    if steps != calibrated:
+        raise refusal("steps", steps, f"{calibrated}, the steps of the method's calibration", "calibrate it anew")

@@ -1,0 +1,163 @@
+"""Record generations step by step: what the transformer received and returned, for calibrations and measurements."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+from torch import Tensor
+
+from galaxydit.calibration.generation_observer import guidance_of
+from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
+from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, check_branches
+from galaxydit.families import blocks_of, family_of
+from galaxydit.pipelines.generate import generate, generate_batch
+from galaxydit.pipelines.settings import GenerationSettings
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """A recorded batch of generations. Lists hold one float32 CPU tensor per step.
+
+    Attributes:
+        sigmas: noise levels `(steps,)`, falling.
+        latents: inputs of the transformer, `(batch, channels, frames, height, width)`.
+        outputs: predictions by branch, "cond" and with guidance "uncond", shaped like the latents.
+        time_embeddings, time_projections: the time embedding before and after the projection.
+        residual_changes: for each step and branch the mean over tokens of |residual| / |residual of the step before|,
+            and of 1 - the cosine of the two; NaN at the first step, empty if the residuals were not recorded.
+        final: the denoised latents.
+        frames: `(batch, frames, height, width, 3)` float32 in [0, 1].
+        guidance_scale: 1 without guidance.
+    """
+
+    sigmas: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    latents: list[Tensor] = field(default_factory=list)
+    outputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    time_embeddings: list[Tensor] = field(default_factory=list)
+    time_projections: list[Tensor] = field(default_factory=list)
+    residual_changes: list[list[tuple[float, float]]] = field(default_factory=list)
+    final: Tensor = field(default_factory=lambda: torch.empty(0))
+    frames: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0, 0, 0, 3), np.float32))
+    guidance_scale: float = 1.0
+
+    @property
+    def steps(self) -> int:
+        return len(self.latents)
+
+    def guided(self, step: int) -> Tensor:
+        """The prediction that the scheduler gets at a step."""
+        return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
+
+    def residual(self, step: int, branch: str) -> Tensor:
+        """Prediction - latent of one branch, which EasyCache and ERTACache reuse."""
+        return self.outputs[branch][step] - self.latents[step]
+
+
+def guide(outputs: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
+    """Guidance over the branches' predictions: u + s (c - u), or c alone without an unconditional branch."""
+    conditional, unconditional = outputs[CONDITIONAL], outputs.get(UNCONDITIONAL)
+    return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
+
+
+class _Recorder(ExitStack):
+    """Hooks that fill a trajectory until they are closed. WanPipeline calls the conditional branch first in a step."""
+
+    def __init__(self, pipe: DiffusionPipeline, residuals: bool) -> None:
+        super().__init__()
+        self.pipe, self.trajectory, self.calls = pipe, Trajectory(), 0
+        self.previous: dict[str, Tensor] = {}
+        self.stack_input = torch.empty(0)
+        transformer = pipe.transformer
+        self.enter_context(transformer.register_forward_pre_hook(self._enter, with_kwargs=True))
+        self.enter_context(transformer.get_submodule(EMBEDDER).register_forward_hook(self._embedded))
+        if residuals:
+            blocks = blocks_of(transformer, family_of(transformer))
+            self.enter_context(blocks[0].register_forward_pre_hook(self._enter_stack))
+            self.enter_context(blocks[-1].register_forward_hook(self._leave_stack))
+        self.enter_context(transformer.register_forward_hook(self._leave))
+
+    @property
+    def branch(self) -> str:
+        """The branch of the call under way."""
+        is_second = self.calls % 2 == 1 and self.trajectory.guidance_scale > 1
+        return UNCONDITIONAL if is_second else CONDITIONAL
+
+    def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.trajectory.guidance_scale = guidance_of(self.pipe)
+        if not self.calls:
+            self.trajectory.sigmas = np.asarray(self.pipe.scheduler.sigmas[:-1], dtype=np.float64)
+        if self.branch == CONDITIONAL:
+            self.trajectory.latents.append(_on_cpu(args[0] if args else kwargs["hidden_states"]))
+
+    def _embedded(self, module: Any, args: Any, output: Any) -> None:
+        if self.branch == CONDITIONAL:  # the time embeddings are the same in all branches of a step
+            self.trajectory.time_embeddings.append(_on_cpu(output[0]))
+            self.trajectory.time_projections.append(_on_cpu(output[1]))
+
+    def _enter_stack(self, module: Any, args: tuple[Any, ...]) -> None:
+        self.stack_input = args[0]
+
+    def _leave_stack(self, module: Any, args: Any, output: Tensor) -> None:
+        residual, before = (output - self.stack_input).float(), self.previous.get(self.branch)
+        if self.branch == CONDITIONAL:
+            self.trajectory.residual_changes.append([])
+        change = (math.nan, math.nan) if before is None else _change(before, residual)
+        self.trajectory.residual_changes[-1].append(change)
+        self.previous[self.branch] = residual
+
+    def _leave(self, module: Any, args: Any, output: Any) -> None:
+        tensor = output[0] if isinstance(output, tuple) else output.sample
+        self.trajectory.outputs.setdefault(self.branch, []).append(_on_cpu(tensor))
+        self.calls += 1
+
+    def end_step(self, pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Callback of a pipeline: keep the latents, which after the last step are the final ones."""
+        self.trajectory.final = _on_cpu(tensors["latents"])
+        return tensors
+
+
+def record(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    settings: GenerationSettings,
+    *,
+    residuals: bool = False,
+) -> Trajectory:
+    """Generate one batch and record it. A method that is attached to the pipeline is recorded with what it changes.
+
+    Raises GalaxyDiTError for a pipeline whose guidance branches are not separate transformer calls.
+    """
+    check_branches(pipe)
+    with _Recorder(pipe, residuals) as recorder:
+        recorded = recorder.trajectory
+        if len(prompts) == 1:  # which may name an image
+            video = generate(pipe, prompts[0], settings, seeds[0])
+            recorded.final, recorded.frames = video.latents, video.frames[None]
+        else:
+            recorded.frames = generate_batch(pipe, prompts, seeds, settings, callback_on_step_end=recorder.end_step)
+    return recorded
+
+
+def record_each(
+    pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
+) -> list[Trajectory]:
+    """One recording for each prompt, prompt i from the noise of seed + i."""
+    return [record(pipe, [prompt], [seed + index], settings) for index, prompt in enumerate(prompts)]
+
+
+def _change(before: Tensor, now: Tensor) -> tuple[float, float]:
+    """Magnitude ratio and cosine distance of two residuals `(batch, tokens, dim)`, means over the tokens."""
+    size_before, size = before.norm(dim=-1), now.norm(dim=-1)
+    cosine = (now * before).sum(-1) / (size * size_before)
+    return float((size / size_before).mean()), 1 - float(cosine.mean())
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().float().cpu().clone()

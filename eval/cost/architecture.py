@@ -1,0 +1,133 @@
+"""Shapes of the published models, so that a prediction needs neither weights nor torch."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import did_you_mean, refusal
+from galaxydit.pipelines.published_models import CHECKPOINTS
+
+FILE = Path(__file__).with_name("architectures.json")
+BYTES = 2  # of one bfloat16 value
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """The text encoder that takes most compute: its parameters, and the tokens of one prompt with padding."""
+
+    name: str
+    parameters: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Vae:
+    """Compression of the VAE (pixels and frames per latent value), and the values per output pixel of the features in
+    the last stage of its decoder, where decoding spends most of its time.
+    """
+
+    name: str
+    parameters: float
+    spatial: int
+    temporal: int
+    latent_channels: int
+    decoder_values_per_pixel: float
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Shape of a video model.
+
+    Attributes:
+        family: how its blocks are built, one of `galaxydit.eval.cost.operations.BLOCKS`.
+        blocks, single_blocks: blocks of the first kind, and of HunyuanVideo's second kind.
+        control_blocks: VACE blocks, which run before the main ones.
+        heads, head_dim: of self-attention; their product is the width.
+        ffn_dim: inner width of the feed-forward layer.
+        text_tokens, text_dim: tokens of the text stream, and its width where it differs from the blocks' width.
+        image_tokens: tokens of an image encoder, which a second cross-attention reads.
+        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that is denoised along with the video.
+        fps: frames per second, from which the audio tokens follow.
+        patch: latent frames, rows and columns of one token.
+        branches: guidance branches of one step.
+        concatenates: whether both branches are one batch, so that a step calls the transformer once.
+        transformers: denoising transformers, of which one serves each step.
+        source: where the shape was read.
+        verified: whether that source is the converter or the configuration of the model.
+    """
+
+    family: str
+    blocks: int
+    heads: int
+    head_dim: int
+    ffn_dim: int
+    text_tokens: int
+    branches: int
+    text_encoder: TextEncoder
+    vae: Vae
+    source: str
+    verified: bool
+    concatenates: bool = False
+    single_blocks: int = 0
+    control_blocks: int = 0
+    text_dim: int | None = None
+    image_tokens: int = 0
+    audio_heads: int = 0
+    audio_head_dim: int = 0
+    audio_tokens_per_second: float = 0.0
+    fps: float = 0.0
+    patch: tuple[int, int, int] = (1, 2, 2)
+    transformers: int = 1
+
+    @property
+    def width(self) -> int:
+        """Width of the video stream."""
+        return self.heads * self.head_dim
+
+    def tokens(self, height: int, width: int, frames: int) -> int:
+        """Video tokens of one sample; `height` and `width` in pixels."""
+        latent = (frames - 1) // self.vae.temporal + 1
+        of_frame = (height // self.vae.spatial // self.patch[1]) * (width // self.vae.spatial // self.patch[2])
+        return math.ceil(latent / self.patch[0]) * of_frame
+
+    def latent_bytes(self, height: int, width: int, frames: int) -> int:
+        """Bytes of one latent video in bfloat16."""
+        latent = (frames - 1) // self.vae.temporal + 1
+        return BYTES * self.vae.latent_channels * latent * (height // self.vae.spatial) * (width // self.vae.spatial)
+
+
+def repository_name(hub_id: str) -> str:
+    """The name of a repository in lower case, without its organisation and the ending of converted weights."""
+    return hub_id.split("/")[-1].casefold().removesuffix("-diffusers")
+
+
+@cache
+def architectures() -> Mapping[str, Architecture]:
+    """All known architectures by hub id."""
+    entries: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return {hub_id: _architecture(entry) for hub_id, entry in entries.items()}
+
+
+def _architecture(entry: dict[str, Any]) -> Architecture:
+    parts = {"text_encoder": TextEncoder(**entry["text_encoder"]), "vae": Vae(**entry["vae"])}
+    patch = tuple(entry.get("patch", (1, 2, 2)))
+    return Architecture(**entry | parts | {"patch": patch})
+
+
+def architecture_of(model: str) -> Architecture:
+    """The architecture of a name in `CHECKPOINTS` or of a hub id; raises GalaxyDiTError for any other model.
+
+    The organisation of a hub id is not compared, because organisations move their models.
+    """
+    hub_id = CHECKPOINTS[model].hub_id if model in CHECKPOINTS else model
+    by_name = {repository_name(hub_id): shape for hub_id, shape in architectures().items()}
+    name = repository_name(hub_id)
+    if name in by_name:
+        return by_name[name]
+    near = did_you_mean(model, [*CHECKPOINTS, *architectures()])
+    expected = f"one of {', '.join(CHECKPOINTS)}, or one of their hub ids"
+    raise refusal("model", model, expected, f"choose one of these{near}")

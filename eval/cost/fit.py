@@ -1,0 +1,198 @@
+"""Fit the constants to the published measurements, and check them on models and GPU counts that the fit did not see.
+
+    python -m galaxydit.eval.cost.fit [--write]
+
+prints the errors of the fit, with each model left out, with each GPU count left out, and how often the faster of plain
+Ulysses and ring is named. `--write` replaces constants.json.
+"""
+
+import json
+import logging
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from galaxydit.eval.cost.architecture import architecture_of
+from galaxydit.eval.cost.hardware import GPUS
+from galaxydit.eval.cost.predict import FILE, Constants, GpuConstants, SharedConstants, Split, Workload, predict
+from galaxydit.files import write_json
+
+MEASUREMENTS = Path(__file__).with_name("measurements.json")
+ROW_SPREAD = 0.03  # relative spread that a group of rows is given in the fit
+# Expected value of each constant, and the spread of its logarithm. FlashAttention-2 reaches 35 % of an H100's peak in
+# its authors' measurement (arXiv 2407.08608); the other values are orders of magnitude.
+SHARED = SharedConstants(0.38, 0.1, 0.15, 1.2e-3, 3500.0, 4e-11)
+SHARED_SPREAD = SharedConstants(0.12, 0.5, 0.5, 0.3, 0.35, 0.5)
+OF_GPU = GpuConstants(0.65, 10.0, 0.15, 300.0, 5e-13, 8e-13)
+OF_GPU_SPREAD = GpuConstants(0.15, 0.3, 0.5, 0.4, 0.3, 0.3)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement: seconds of a batch, joules of one video over all GPUs."""
+
+    model: str
+    gpu: str
+    split: Split
+    work: Workload
+    seconds: float
+    joules: float
+
+    @property
+    def group(self) -> tuple[str, str, int]:
+        """Model, GPU and number of GPUs."""
+        return self.model, self.gpu, self.split.gpus
+
+
+def read_measurements(path: Path = MEASUREMENTS) -> list[Row]:
+    """The rows of a file in the format of measurements.json."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return [_row(dict(zip(data["columns"], values, strict=True))) for values in data["rows"]]
+
+
+def _row(row: dict[str, Any]) -> Row:
+    size = (row["height"], row["width"], row["frames"])
+    work = Workload(architecture_of(row["model"]), *size, row["steps"], row["batch"])
+    split = Split(row["ulysses"], row["ring"])
+    return Row(row["model"], row["gpu"], split, work, row["seconds"], row["joules"])
+
+
+def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
+    """log(predicted / measured) of the seconds and of the joules."""
+    made = predict(row.work, GPUS[row.gpu], constants, row.split)
+    return math.log(made.seconds * row.work.batch / row.seconds), math.log(made.joules / row.joules)
+
+
+def fit(rows: Sequence[Row]) -> Constants:
+    """The constants with the largest posterior: Gaussian errors of logarithms, each group of rows with equal weight."""
+    sizes = Counter(row.group for row in rows)
+    weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
+    expected, spread = _flat(SHARED, OF_GPU), _flat(SHARED_SPREAD, OF_GPU_SPREAD)
+
+    def residuals(steps: np.ndarray) -> np.ndarray:
+        constants = _constants(expected * np.exp(spread * steps))
+        errors = np.array([error for row in rows for error in log_errors(row, constants)])
+        return np.concatenate([weights * errors, steps])
+
+    return _constants(expected * np.exp(spread * least_squares(residuals, np.zeros(len(expected))).x))
+
+
+def _flat(shared: SharedConstants, of_gpu: GpuConstants) -> np.ndarray:
+    values = [getattr(shared, field.name) for field in fields(shared)]
+    return np.array(values + [getattr(of_gpu, field.name) for _ in GPUS for field in fields(of_gpu)])
+
+
+def _constants(values: np.ndarray) -> Constants:
+    first, width = len(fields(SharedConstants)), len(fields(GpuConstants))
+    of_gpus = values[first:].reshape(len(GPUS), width).tolist()
+    gpus = {name: GpuConstants(*of_gpu) for name, of_gpu in zip(GPUS, of_gpus, strict=True)}
+    return Constants(SharedConstants(*values[:first].tolist()), gpus)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Relative errors of predictions: (seconds, joules) of each row, and their mean over each group's rows."""
+
+    rows: tuple[tuple[float, float], ...]
+    groups: dict[tuple[str, str, int], tuple[float, float]]
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """Mean absolute error over the rows, of seconds and of joules."""
+        return fmean(error[0] for error in self.rows), fmean(error[1] for error in self.rows)
+
+    @property
+    def worst_group(self) -> tuple[float, float]:
+        """Largest mean absolute error of a group, of seconds and of joules."""
+        return max(one[0] for one in self.groups.values()), max(one[1] for one in self.groups.values())
+
+
+def check(rows: Iterable[Row], constants: Constants) -> Check:
+    """Absolute relative errors of predictions for these rows."""
+    errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    for row in rows:
+        seconds, joules = (abs(math.expm1(error)) for error in log_errors(row, constants))
+        errors.setdefault(row.group, []).append((seconds, joules))
+    groups = {group: (fmean(e[0] for e in found), fmean(e[1] for e in found)) for group, found in errors.items()}
+    return Check(tuple(error for found in errors.values() for error in found), groups)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors of a fit on the rows that it did not see: absolute ones, and the logarithms of predicted / measured."""
+
+    check: Check
+    seconds: tuple[float, ...]
+    joules: tuple[float, ...]
+
+
+def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, LeftOut]:
+    """By value of the key: the errors on its rows of a fit without them."""
+    found = {}
+    for value in dict.fromkeys(map(key, rows)):
+        constants = fit([row for row in rows if key(row) != value])
+        tested = [row for row in rows if key(row) == value]
+        seconds, joules = zip(*(log_errors(row, constants) for row in tested), strict=True)
+        found[value] = LeftOut(check(tested, constants), seconds, joules)
+    return found
+
+
+def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
+    """For each group of rows that differ only in being split by plain Ulysses or plain ring: whether the prediction
+    names the faster split.
+    """
+    pairs: dict[Any, list[Row]] = {}
+    for row in rows:
+        if row.split.gpus > 1 and 1 in (row.split.ulysses, row.split.ring):
+            pairs.setdefault((row.group, row.work.batch), []).append(row)
+    both = [pair for pair in pairs.values() if len(pair) == 2]
+
+    def predicted(row: Row) -> float:
+        return predict(row.work, GPUS[row.gpu], constants, row.split).seconds
+
+    return [min(pair, key=predicted) is min(pair, key=lambda row: row.seconds) for pair in both]
+
+
+def main() -> None:
+    """Print the errors; with --write, replace constants.json."""
+    rows = read_measurements()
+    constants = fit(rows)
+    models = left_out(rows, lambda row: row.model)
+    counts = left_out(rows, lambda row: row.split.gpus)
+    lines = [("fit on all rows", check(rows, constants))]
+    lines += [(f"without {model}", found.check) for model, found in models.items()]
+    lines += [(f"without {count} GPU{'s' * (count > 1)}", found.check) for count, found in counts.items()]
+    log = logging.getLogger(__name__)
+    log.info(
+        "| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|"
+    )
+    for name, found in lines:
+        (seconds, joules), (worst_seconds, worst_joules) = found.mean, found.worst_group
+        errors = f"{seconds:.1%} | {worst_seconds:.1%} | {joules:.1%} | {worst_joules:.1%}"
+        log.info("| %s | %d | %s |", name, len(found.rows), errors)
+    named = named_splits(rows, constants)
+    log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
+    if "--write" in sys.argv:
+        errors_of = {
+            "seconds_factor": _factor([error for one in models.values() for error in one.seconds]),
+            "joules_factor": _factor([error for one in models.values() for error in one.joules]),
+        }
+        write_json(FILE, {"constants": constants.to_dict(), "errors": errors_of})
+
+
+def _factor(log_errors: Sequence[float]) -> float:
+    """The factor within which 90 % of the predictions lie."""
+    return float(np.exp(np.quantile(np.abs(log_errors), 0.9)))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    main()

@@ -1,0 +1,174 @@
+"""Operations and bytes of one transformer call, by kind of layer, from the shapes alone.
+
+The counts equal those of PyTorch's FlopCounterMode, which `galaxydit compare` uses, on diffusers' classes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from galaxydit.eval.cost.architecture import BYTES, Architecture
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A matrix product of `(tokens, inputs)` with weights `(inputs, outputs)`."""
+
+    tokens: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of `queries` over `keys` tokens. `is_self`: over the video's tokens, so that context parallelism has to
+    exchange them.
+    """
+
+    queries: int
+    keys: int
+    heads: int
+    head_dim: int
+    is_self: bool = False
+
+
+Layer = Linear | Attention
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What one call of a transformer does for one sample and one guidance branch.
+
+    Attributes:
+        matrix_flops: of matrix products, two for each multiply-add.
+        attention_flops: of the two products inside attention.
+        scores: attention scores, each of which takes one exponential.
+        activation_bytes: inputs and outputs of all layers in bfloat16, which elementwise kernels between them read and
+            write.
+        weight_bytes: weights of all layers in bfloat16.
+        exchanged_bytes: one of queries, keys, values or outputs of all self-attention layers, in bfloat16.
+        attentions: number of self-attention layers.
+    """
+
+    matrix_flops: float
+    attention_flops: float
+    scores: float
+    activation_bytes: float
+    weight_bytes: float
+    exchanged_bytes: float
+    attentions: int
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of matrix products and attention together."""
+        return self.matrix_flops + self.attention_flops
+
+
+def count_operations(shape: Architecture, height: int, width: int, frames: int) -> Operations:
+    """Operations of all blocks in one call; `height` and `width` in pixels."""
+    video = shape.tokens(height, width, frames)
+    layers = list(BLOCKS[shape.family](shape, video, frames))
+    linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
+    attentions = [(times, layer) for times, layer in layers if isinstance(layer, Attention)]
+    exchanged = [(times, layer) for times, layer in attentions if layer.is_self]
+    values = sum(times * one.tokens * (one.inputs + one.outputs) for times, one in linears)
+    values += sum(times * 2 * (one.queries + one.keys) * one.heads * one.head_dim for times, one in attentions)
+    return Operations(
+        matrix_flops=2.0 * sum(times * one.tokens * one.inputs * one.outputs for times, one in linears),
+        attention_flops=4.0 * sum(n * one.queries * one.keys * one.heads * one.head_dim for n, one in attentions),
+        scores=float(sum(times * one.queries * one.keys * one.heads for times, one in attentions)),
+        activation_bytes=float(BYTES * values),
+        weight_bytes=float(BYTES * sum(times * one.inputs * one.outputs for times, one in linears)),
+        exchanged_bytes=float(BYTES * sum(times * one.queries * one.heads * one.head_dim for times, one in exchanged)),
+        attentions=sum(times for times, _ in exchanged),
+    )
+
+
+Blocks = Iterator[tuple[int, Layer]]
+
+
+def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
+    """Projections of self-attention and the feed-forward layer of one stream."""
+    yield 4 * times, Linear(tokens, width, width)
+    yield times, Linear(tokens, width, ffn_dim)
+    yield times, Linear(tokens, ffn_dim, width)
+
+
+def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: int, head_dim: int) -> Blocks:
+    """Cross-attention of a stream of the first width to a stream of the second."""
+    inner = heads * head_dim
+    yield times, Linear(queries, widths[0], inner)
+    yield 2 * times, Linear(keys, widths[1], inner)
+    yield times, Linear(queries, inner, widths[0])
+    yield times, Attention(queries, keys, heads, head_dim)
+
+
+def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Blocks:
+    """Wan, LTX-Video, Cosmos, Kandinsky: self-attention of the video, cross-attention to the text, feed-forward."""
+    times, width = shape.blocks + shape.control_blocks, shape.width
+    yield from _stream(times, video, width, shape.ffn_dim)
+    yield times, Attention(video, video, shape.heads, shape.head_dim, is_self=True)
+    text = (width, shape.text_dim or width)
+    yield from _cross(times, video, shape.text_tokens, text, shape.heads, shape.head_dim)
+    if shape.image_tokens:
+        yield 2 * times, Linear(shape.image_tokens, width, width)
+        yield times, Attention(video, shape.image_tokens, shape.heads, shape.head_dim)
+    if shape.control_blocks:
+        yield shape.control_blocks + 1, Linear(video, width, width)
+
+
+def _joint(shape: Architecture, video: int, frames: int) -> Blocks:
+    """CogVideoX: text and video in one stream with shared weights."""
+    tokens = video + shape.text_tokens
+    yield from _stream(shape.blocks, tokens, shape.width, shape.ffn_dim)
+    yield shape.blocks, Attention(tokens, tokens, shape.heads, shape.head_dim, is_self=True)
+
+
+def _hunyuan(shape: Architecture, video: int, frames: int) -> Blocks:
+    """HunyuanVideo: blocks with a stream each for text and video, then blocks with one stream for both."""
+    width, tokens = shape.width, video + shape.text_tokens
+    yield from _stream(shape.blocks, video, width, shape.ffn_dim)
+    yield from _stream(shape.blocks, shape.text_tokens, width, shape.ffn_dim)
+    yield 3 * shape.single_blocks, Linear(tokens, width, width)
+    yield shape.single_blocks, Linear(tokens, width, shape.ffn_dim)
+    yield shape.single_blocks, Linear(tokens, width + shape.ffn_dim, width)
+    yield shape.blocks + shape.single_blocks, Attention(tokens, tokens, shape.heads, shape.head_dim, is_self=True)
+
+
+def _mochi(shape: Architecture, video: int, frames: int) -> Blocks:
+    """Mochi: a stream each for text and video, gated feed-forward layers; the last block has no text output."""
+    width, text_dim, text = shape.width, shape.text_dim or shape.width, shape.text_tokens
+    yield 4 * shape.blocks, Linear(video, width, width)
+    yield shape.blocks, Linear(video, width, 2 * shape.ffn_dim)
+    yield shape.blocks, Linear(video, shape.ffn_dim, width)
+    yield 3 * shape.blocks, Linear(text, text_dim, width)
+    inner = shape.ffn_dim * text_dim // width
+    yield shape.blocks - 1, Linear(text, width, text_dim)
+    yield shape.blocks - 1, Linear(text, text_dim, 2 * inner)
+    yield shape.blocks - 1, Linear(text, inner, text_dim)
+    yield shape.blocks, Attention(video + text, video + text, shape.heads, shape.head_dim, is_self=True)
+
+
+def _ltx2(shape: Architecture, video: int, frames: int) -> Blocks:
+    """LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
+    times, heads, head_dim = shape.blocks, shape.audio_heads, shape.audio_head_dim
+    width, inner = shape.width, heads * head_dim
+    audio = round(frames / shape.fps * shape.audio_tokens_per_second)
+    yield from _with_cross_attention(shape, video, frames)
+    yield from _stream(times, audio, inner, 4 * inner)
+    yield times, Attention(audio, audio, heads, head_dim)
+    yield from _cross(times, audio, shape.text_tokens, (inner, inner), heads, head_dim)
+    yield from _cross(times, video, audio, (width, inner), heads, head_dim)
+    yield from _cross(times, audio, video, (inner, width), heads, head_dim)
+
+
+BLOCKS: dict[str, Callable[[Architecture, int, int], Blocks]] = {
+    "wan": _with_cross_attention,
+    "ltx": _with_cross_attention,
+    "cosmos": _with_cross_attention,
+    "kandinsky": _with_cross_attention,
+    "cogvideox": _joint,
+    "hunyuan": _hunyuan,
+    "mochi": _mochi,
+    "ltx2": _ltx2,
+}
+"""The layers of all blocks of a family, each with how often it occurs, from the shape, video tokens and frames."""

@@ -1,0 +1,200 @@
+"""Seconds and joules of a generation from operations, bytes and a GPU's constants.
+
+Seconds: a roofline for each kind of layer. Joules: the watts of an active GPU, plus joules for each operation and byte,
+at most the GPU's power limit. `fit.py` determines the constants from published measurements.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from galaxydit.eval.cost.architecture import BYTES, Architecture
+from galaxydit.eval.cost.hardware import Gpu
+from galaxydit.eval.cost.operations import Operations, count_operations
+
+FILE = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True)
+class GpuConstants:
+    """What a kind of GPU achieves.
+
+    Attributes:
+        matrix_fraction: of the peak in matrix products.
+        elementwise_passes: bytes that elementwise kernels move at full bandwidth / `activation_bytes`.
+        ulysses_fraction: of the link in Ulysses' all-to-all, its copies included.
+        base_watts: an active GPU whose matrix units and memory wait.
+        joules_per_matrix_flop, joules_per_attention_flop: above the base watts.
+    """
+
+    matrix_fraction: float
+    elementwise_passes: float
+    ulysses_fraction: float
+    base_watts: float
+    joules_per_matrix_flop: float
+    joules_per_attention_flop: float
+
+
+@dataclass(frozen=True)
+class SharedConstants:
+    """What does not depend on the kind of GPU.
+
+    Attributes:
+        attention_fraction: of the attention peak in the products inside attention.
+        exposed_exponentials: share of the exponentials' time that the products do not hide.
+        ring_fraction: of the link in the passes of a ring, with what attention hides of them.
+        exchange_seconds: latency of the exchange around one self-attention layer, for each transformer call.
+        decoder_passes: bytes that decoding moves at full bandwidth / bytes of the last stage's features.
+        joules_per_byte: of elementwise kernels, above the base watts.
+    """
+
+    attention_fraction: float
+    exposed_exponentials: float
+    ring_fraction: float
+    exchange_seconds: float
+    decoder_passes: float
+    joules_per_byte: float
+
+
+@dataclass(frozen=True)
+class Constants:
+    """All constants: shared, and by the name of a GPU."""
+
+    shared: SharedConstants
+    gpus: Mapping[str, GpuConstants]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of predictions for models that the fit did not see: factors within which 90 % of the measured seconds and
+    joules lie.
+    """
+
+    seconds_factor: float
+    joules_factor: float
+
+
+@cache
+def fitted() -> tuple[Constants, Errors]:
+    """The shipped constants and their errors."""
+    data = json.loads(FILE.read_text(encoding="utf-8"))
+    gpus = {name: GpuConstants(**values) for name, values in data["constants"]["gpus"].items()}
+    return Constants(SharedConstants(**data["constants"]["shared"]), gpus), Errors(**data["errors"])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Context parallelism: degrees of Ulysses and ring, whose product is the number of GPUs."""
+
+    ulysses: int = 1
+    ring: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return self.ulysses * self.ring
+
+    @property
+    def name(self) -> str:
+        """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
+        degrees = [
+            f"{name} {degree}" for name, degree in (("Ulysses", self.ulysses), ("ring", self.ring)) if degree > 1
+        ]
+        return ", ".join(degrees)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One video of a model. `batch`: videos that are denoised together."""
+
+    shape: Architecture
+    height: int
+    width: int
+    frames: int
+    steps: int
+    batch: int = 1
+
+    @property
+    def operations(self) -> Operations:
+        """Operations of one transformer call for one sample and branch."""
+        return count_operations(self.shape, self.height, self.width, self.frames)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds and joules of one video: seconds of each part, joules over all GPUs.
+
+    `denoising_joules` are the joules of the four parts of denoising.
+    """
+
+    matrix_products: float
+    attention: float
+    elementwise: float
+    exchange: float
+    text_encoder: float
+    decoder: float
+    denoising_joules: float
+    joules: float
+
+    @property
+    def denoising(self) -> float:
+        """Seconds of all transformer calls."""
+        return self.matrix_products + self.attention + self.elementwise + self.exchange
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the prompt to the decoded video."""
+        return self.text_encoder + self.denoising + self.decoder
+
+
+def predict(
+    work: Workload, gpu: Gpu, constants: Constants, split: Split = Split(), compute_fraction: float = 1.0
+) -> Prediction:
+    """Seconds and joules of one video. `compute_fraction`: block evaluations done / those of a plain run."""
+    shape, count = work.shape, work.operations
+    own, shared = constants.gpus[gpu.name], constants.shared
+    calls = work.steps * shape.branches * compute_fraction
+    share = calls / split.gpus
+    matrix = share * count.matrix_flops / (own.matrix_fraction * gpu.matrix_flops)
+    products = count.attention_flops / (shared.attention_fraction * gpu.attention_flops)
+    attention = share * (products + shared.exposed_exponentials * count.scores / gpu.exponentials)
+    moved = own.elementwise_passes * count.activation_bytes
+    elementwise = share * moved / gpu.bandwidth
+    exchange = _exchange_seconds(work, gpu, own, shared, split, share) if split.gpus > 1 else 0.0
+    values = BYTES * shape.vae.decoder_values_per_pixel * work.height * work.width * work.frames
+    decoder = shared.decoder_passes * values / gpu.bandwidth
+    text = shape.text_encoder
+    text_encoder = 2 * text.parameters * text.tokens * shape.branches / (own.matrix_fraction * gpu.matrix_flops)
+    denoising = matrix + attention + elementwise + exchange
+    above = own.joules_per_matrix_flop * count.matrix_flops + own.joules_per_attention_flop * count.attention_flops
+    above += shared.joules_per_byte * moved
+    # Every GPU of a context-parallel run encodes the text and decodes the video.
+    limit = gpu.watts * split.gpus
+    denoising_joules = min(own.base_watts * split.gpus * denoising + calls * above, limit * denoising)
+    others = min(own.base_watts, gpu.watts) * split.gpus * (text_encoder + decoder)
+    joules = denoising_joules + others
+    return Prediction(matrix, attention, elementwise, exchange, text_encoder, decoder, denoising_joules, joules)
+
+
+def _exchange_seconds(
+    work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
+) -> float:
+    """Seconds of communication: queries, keys, values and outputs by Ulysses, keys and values by the ring."""
+    local = share * work.operations.exchanged_bytes
+    ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)
+    ring = 2 * local * (split.ring - 1) / (shared.ring_fraction * gpu.link)
+    calls = share * split.gpus / (work.shape.branches if work.shape.concatenates else 1)
+    return ulysses + ring + calls * work.operations.attentions * shared.exchange_seconds / work.batch
+
+
+def splits(shape: Architecture, gpus: int) -> list[Split]:
+    """All splits over this number of GPUs that the heads allow: the Ulysses degree divides them."""
+    degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
+    return [Split(degree, gpus // degree) for degree in degrees]

@@ -1,0 +1,68 @@
+"""The tables of eval/README.md: `python -m galaxydit.eval.cost.tables` prints them."""
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from galaxydit.eval.cost.estimate import Interval, estimate
+from galaxydit.eval.cost.fit import Row, read_measurements
+from galaxydit.eval.cost.hardware import GPUS
+from galaxydit.eval.cost.predict import fitted, predict
+from galaxydit.pipelines.published_models import CHECKPOINTS
+
+SPEEDUP = 2.0
+
+
+def cost_table() -> str:
+    """What a video of each Wan2.1 checkpoint costs by prediction, plain and at 2x by compute."""
+    headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
+    rows = []
+    for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-")):
+        for gpu in GPUS:
+            made = estimate(name, gpu=gpu, speedup=SPEEDUP)
+            assert made.accelerated is not None  # a speedup was asked for
+            size = f"{made.width}x{made.height}x{made.frames}, {made.steps}"
+            costs = (made.plain, made.accelerated)
+            seconds = [_interval(cost.batch_latency_s, 1) for cost in costs]
+            joules = [_interval(cost.energy_per_video_joules, 1000) for cost in costs]
+            rows.append([f"`{name}`", size, gpu, *seconds, *joules, _three((made.saved_joules or 0) / 1000)])
+    return _markdown(headings, rows, labels=3)
+
+
+def published_table() -> str:
+    """Published and predicted seconds and kJ of one video: means over each model, GPU and number of GPUs."""
+    headings = ("model", "GPU", "GPUs", "rows", "s published", "s predicted", "kJ published", "kJ predicted")
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in read_measurements():
+        groups.setdefault(row.group, []).append(row)
+    return _markdown(headings, [_published(*group, rows) for group, rows in groups.items()], labels=2)
+
+
+def _published(model: str, gpu: str, gpus: int, rows: Sequence[Row]) -> list[str]:
+    constants, _ = fitted()
+    made = [predict(row.work, GPUS[gpu], constants, row.split) for row in rows]
+    means = [fmean(row.seconds / row.work.batch for row in rows), fmean(one.seconds for one in made)]
+    means += [fmean(row.joules for row in rows) / 1000, fmean(one.joules for one in made) / 1000]
+    name = model.split("/")[1].removesuffix("-Diffusers")
+    return [name, gpu, str(gpus), str(len(rows)), *map(_three, means)]
+
+
+def _interval(interval: Interval, unit: float) -> str:
+    value, low, high = (_three(number / unit) for number in (interval.value, interval.low, interval.high))
+    return f"{value} ({low} to {high})"
+
+
+def _three(value: float) -> str:
+    """Three significant digits without an exponent."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def _markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], labels: int) -> str:
+    rules = ["---" if index < labels else "---:" for index in range(len(headings))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.getLogger(__name__).info("%s\n\n%s", cost_table(), published_table())

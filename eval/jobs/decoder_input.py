@@ -1,0 +1,63 @@
+"""Keep what the decoder of a pipeline gets, so that the frames can be computed again without denoising.
+
+Frames themselves are float32 and take a hundred times as much space; an 8-bit video file differs from them by rounding.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from numpy.typing import NDArray
+from safetensors.torch import load, save
+
+NAME = "latents"
+
+
+@contextmanager
+def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
+    """Yield a list that gets the input of each call of the VAE's decoder within the context, on the CPU.
+
+    The list stays empty for a pipeline without VAE.
+    """
+    inputs: list[torch.Tensor] = []
+    vae = getattr(pipe, "vae", None)
+    if vae is None:
+        yield inputs
+        return
+    decode = vae.decode
+
+    def record(latents: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        inputs.append(latents.detach().to("cpu", copy=True))
+        return decode(latents, *arguments, **options)
+
+    vae.decode = record  # on this object alone
+    try:
+        yield inputs
+    finally:
+        del vae.decode
+
+
+def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.float32]:
+    """Frames `(frames, height, width, 3)` in [0, 1] that the VAE decodes from its recorded input.
+
+    Pipelines that do more between decoder and output than diffusers' `postprocess_video` get other frames, so compare
+    their hash with that of the original.
+    """
+    with torch.no_grad():
+        video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
+    frames = pipe.video_processor.postprocess_video(video, output_type="np")[0]
+    pipe.maybe_free_model_hooks()
+    return np.asarray(frames, dtype=np.float32)
+
+
+def to_bytes(latents: torch.Tensor) -> bytes:
+    """A safetensors file."""
+    return save({NAME: latents.contiguous()})
+
+
+def from_bytes(content: bytes) -> torch.Tensor:
+    """The tensor of `to_bytes`. Raises SafetensorError or KeyError for any other content."""
+    return load(content)[NAME]

@@ -1,0 +1,102 @@
+"""Which videos a job still lacks, and how many seconds they take."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
+from galaxydit.pipelines.runs import Store, Unit
+
+DEFAULT_SPEEDUP = 2.0  # of `galaxydit.accelerate`
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a plain video: `denoise` for all steps, `rest` for decoding, metrics and encoding."""
+
+    denoise: float
+    rest: float
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Number of videos of a variant that are to be made, and seconds of one of them.
+
+    is_measured: whether `seconds` is the mean over videos of this variant in the run. Else it follows from a plain
+    video and from the speedup or the steps that the variant asks for.
+    """
+
+    variant: str
+    videos: int
+    seconds: float
+    is_measured: bool
+
+
+def units_left(
+    units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
+) -> tuple[list[Unit], list[VideoRecord]]:
+    """The units that `runs.run` would make, and the records of finished videos."""
+    kept, finished = set(), []
+    for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
+        if record is None or damage:
+            continue
+        if record.is_done:
+            finished.append(video_record(record))
+        if record.is_done or not retry_failed:
+            kept.add(unit_id)
+    return [unit for unit in units if unit.id not in kept], finished
+
+
+def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
+    """The mean cost of the plain videos among these records, None if there are none."""
+    plain = [record for record in records if record.variant == BASELINE]
+    denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
+    if not denoise:
+        return None
+    settings = plain[0].settings or {}
+    return Cost(fmean(denoise), fmean(record.seconds for record in plain) - fmean(denoise), settings.get("steps"))
+
+
+def time_plain(job: Job) -> Cost:
+    """The cost of a plain video of this job, from a generation of 3 steps after a first one. Loads the model."""
+    from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
+    from galaxydit.pipelines.generate import generate
+
+    pipe, settings = load(job)
+    steps = settings.steps or WARM_UP_STEPS
+    timed = min(WARM_UP_STEPS, steps)
+    short = replace(settings, steps=timed)
+    for _ in range(2):  # the first one takes the one-time costs
+        video = generate(pipe, job.prompts[0], short, job.seeds_of(0)[0])
+    rest = video.end_to_end_seconds - video.denoise_seconds
+    return Cost(video.denoise_seconds * steps / timed, rest, steps)
+
+
+def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
+    """The estimate of each variant, in the job's order, that has videos to be made. `plain` is needed for variants
+    without a finished video.
+    """
+    counts = Counter(unit.data["variant"]["name"] for unit in left)
+    seconds = defaultdict(list)
+    for record in records:
+        seconds[record.variant].append(record.seconds)
+    for variant in job.variants:
+        if not counts[variant.name]:
+            continue
+        if measured := seconds[variant.name]:
+            yield Estimate(variant.name, counts[variant.name], fmean(measured), is_measured=True)
+        elif plain is not None:
+            expected = plain.denoise * denoise_share(variant, plain.steps) + plain.rest
+            yield Estimate(variant.name, counts[variant.name], expected, is_measured=False)
+
+
+def denoise_share(variant: Variant, steps: int | None) -> float:
+    """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
+    if variant.method == FEWER_STEPS and steps:
+        return float(variant.options["steps"] / steps)
+    if variant.method == PLUGIN and not {"threshold", "max_error"} & set(variant.options):
+        return 1 / float(variant.options.get("speedup", DEFAULT_SPEEDUP))
+    return 1.0

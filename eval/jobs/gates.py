@@ -1,0 +1,39 @@
+"""Gates: limits for the figures of a run, which a job file may hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from galaxydit.errors import did_you_mean, refusal
+
+WORST, VBENCH, LOST = "worst_", "vbench_", "lost_"  # in front of a figure's or a dimension's name
+TOTAL = "total"
+COSTS = ("denoise_speedup", "end_to_end_speedup", "denoise_seconds", "end_to_end_seconds", "compute_fraction")
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Limits that `galaxydit eval check` holds a run to, by the names that its help explains.
+
+    variants: names of the variants that are checked, by default all but the baseline.
+    """
+
+    variants: tuple[str, ...] = ()
+    min: Mapping[str, float] = field(default_factory=dict)
+    max: Mapping[str, float] = field(default_factory=dict)
+
+
+def check_names(gates: Gates) -> None:
+    """Raise GalaxyDiTError for a gate on an unknown figure."""
+    from galaxydit.eval.metrics import METRICS
+    from galaxydit.eval.published.vbench import DIMENSIONS
+
+    figures = [*METRICS, *COSTS]
+    points = [*DIMENSIONS, TOTAL]
+    known = {*figures, *(WORST + name for name in figures)}
+    known |= {start + name for start in (VBENCH, LOST) for name in points}
+    for name in (*gates.min, *gates.max):
+        if name not in known:
+            expected = (
+                f"one of {', '.join(figures)}, such a name after {WORST}, or a dimension after {VBENCH} or {LOST}"
+            )
+            raise refusal("gate", name, expected, f"check the spelling{did_you_mean(name, known)}")

@@ -1,0 +1,78 @@
+"""VBench-2.0 as data: dimensions, groups, videos per prompt, and what each dimension needs.
+
+Source: VBench-2.0 (Zheng et al. 2025, arXiv 2503.21755). Names and counts are those of the package vbench2 0.1.1.
+Groups and totals are those of github.com/Vchitect/VBench (`VBench-2.0/scripts/constant.py`, `cal_final_score.py`):
+scores are not normalised, the total is the mean of the groups, and a group the mean of its dimensions.
+"""
+
+from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite, Weights
+
+LLAVA = "LLaVA-Video-7B-Qwen2 (hub lmms-lab) and LLaVA-NeXT with flash-attention, built for CUDA 11.8: an LLM judge"
+JUDGES = f"{LLAVA}; Qwen2.5-7B-Instruct as a second judge"
+YOLO = "YOLO-World (Google Drive) and mmcv 2.2, mmdet, mmyolo, built for CUDA 11.8"
+COTRACKER = "CoTracker 2 (torch.hub, facebookresearch/co-tracker)"
+VGG19 = Weights(
+    CHECKPOINTS, "https://download.pytorch.org/models/vgg19-dcbb9e9d.pth", "BSD-3-Clause", sha256="dcbb9e9d"
+)
+NO_LLAVA = "No module named 'llava'"
+NO_MMENGINE = "No module named 'mmengine'"
+NO_COTRACKER = "the wheel lacks third_party.cotracker.utils"
+# What each dimension needs beside packages of the index, and the first thing that its import asks for in vain.
+GROUPS = {
+    "Creativity": {
+        "Composition": (LLAVA, NO_LLAVA),
+        "Diversity": ("", "runs with random weights"),
+    },
+    "Commonsense": {
+        "Instance_Preservation": (YOLO, NO_MMENGINE),
+        "Motion_Rationality": (LLAVA, NO_LLAVA),
+    },
+    "Controllability": {
+        "Camera_Motion": (COTRACKER, NO_COTRACKER),
+        "Complex_Landscape": (JUDGES, NO_LLAVA),
+        "Complex_Plot": (JUDGES, NO_LLAVA),
+        "Dynamic_Attribute": (LLAVA, NO_LLAVA),
+        "Dynamic_Spatial_Relationship": (LLAVA, NO_LLAVA),
+        "Human_Interaction": (JUDGES, NO_LLAVA),
+        "Motion_Order_Understanding": (JUDGES, NO_LLAVA),
+    },
+    "Human Fidelity": {
+        "Human_Anatomy": (f"{YOLO}; three anomaly detectors (Google Drive)", NO_MMENGINE),
+        "Human_Clothes": (LLAVA, "the wheel lacks third_party.LLaVA_NeXT.llava.model.builder"),
+        "Human_Identity": (f"ArcFace (Google Drive), RetinaFace, {COTRACKER}", NO_COTRACKER),
+    },
+    "Physics": {
+        "Material": (LLAVA, NO_LLAVA),
+        "Mechanics": (LLAVA, NO_LLAVA),
+        "Multi-View_Consistency": (f"RAFT, {COTRACKER}", NO_COTRACKER),
+        "Thermotics": (LLAVA, NO_LLAVA),
+    },
+}
+CUSTOM = {"Human_Anatomy", "Human_Identity", "Human_Clothes", "Diversity", "Multi-View_Consistency"}
+SAMPLES, SAMPLES_OF_DIVERSITY = 3, 20
+
+VBENCH2 = Suite(
+    "vbench2",
+    "VBench-2.0",
+    "vbench2",
+    "0.1.1",
+    "VBench2_full_info.json",
+    "VBENCH2_CACHE_DIR",
+    {
+        name: Dimension(
+            name,
+            group,
+            custom=name in CUSTOM,
+            samples=SAMPLES_OF_DIVERSITY if name == "Diversity" else SAMPLES,
+            partial=True,  # its judges leave out videos whose answer they cannot read
+            divisible=False,  # some dimensions compare the videos of a prompt, others average over questions
+            weights=(VGG19,) if name == "Diversity" else (),
+            needs=needs,
+            proof=proof,
+        )
+        for group, dimensions in GROUPS.items()
+        for name, (needs, proof) in dimensions.items()
+    },
+    dict.fromkeys(GROUPS, 1.0),
+    prompt_in_name=180,
+)

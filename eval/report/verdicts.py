@@ -1,0 +1,96 @@
+"""Hold the figures of a run to gates, so that a release can depend on them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from galaxydit.eval.jobs.gates import LOST, TOTAL, VBENCH, WORST, Gates
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord
+from galaxydit.eval.report.read_run import Run
+from galaxydit.eval.report.summary import Figure, figures_of, summarise, values_of
+from galaxydit.eval.vbench.results import read_results, results_path
+
+WORST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class WorstVideo:
+    """A video of a gated figure, with its value."""
+
+    record: VideoRecord
+    value: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one variant meets one gate.
+
+    Attributes:
+        name: of the gate, such as "psnr", "worst_psnr", "vbench_temporal_flickering" or "lost_temporal_flickering".
+        value: None if the run has none, which fails the gate.
+        is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
+        worst: up to five videos, the worst first; none for VBench's points.
+    """
+
+    variant: str
+    name: str
+    value: float | None
+    limit: float
+    is_minimum: bool
+    worst: tuple[WorstVideo, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value meets the limit."""
+        if self.value is None or math.isnan(self.value):
+            return False
+        return self.value >= self.limit if self.is_minimum else self.value <= self.limit
+
+
+def check_run(run: Run, gates: Gates) -> list[Verdict]:
+    """The verdict on each gate for each of its variants; the baseline, which quality is compared with, has none."""
+    points = dict(_benchmark_points(run))
+    figures = {figure.key: figure for figure in figures_of(run.records)}
+    units = len(run.job.units()) // len(run.job.variants)
+    verdicts = []
+    for variant in gates.variants or [each.name for each in run.job.variants if each.name != BASELINE]:
+        summary = summarise(variant, run.records, run.baselines, list(figures.values()), units)
+        limits = [(name, limit, True) for name, limit in gates.min.items()]
+        limits += [(name, limit, False) for name, limit in gates.max.items()]
+        for name, limit, is_minimum in limits:
+            if name.startswith((VBENCH, LOST)):
+                verdicts.append(Verdict(variant, name, points.get((variant, name)), limit, is_minimum))
+                continue
+            key = name.removeprefix(WORST)
+            estimate = summary.estimates.get(key)
+            value = None if estimate is None else estimate.worst if name.startswith(WORST) else estimate.mean
+            worst = tuple(_worst(run, variant, figures[key])) if key in figures else ()
+            verdicts.append(Verdict(variant, name, value, limit, is_minimum, worst))
+    return verdicts
+
+
+def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
+    videos = [
+        WorstVideo(record, value)
+        for record in run.records
+        if record.variant == variant
+        and (value := values_of(record, run.baselines.get(record.pair)).get(figure.key)) is not None
+    ]
+    return sorted(videos, key=lambda video: video.value, reverse=not figure.higher_is_better)[:WORST_SHOWN]
+
+
+def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
+    """VBench's points, and those lost against the baseline, by variant and gate."""
+    if run.root is None or not (path := results_path(run.root)).is_file():
+        return
+    variants = read_results(path).variants
+    baseline = variants.get(BASELINE)
+    for variant, scores in variants.items():
+        for dimension, score in scores.dimensions.items():
+            yield (variant, VBENCH + dimension), score.points
+            if score.drop is not None:
+                yield (variant, LOST + dimension), score.drop.mean
+        if scores.total is not None:
+            yield (variant, VBENCH + TOTAL), scores.total
+            if baseline is not None and baseline.total is not None:
+                yield (variant, LOST + TOTAL), baseline.total - scores.total

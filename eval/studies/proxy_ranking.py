@@ -1,0 +1,165 @@
+"""Does a proxy that ranks the error of reuse better give better videos? The claim of GalaxyDiT (arXiv 2512.03451).
+
+`python -m galaxydit.eval.studies.proxy_ranking --parts profile.parts --out DIR` takes the recordings of a calibration,
+ranks their proxies, solves the threshold of the paper's rule for each, and compares the videos at equal compute on
+captions not used in training. It writes `results.json` with the PSNR of each prompt, `table.md` and `ranking.png`.
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from diffusers import DiffusionPipeline
+from matplotlib.figure import Figure
+from scipy.stats import spearmanr
+
+from galaxydit.calibration.bootstrap import draws_of
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.calibration.rank import Ranking, rank_proxies
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.thresholds import compute_fraction
+from galaxydit.eval.compare.comparison import Comparison, run_comparison
+from galaxydit.eval.compare.identity import core_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.galaxydit_methods import accelerated, paper_rule
+from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.runs import Store
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.policies.policy import Controller, Limits, Observation
+from galaxydit.policies.threshold import Threshold
+from galaxydit.proxies import PROXIES
+from galaxydit.validation import parse
+
+logger = logging.getLogger(__name__)
+SPEEDUPS = (2.0, 2.5)
+SOLVED_FOR = (1.85, 2.25, 2.75)  # they enclose `SPEEDUPS`, because distances are larger while steps are reused
+LIMITS = Limits(warmup=0.2, keep_last=0, max_consecutive=None)
+CALLS, BLOCKS = 2, 10  # of wan-tiny: guidance branches and blocks
+
+
+def read_recordings(folder: Path) -> tuple[Recording, ...]:
+    """The recordings of a calibration from the folder of its parts."""
+    store = Store(folder)
+    names = sorted(path.stem for path in (folder / "units").glob("sample-*.json"))
+    records = [record for name in names if (record := store.read(name)) is not None and record.is_done]
+    return parse(tuple[Recording, ...], [record.result["recording"] for record in records], "recordings")
+
+
+def solve(recordings: Sequence[Recording], proxy: str, speedup: float) -> float:
+    """The threshold of the paper's rule at which the recordings have the speedup in the mean, by bisection."""
+    low, high = 1e-6, 10.0
+    for _ in range(40):
+        middle = float(np.sqrt(low * high))
+        fraction = fmean(_fraction(one, proxy, middle) for one in recordings)
+        low, high = (middle, high) if fraction > 1 / speedup else (low, middle)
+    return high
+
+
+def _fraction(recording: Recording, proxy: str, threshold: float) -> float:
+    controller, distances = Controller(Threshold(threshold), LIMITS), recording.distances[proxy]
+    full = sum(
+        not controller.decide(Observation(step, recording.steps, distances[step] if step else None, step > 0)).reuse
+        for step in range(recording.steps)
+    )
+    return compute_fraction(full, recording.steps, PROXIES[proxy].cost / (CALLS * BLOCKS))
+
+
+def method_of(recordings: Sequence[Recording], proxy: str) -> Method:
+    """The paper's rule on one proxy, at the thresholds that were solved on the recordings; all are scored."""
+    settings = [{"threshold": solve(recordings, proxy, speedup)} for speedup in SOLVED_FOR]
+
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return accelerated(pipe, config=paper_rule(proxy, setting["threshold"]))
+
+    return Method(proxy, lambda steps: settings, attach, identity=core_identity, tuned=False)
+
+
+def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float, float]:
+    """Spearman's rho between one number of each proxy and its mean PSNR, with its 95 % bootstrap over prompts.
+
+    `psnrs` is `(proxies, prompts)`.
+    """
+    drawn = [spearmanr(rhos, psnrs[:, draw].mean(axis=1)).statistic for draw in draws_of(psnrs.shape[1])]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(spearmanr(rhos, psnrs.mean(axis=1)).statistic), float(low), float(high)
+
+
+def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
+    """Write table.md, ranking.json and ranking.png, and log the correlations."""
+    rows = {row.proxy: row for row in ranking.rows}
+    lines = ["| proxy | rho along a trajectory | rho between samples |"]
+    lines[0] += "".join(f" PSNR at {speedup:g}x, dB | worst |" for speedup in SPEEDUPS)
+    lines.append("|---|---:|---:|" + "---:|---:|" * len(SPEEDUPS))
+    at = {(one.method, one.speedup): one for one in comparison.at_speedups if one.psnr is not None}
+    proxies = [name for name in rows if all((name, speedup) in at for speedup in SPEEDUPS)]
+    for name in sorted(proxies, key=lambda name: -(at[name, SPEEDUPS[0]].psnr or 0)):
+        cells = [f"{at[name, speedup].psnr:.2f} | {at[name, speedup].psnr_worst:.1f}" for speedup in SPEEDUPS]
+        lines.append(f"| {name} | {rows[name].rho:.3f} | {rows[name].between:.3f} | {' | '.join(cells)} |")
+    found: dict[str, Any] = {"rankings": [asdict(rows[name]) for name in proxies], "correlations": []}
+    lines.append("")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    for axes, speedup in zip(figure.subplots(1, len(SPEEDUPS)), SPEEDUPS, strict=True):
+        psnrs = np.array([at[name, speedup].psnr_of_prompt for name in proxies])
+        for kind, marker in (("rho", "o"), ("between", "x")):
+            rhos = [getattr(rows[name], kind) for name in proxies]
+            rho, low, high = correlation(rhos, psnrs)
+            label = {"rho": "along a trajectory", "between": "between samples"}[kind]
+            text = f"Spearman's rho of ranking {label} and PSNR at {speedup:g}x: {rho:.2f} ({low:.2f} to {high:.2f})"
+            lines.append(f"- {text}, {len(proxies)} proxies, {psnrs.shape[1]} prompts.")
+            logger.info(text)
+            found["correlations"].append({"kind": kind, "speedup": speedup, "rho": rho, "low": low, "high": high})
+            axes.plot(rhos, psnrs.mean(axis=1), marker, label=f"rho {label}")
+        for name in proxies:
+            axes.annotate(name, (rows[name].rho, at[name, speedup].psnr or 0), fontsize=5)
+        axes.set(xlabel="Spearman's rho with the error of reuse", ylabel="PSNR, dB", title=f"{speedup:g}x by compute")
+        axes.legend(frameon=False)
+    (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (out / "ranking.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    figure.savefig(out / "ranking.png", dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", type=Path, required=True, help="folder of the parts of a calibration of wan-tiny")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--proxies", help="names with commas; by default all that move, with the L1 distance")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    recordings = read_recordings(arguments.parts)
+    ranking = rank_proxies(recordings)
+    moving = [row.proxy for row in ranking.rows if row.rho != 0]
+    wanted = (
+        arguments.proxies.split(",")
+        if arguments.proxies
+        else [name for name in moving if PROXIES[name].distance == "l1"]
+    )
+    reserved = tuple(read_prompts(WAN_TINY_PROMPTS))
+    drawn = draw_prompts(arguments.prompts + len(reserved), seed=0)  # the captions of `galaxydit compare`
+    prompts = tuple(prompt for prompt in drawn if prompt not in reserved)[: arguments.prompts]
+    plan = ComparisonPlan(prompts, (0,), reserved, SPEEDUPS, 1)
+    pipe = load_pipeline("wan-tiny")
+    pipe.set_progress_bar_config(disable=True)
+    methods = [method_of(recordings, proxy) for proxy in wanted]
+    comparison = run_comparison(
+        pipe,
+        methods,
+        plan,
+        recommended_settings(pipe),
+        arguments.out,
+        lambda stage, done, total: logger.info("%s %d of %d", stage, done, total),
+    )
+    write_results(comparison, ranking, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Download the model files of dimensions to where upstream looks for them, from where upstream gets them.
+
+A download goes to `NAME.part` and is resumed with a range request, if the server still has the same file (RFC 9110,
+If-Range). It counts once its size and SHA-256 are right: the published SHA-256 where there is one, or that which the
+hub names (X-Linked-Etag). The SHA-256 of every file is kept in `NAME.sha256`, in the format of sha256sum.
+"""
+
+import hashlib
+import shutil
+import urllib.request
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from email.message import Message
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from urllib.error import HTTPError, URLError
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.published.suite import Dimension, Weights
+
+CHUNK = 2**20  # bytes
+TIMEOUT = 30.0  # seconds without a byte
+HUB_FILES = ["config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+SHA256_DIGITS = 64
+
+Tell = Callable[[str, int, int], None]
+"""Told of the name of a file, the bytes that are there, and all of them, 0 if the server does not say."""
+
+
+def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path, tell: Tell) -> list[Path]:
+    """Download what the dimensions lack. Returns the files that were written; those that are there stay.
+
+    Raises GalaxyDiTError if something cannot be downloaded, with every file that is still missing, its place and its
+    source, so that it can be carried there; and for a file of another content than published.
+    """
+    wanted = dict.fromkeys([*(weights for dimension in dimensions for weights in dimension.weights), *extra])
+    missing = [weights for weights in wanted if not (cache / weights.path).exists()]
+    written = []
+    for position, weights in enumerate(missing):
+        try:
+            written.append(_fetch_one(weights, cache, tell))
+        except (OSError, HTTPException) as error:  # URLError is an OSError
+            raise GalaxyDiTError(
+                f"{weights.archive or weights.url} cannot be downloaded ({error}); give the same command again, which "
+                f"goes on, or put these files there from another machine: {describe(missing[position:], cache)}"
+            ) from error
+    for model in dict.fromkeys(model for dimension in dimensions for model in dimension.hub):
+        written.append(_fetch_from_hub(model))
+    return written
+
+
+def describe(weights: Sequence[Weights], cache: Path) -> str:
+    """Each file's place and source."""
+    return "; ".join(f"{cache / one.path} from {one.url}" for one in weights)
+
+
+def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
+    place = cache / weights.path
+    if not weights.archive:
+        return download(weights.url, place, weights.sha256, tell)
+    archive = download(weights.archive, cache / weights.folder / PurePosixPath(weights.archive).name, "", tell)
+    with zipfile.ZipFile(archive) as opened:
+        if weights.member == "*":
+            _extract_all(opened, place.parent)
+        else:
+            with opened.open(weights.member) as source, place.open("wb") as target:
+                shutil.copyfileobj(source, target)
+    archive.unlink()
+    if not place.is_file():
+        raise GalaxyDiTError(f"{weights.archive} holds no {place.name}; put it at {place} by hand")
+    return place
+
+
+def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Extract without the top folder; paths that lead out of the folder are refused by zipfile."""
+    for member in archive.infolist():
+        parts = PurePosixPath(member.filename).parts[1:]
+        if parts and not member.is_dir():
+            member.filename = str(PurePosixPath(*parts))
+            archive.extract(member, folder)
+
+
+def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
+    """Download one file, or the rest of it. Returns `place`.
+
+    Raises GalaxyDiTError if its SHA-256 does not begin with `sha256` or is another than the server names; OSError and
+    HTTPException if the connection fails, after which the next call goes on.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")
+    known = mark.read_text(encoding="utf-8") if mark.is_file() and part.is_file() else ""
+    start = part.stat().st_size if known else 0
+    headers = {"User-Agent": "galaxydit"} | ({"Range": f"bytes={start}-", "If-Range": known} if start else {})
+    try:
+        opened = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+    except HTTPError as error:
+        if error.code != 416:  # the file is there in full, or the server has another one now
+            raise
+        part.unlink()
+        return download(url, place, sha256, tell)
+    with opened as answer:
+        start = start if answer.status == 206 else 0
+        mark.write_text(answer.headers.get("ETag") or "", encoding="utf-8")
+        total = start + int(answer.headers.get("Content-Length") or 0)
+        with part.open("ab" if start else "wb") as file:
+            done = start
+            while chunk := answer.read(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                tell(place.name, done, total if total > start else 0)
+        named = linked_sha256(answer.headers)
+    if total > start and part.stat().st_size != total:
+        raise URLError(f"the connection ended after {part.stat().st_size} of {total} bytes")
+    with part.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    for expected in filter(None, (sha256, named)):
+        if not found.startswith(expected):
+            part.unlink()
+            raise GalaxyDiTError(f"{url} has the SHA-256 {found}: expected {expected}; fetch it again")
+    part.replace(place)
+    mark.unlink(missing_ok=True)
+    place.with_name(f"{place.name}.sha256").write_text(f"{found}  {place.name}\n", encoding="utf-8")
+    return place
+
+
+def linked_sha256(headers: Mapping[str, str] | Message) -> str:
+    """The SHA-256 that the hub names for files in its large-file storage, else ""."""
+    etag = (headers.get("X-Linked-Etag") or "").strip('"')
+    return etag if len(etag) == SHA256_DIGITS else ""
+
+
+def _fetch_from_hub(model: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise GalaxyDiTError(
+            f"{model} cannot be downloaded from the hub ({error}); run `hf download {model}` on a machine with a "
+            "network, and copy its folder of the hub's cache here"
+        ) from error

@@ -1,0 +1,15 @@
+"""What upstream imports and today's packages have moved or dropped: one file each, which names the upstream line.
+
+A shim does nothing where the package still has what upstream asks for.
+"""
+
+import importlib
+import pkgutil
+
+
+def install(suite: str, dimension: str) -> None:
+    """Install the shims that a dimension or all of a suite needs; the others would only load packages."""
+    for found in pkgutil.iter_modules(__path__):
+        shim = importlib.import_module(f"{__name__}.{found.name}")
+        if {suite, dimension} & set(shim.NEEDED_BY):
+            shim.install()

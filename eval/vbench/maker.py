@@ -1,0 +1,141 @@
+"""Measures one share of the videos of a dimension: the unit of a VBench run."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite
+from galaxydit.eval.published.suites import SUITES
+from galaxydit.eval.published.vbench import DINO
+from galaxydit.eval.vbench.arrange import lay_out
+from galaxydit.eval.vbench.environment import Environment
+from galaxydit.eval.vbench.results import read_scores
+from galaxydit.pipelines.runs import Output, PermanentError, Rank, Store, Unit
+from galaxydit.pipelines.runs.run import Maker
+
+DRIVER = Path(__file__).parent / "inside" / "driver.py"
+WRITTEN = "scores_eval_results.json"  # by upstream
+SHOWN_LINES = 3
+# The proxy refuses every connection: upstream calls wget and torch.hub, which know no offline mode.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
+    "no_proxy": "",
+    "NO_PROXY": "",
+}
+
+
+@dataclass
+class ShareMaker(Maker):
+    """Hands shares to a driver, one process of the benchmark's environment, which it keeps.
+
+    store: of the run with the videos. environment, cache: lie at the same place on every machine. trust: let upstream
+    unpickle weights, which can run any code that they carry; by default torch loads tensors only.
+    """
+
+    store: Store
+    environment: Environment
+    cache: Path
+    trust: bool = False
+    _driver: "subprocess.Popen[str] | None" = None
+
+    def prepare(self, rank: Rank) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="galaxydit-vbench-")
+        checkpoints = Path(self._place.name, "torch", "hub", "checkpoints")
+        checkpoints.mkdir(parents=True)
+        # DINO's own code looks for its weights nowhere but there, whatever path upstream gives it; so does torchvision.
+        for place in (self.cache / DINO.path, *(self.cache / CHECKPOINTS).glob("*.pth")):
+            if place.is_file():
+                (checkpoints / place.name).symlink_to(place.absolute())
+
+    def make(self, unit: Unit) -> Output:
+        dimension = SUITES[unit.data["suite"]].dimensions[unit.data["dimension"]]
+        with tempfile.TemporaryDirectory(prefix="galaxydit-vbench-") as place:
+            folder = Path(place)
+            videos = unit.data["videos"]
+            self._lay_out({name: video["path"] for name, video in videos.items()}, folder / "videos")
+            _write(folder / "prompts.json", unit.data["entries"])
+            task = {name: unit.data[name] for name in ("suite", "dimension", "mode", "prompts", "static_filter")}
+            _write(folder / "task.json", task)
+            self._measure(folder, unit.data["suite"])
+            return Output(_result(folder, dimension, unit.data))
+
+    def close(self) -> None:
+        """End the driver of this process; that of a worker ends with the worker."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.communicate()
+            self._driver = None
+
+    def _lay_out(self, paths: Mapping[str, str], folder: Path) -> None:
+        """Link the videos, or copy those of a remote store: a share's copies are removed with its folder."""
+        if self.store.is_local:
+            lay_out({name: Path(self.store.root, path) for name, path in paths.items()}, folder)
+            return
+        folder.mkdir()
+        files, root = fsspec.core.url_to_fs(self.store.root)
+        for name, path in paths.items():
+            files.get_file(f"{root}/{path}", str(folder / name))
+
+    def _measure(self, folder: Path, suite: str) -> None:
+        if self._driver is None or self._driver.poll() is not None:
+            with self._log.open("w") as log:
+                self._driver = subprocess.Popen(
+                    [self.environment.python, DRIVER],
+                    env=os.environ | self._variables(SUITES[suite]),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+        driver = self._driver
+        try:
+            driver.stdin.write(f"{json.dumps(str(folder))}\n")  # type: ignore[union-attr]
+            driver.stdin.flush()  # type: ignore[union-attr]
+            answer = driver.stdout.readline()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            code = driver.wait()
+            raise ChildProcessError(f"the benchmark died with exit code {code}; its last words: {self._last_words()}")
+        if (error := folder / "scores_error.txt").is_file():
+            raise PermanentError(_last_lines(error.read_text(encoding="utf-8")))
+        if not (folder / WRITTEN).is_file():
+            raise PermanentError(f"the benchmark wrote no results file; its last words: {self._last_words()}")
+
+    @property
+    def _log(self) -> Path:
+        return Path(self._place.name, "log.txt")
+
+    def _last_words(self) -> str:
+        return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
+
+    def _variables(self, suite: Suite) -> dict[str, str]:
+        """Environment variables of the driver."""
+        places = {suite.cache_variable: str(self.cache.absolute()), "TORCH_HOME": str(Path(self._place.name, "torch"))}
+        return OFFLINE | places | ({"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {})
+
+
+def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's result: upstream's score of the share, and value and count of each video by its unit."""
+    names = {name: name for name in data["videos"]}
+    if data["static_filter"]:
+        names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
+    score, found = read_scores(folder / WRITTEN, dimension, names)
+    return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in found.items()}}
+
+
+def _write(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _last_lines(text: str) -> str:
+    return " ".join(line.strip() for line in text.strip().splitlines()[-SHOWN_LINES:])

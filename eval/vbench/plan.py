@@ -1,0 +1,70 @@
+"""Which videos of a run a suite measures, and in which shares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.eval.jobs.record import VideoRecord
+from galaxydit.eval.published.suite import Dimension, Suite
+from galaxydit.eval.vbench.arrange import Arrangement, arrange, shares
+from galaxydit.pipelines.runs import Unit
+
+SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
+
+Selection = Mapping[str, Sequence[VideoRecord]]
+"""By variant, in the job's order: the videos that count, those of prompts and seeds that every variant has."""
+
+
+@dataclass
+class Plan:
+    """Which shares a suite measures of which videos; `share` is the number of videos of a share."""
+
+    suite: Suite
+    version: str
+    full_info: Sequence[Mapping[str, Any]]
+    share: int = SHARE
+
+    def arrange(self, dimension: Dimension, clips: Sequence[VideoRecord], static_filter: bool | None) -> Arrangement:
+        """See `arrange.arrange`."""
+        return arrange(self.suite, dimension, clips, self.full_info, static_filter)
+
+    def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
+        """One for each share. Their data name the videos by their content, so that a video made again counts anew."""
+        variant, name = key
+        dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
+        size = self.share if dimension.divisible else len(arrangement.files)
+        return [
+            Unit(
+                f"{name.lower()}.{index}",
+                {
+                    "suite": self.suite.name,
+                    "version": self.version,
+                    "variant": variant,
+                    "dimension": name,
+                    "mode": part.mode,
+                    "static_filter": part.static_filter,
+                    "prompts": part.prompts,
+                    "entries": part.entries,
+                    "videos": {
+                        file: {"unit": unit, "path": clips[unit].video, "sha256": clips[unit].video_sha256}
+                        for file, unit in part.files.items()
+                    },
+                },
+            )
+            for index, part in enumerate(shares(self.suite, arrangement, size))
+        ]
+
+
+def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
+    """The videos whose prompt and seed have one in every variant; raises GalaxyDiTError if there are none."""
+    filmed = [record for record in records if record.video is not None]
+    done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
+    pairs = set.intersection(*(set(found) for found in done.values()))
+    if not pairs:
+        counts = ", ".join(f"{variant} {len(found)}" for variant, found in done.items())
+        raise GalaxyDiTError(
+            f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
+            "`galaxydit eval run` make some first"
+        )
+    return {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}

@@ -1,0 +1,30 @@
+"""Adapters (LoRA) of a transformer: which are active, and with which scales."""
+
+from typing import Any
+
+from torch import nn
+
+
+def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
+    """Names of the active adapters, sorted."""
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return ()
+    return tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
+
+
+def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
+    """For each layer with adapters: the active adapters, their scales, and whether they are disabled or merged.
+
+    The states are read layer by layer because LoRA scales may differ from block to block.
+    """
+    if not getattr(transformer, "_hf_peft_config_loaded", False):
+        return ()
+    layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
+    return tuple(
+        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged) for layer in layers
+    )
+
+
+def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
+    """Name and scale of each adapter of a layer; to six decimals, because pipelines that scale and unscale round."""
+    return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())

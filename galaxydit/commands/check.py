@@ -1,0 +1,125 @@
+"""`galaxydit eval check`: hold a run to gates."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from galaxydit.commands.console import show, show_json, table_of
+from galaxydit.commands.options import AsJson, RunPath
+
+if TYPE_CHECKING:
+    from galaxydit.eval.report.read_run import Run
+    from galaxydit.eval.report.verdicts import Verdict
+
+FORM = "NAME=NUMBER"
+EXAMPLE = "write for example psnr=30"
+
+
+def check(
+    run: RunPath,
+    minimum: Annotated[list[str] | None, typer.Option("--min", metavar=FORM, help="Lowest allowed value.")] = None,
+    maximum: Annotated[list[str] | None, typer.Option("--max", metavar=FORM, help="Highest allowed value.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="A variant to check; by default those of the job.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold every variant of a run to gates, by default those of its job file. Exits with 1 if a gate fails or a video
+    is missing. NAME is a metric, a speedup or compute_fraction; worst_NAME gates the worst video, vbench_DIMENSION
+    VBench's points, lost_DIMENSION the points lost against the baseline.
+    """
+    from galaxydit.eval.jobs.gates import Gates, check_names
+    from galaxydit.eval.report.read_run import read_run
+    from galaxydit.eval.report.verdicts import check_run
+
+    given = Gates(min=_limits("--min", minimum), max=_limits("--max", maximum))
+    check_names(given)
+    finished = read_run(run)
+    gates = finished.job.gates
+    gates = Gates(_checked(finished, variant or gates.variants), {**gates.min, **given.min}, {**gates.max, **given.max})
+    if not gates.min and not gates.max:
+        raise typer.BadParameter(f"is missing, and the job file has no gates: {EXAMPLE}", param_hint="--min")
+    verdicts = check_run(finished, gates)
+    if not verdicts:
+        raise typer.BadParameter(f"{run} has no variant but the baseline: add a variant to the job", param_hint="RUN")
+    unfinished = len(finished.job.units()) - sum(record.is_done and not record.damage for record in finished.records)
+    failed = sum(not verdict.holds for verdict in verdicts)
+    if as_json:
+        show_json({"unfinished": unfinished, "gates": [_plain(verdict) for verdict in verdicts]})
+    else:
+        _show(finished, verdicts)
+        text = f"{failed} of {len(verdicts)} gates failed" if failed else f"all {len(verdicts)} gates hold"
+        show(f"{text}; {unfinished} videos failed, damaged or not made" if unfinished else text)
+    if failed or unfinished:
+        raise typer.Exit(1)
+
+
+def _checked(run: "Run", names: Sequence[str]) -> tuple[str, ...]:
+    """The variants to check. Raises typer.BadParameter for a name that is no variant, and for the baseline."""
+    from galaxydit.eval.jobs.record import BASELINE
+
+    variants = [each.name for each in run.job.variants if each.name != BASELINE]
+    for name in names:
+        if name not in variants:
+            raise typer.BadParameter(f"{name!r} is no variant to check: {', '.join(variants)}", param_hint="--variant")
+    return tuple(names) or tuple(variants)
+
+
+def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
+    limits = {}
+    for text in texts or ():
+        name, _, number = text.partition("=")
+        try:
+            limits[name] = float(number)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is no {FORM}: {EXAMPLE}", param_hint=option) from None
+        if not math.isfinite(limits[name]):
+            raise typer.BadParameter(f"{text!r} has no finite number: {EXAMPLE}", param_hint=option)
+    return limits
+
+
+def _show(run: "Run", verdicts: "list[Verdict]") -> None:
+    """A row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
+    from galaxydit.eval.jobs.gates import WORST
+
+    ordered = sorted(verdicts, key=lambda verdict: verdict.holds)
+    rows = ((each.variant, each.name, _number(each.value), _limit(each), _word(each)) for each in ordered)
+    show(table_of(rows, ("variant", "gate"), ("value", "limit", "")))
+    shown = set()
+    for each in ordered:
+        place = each.variant, each.name.removeprefix(WORST)
+        if not each.worst or place in shown:
+            continue
+        shown.add(place)
+        show(f"{each.variant}, {each.name} {_word(each)}; the worst videos:")
+        for video in each.worst:
+            path = f"{run.store.root}/{video.record.video}" if video.record.video else "the video is missing"
+            show(f"  {_number(video.value)}  {video.record.prompt[:80]!r}, seed {video.record.seed}: {path}")
+
+
+def _limit(verdict: "Verdict") -> str:
+    return f"{'>=' if verdict.is_minimum else '<='} {verdict.limit:g}"
+
+
+def _word(verdict: "Verdict") -> str:
+    return "holds" if verdict.holds else "FAILS" if verdict.value is not None else "FAILS: not measured"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _plain(verdict: "Verdict") -> dict[str, object]:
+    finite = verdict.value is not None and math.isfinite(verdict.value)
+    return {
+        "variant": verdict.variant,
+        "gate": verdict.name,
+        "value": verdict.value if finite else None,
+        "min" if verdict.is_minimum else "max": verdict.limit,
+        "holds": verdict.holds,
+        "worst": [
+            {"unit": video.record.unit, "prompt": video.record.prompt, "value": video.value}
+            for video in verdict.worst
+            if math.isfinite(video.value)
+        ],
+    }

@@ -1,0 +1,70 @@
+"""`galaxydit estimate`: predicted seconds, joules, memory and price of a published model's videos."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from galaxydit.commands.console import show, show_json, table_of
+from galaxydit.commands.options import AsJson
+
+if TYPE_CHECKING:
+    from galaxydit.eval.cost.estimate import Estimate
+
+
+def estimate(
+    *,
+    model: Annotated[str, typer.Option(help="A published model such as wan2.1-t2v-14b, or its hub id.")],
+    gpu: Annotated[str, typer.Option(help="h100 or b200.")] = "h100",
+    speedup: Annotated[float | None, typer.Option(help="Speedup by compute of the plugin.")] = 2.0,
+    size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; by default the authors'.")] = None,
+    frames: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
+    steps: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs that share one video.")] = 1,
+    ring: Annotated[int | None, typer.Option(help="Degree of the ring; by default the fastest split.")] = None,
+    videos: Annotated[int, typer.Option(help="Number of videos that the price is for.")] = 1,
+    price: Annotated[float | None, typer.Option(help="Price of one GPU hour, in any currency.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict what a video costs, plain and accelerated, without weights and without a GPU."""
+    from galaxydit.eval.cost import estimate as cost
+
+    made = cost.estimate(
+        model, gpu=gpu, speedup=speedup, size=size, frames=frames, steps=steps, gpus=gpus, ring=ring, videos=videos,
+        price=price,
+    )  # fmt: skip
+    if as_json:
+        show_json(made.to_dict())
+        return
+    show(headline(made), build_table(made), *conclusions(made), *(f"  {source}" for source in made.sources))
+
+
+def headline(made: "Estimate") -> str:
+    """What is predicted."""
+    where = made.gpu if made.gpus == 1 else f"{made.gpus} {made.gpu} ({made.split})"
+    shape = f"{made.width}x{made.height}, {made.frames} frames, {made.steps} steps"
+    return f"{made.model} on {where}, {shape}: predicted for one video, not measured"
+
+
+def build_table(made: "Estimate") -> Table:
+    """The columns of `galaxydit latency`'s table as rows, plain and accelerated side by side."""
+    from galaxydit.eval.cost.cost_rows import rows_of
+    from galaxydit.eval.latency.latency_table import columns_of
+
+    columns = columns_of(rows_of(made), quartiles=True)
+    names = columns.pop("method")
+    return table_of([[heading, *cells] for heading, cells in columns.items()], [""], names)
+
+
+def conclusions(made: "Estimate") -> list[str]:
+    """What the plugin saves, and whether the video fits into the GPU's memory."""
+    lines = []
+    if made.accelerated is not None and made.saved_joules is not None:
+        plain, faster = made.plain.batch_latency_s.value, made.accelerated.batch_latency_s.value
+        share = made.saved_joules / made.plain.energy_per_video_joules.value
+        each = f"saves {made.saved_joules / 1000:.3g} kJ ({share:.0%}) and {plain - faster:.3g} s for each video"
+        total = f", {made.saved_joules * made.videos / 3.6e6:.3g} kWh for {made.videos:,}" if made.videos > 1 else ""
+        lines.append(f"the plugin at {made.speedup:g}x by compute {each}{total}")
+    if not made.fits:
+        lines.append(f"the expected peak memory exceeds one {made.gpu}: offload, or take a smaller size")
+    return lines

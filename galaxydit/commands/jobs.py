@@ -1,0 +1,64 @@
+"""Run a job, or show which videos it would make. Commands that make many videos share this."""
+
+from typing import TYPE_CHECKING
+
+from galaxydit.commands.checks import check_lasting
+from galaxydit.commands.console import resumable, say, show, table_of
+from galaxydit.commands.options import RayOptions
+
+if TYPE_CHECKING:
+    from galaxydit.eval.jobs.job import Job
+    from galaxydit.pipelines.runs import Outcome
+
+
+def make_videos(
+    job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
+) -> "Outcome":
+    """Make the videos that the run in `out` lacks, and show the progress. Ctrl-C and SIGTERM leave a resumable run."""
+    from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
+    from galaxydit.pipelines.runs import LiveProgress
+
+    check_lasting(out)
+    open_run(out, job)
+    store, extended = load_run(out)
+
+    def how_far() -> str:
+        units = {unit.id for unit in extended.units()}
+        return f"{len(units & store.unit_ids())} of {len(units)} done"
+
+    with resumable(how_far), cluster.executor() as executor:
+        return run_job(extended, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
+
+
+def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
+    """Show how many videos of each variant the run in `out` lacks, and the expected seconds. Writes nothing."""
+    from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
+    from galaxydit.eval.jobs.run_job import calibration_units, plan_run
+    from galaxydit.pipelines.runs import Store
+
+    store = Store(out)
+    extended = plan_run(store, job)
+    left, finished = units_left(extended.units(), store, retry_failed=retry_failed, verify=verify)
+    calibrations, _ = units_left(calibration_units(extended), store, retry_failed=True)
+    plain = plain_cost(finished)
+    made = {record.variant for record in finished}
+    if plain is None and any(unit.data["variant"]["name"] not in made for unit in left):
+        say(f"timing a few steps of {extended.model}, because the run has no plain video yet")
+        plain = time_plain(extended)
+    estimates = list(estimate(extended, left, finished, plain))
+    if estimates:
+        rows = (
+            (
+                each.variant,
+                str(each.videos),
+                f"{each.seconds:.1f}",
+                f"{each.videos * each.seconds:.0f}",
+                "videos of this run" if each.is_measured else "a plain video",
+            )
+            for each in estimates
+        )
+        show(table_of(rows, ("variant",), ("videos", "s/video", "seconds", "estimated from")))
+    seconds = sum(each.videos * each.seconds for each in estimates)
+    more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
+    shared = f", {seconds / workers:.0f} s on {workers} workers" if workers > 1 else ""
+    show(f"{len(left)} videos{more} to make, about {seconds:.0f} s of one worker{shared}; nothing was made")

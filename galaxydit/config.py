@@ -1,0 +1,68 @@
+"""The configuration: what is reused, which proxy is read, the limits, and one policy."""
+
+from dataclasses import dataclass, field
+
+from galaxydit.errors import check_choice, refusal
+from galaxydit.policies.policy import Limits, Policy
+from galaxydit.policies.threshold import Threshold
+from galaxydit.proxies import PROXIES
+
+
+@dataclass(frozen=True)
+class GalaxyDiTConfig:
+    """How steps are chosen for reuse and what is reused.
+
+    Attributes:
+        policy: decides step by step: `Threshold`, `FixedSteps`, `Online` or `Schedule`.
+        proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
+        warmup: share of the steps, from the first, that are always computed, in [0, 1] (0.2: arXiv 2512.03451).
+        keep_last: number of steps, from the last, that are always computed, at least 0.
+        max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` has gaps of its own.
+        reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
+            branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
+        order: 0 repeats the last full step; 1 follows the slope of the last two in sigma, damped to 0.85.
+        correction: whether the full step after reused ones, of the same transformer and branch, makes up for what they
+            missed, as the error of its own prediction shows it (`galaxydit.extrapolation.correction`). It needs a known
+            scheduler that does not draw noise.
+        guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
+            meant for comparison.
+        per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the
+            samples that need a step are gathered and computed. False lets the hardest sample decide for all, so that
+            the batch size of calls never changes, for which torch.compile would compile again.
+
+    Raises GalaxyDiTError for a value that is not allowed.
+    """
+
+    policy: Policy = field(default_factory=Threshold)
+    proxy: str = "block_residual"
+    warmup: float = 0.2
+    keep_last: int = 1
+    max_consecutive: int | None = 4
+    reuse: str = "output"
+    order: int = 1
+    correction: bool = True
+    guidance_alignment: bool = True
+    per_sample: bool = True
+
+    def __post_init__(self) -> None:
+        asked = ("decide", "reads_proxy", "history_length", "learns_errors")
+        if isinstance(self.policy, type) or not all(hasattr(self.policy, name) for name in asked):
+            cure = f"pass for example policy=Threshold(0.1); one of your own has {', '.join(asked)}"
+            raise refusal("policy", self.policy, "a policy", cure)
+        check_choice("proxy", self.proxy, tuple(PROXIES))
+        check_choice("reuse", self.reuse, ("output", "residual"))
+        check_choice("order", self.order, (0, 1))
+        check_choice("correction", self.correction, (True, False))
+        check_choice("guidance_alignment", self.guidance_alignment, (True, False))
+        check_choice("per_sample", self.per_sample, (True, False))
+        Limits(self.warmup, self.keep_last, self.max_consecutive)  # raises for a value that is not allowed
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that policies respect."""
+        return Limits(self.warmup, self.keep_last, self.max_consecutive)
+
+    @property
+    def history_length(self) -> int:
+        """Computed steps that predictions need; 0 if nothing is ever reused."""
+        return self.policy.history_length and self.order + 1

@@ -1,0 +1,246 @@
+"""Joules of the devices that compute a video, as their own counters give them, through zeus (extra "energy").
+
+A GPU's counter runs on, so the joules of a window are the difference of two readings. Whatever else runs on the device
+meanwhile counts too, and a measurement says when that was the case.
+"""
+
+import logging
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import distributed
+
+logger = logging.getLogger(__name__)
+INSTALL = "zeus is not installed: pip install 'galaxydit[energy]'"
+SHARED_PROCESS = "another process uses the device, so its joules count too"
+SHARED_GENERATION = "another generation ran on the device at the same time, so its joules count too"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of one generation.
+
+    Attributes:
+        denoise: from the first transformer call to the end of the last, over all devices and ranks; None before that.
+        end_to_end: with text encoders and decoding; None where nothing was decoded, and for a report of several ranks,
+            because any of them may decode.
+        devices: of `denoise`, by device, and by rank where several compute one video.
+        shared: what else counts, if anything.
+    """
+
+    denoise: float | None
+    end_to_end: float | None
+    devices: Mapping[str, float]
+    shared: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A counter's value in joules, the number of this reading, and the number of the last one by another owner.
+
+    `other_processes`: whether the driver knew another process on the device.
+    """
+
+    joules: float
+    number: int
+    other_owner: int
+    other_processes: bool
+
+
+class Meter:
+    """The counter of one device, read through windows of zeus. Windows follow each other without a gap."""
+
+    WINDOW = "galaxydit"
+
+    def __init__(self, monitor: Any, name: str) -> None:
+        self.name = name
+        self._monitor = monitor
+        self._lock = threading.Lock()
+        self._joules, self._number, self._other_owner = 0.0, 0, 0
+        self._owner: object = None
+        self._begin()
+
+    def read(self, owner: object = None) -> Reading:
+        """The joules since the first reading. The caller waits for the device before. Owners that read between each
+        other's readings use the device at the same time.
+        """
+        with self._lock:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a window shorter than the counter's period, which reads 0
+                window = self._monitor.end_window(self.WINDOW, sync_execution=False)
+            self._begin()
+            self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
+            self._number += 1
+            if owner is not None and owner != self._owner:
+                self._owner, self._other_owner = owner, self._number
+            return Reading(self._joules, self._number, self._other_owner, self._is_shared())
+
+    def _begin(self) -> None:
+        self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
+
+    def _is_shared(self) -> bool:
+        """Whether the driver lists more than one computing process; process numbers differ between containers."""
+        handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
+        if not handles or None in handles:
+            return False
+        import pynvml
+
+        try:
+            return any(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1 for handle in handles)
+        except pynvml.NVMLError:
+            return False
+
+
+def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
+    """The meter of a device, or the reason why there is none.
+
+    `cpu`: also read the CPU's counter (RAPL), for which zeus starts a process that imports the main module again.
+    Commands can take that; scripts of users may not.
+    """
+    if device == torch.device("cuda"):
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _meter(str(device), cpu)
+
+
+@cache
+def _meter(device: str, cpu: bool) -> Meter | str:
+    meter = _open(torch.device(device), cpu)
+    if isinstance(meter, str):
+        logger.info("no joules are measured: %s", meter)
+    return meter
+
+
+def _open(device: torch.device, cpu: bool) -> Meter | str:
+    if device.type not in ("cuda", "cpu"):
+        return f"no counter is read for {device.type}"
+    if device.type == "cpu" and not cpu:
+        return "the CPU's counter is read by commands alone"
+    try:
+        from zeus.device import get_cpus, get_gpus
+        from zeus.device.cpu.common import ZeusCPUInitError, ZeusCPUNoPermissionError
+        from zeus.exception import ZeusBaseError
+        from zeus.monitor import ZeusMonitor
+    except ImportError:
+        return INSTALL
+    try:
+        if device.type == "cpu":
+            get_cpus()  # raises what ZeusMonitor would pass over
+            return Meter(ZeusMonitor(gpu_indices=[]), "cpu")
+        index = device.index or 0
+        if not get_gpus().supports_get_total_energy_consumption(index):
+            return f"{device} has no energy counter, which NVIDIA's GPUs have from Volta on"
+        return Meter(ZeusMonitor(gpu_indices=[index], cpu_indices=[]), str(device))
+    except ZeusCPUNoPermissionError:
+        return "the CPU's RAPL counter may only be read by root"
+    except ZeusCPUInitError:
+        return "the machine shows no RAPL counter of its CPU (/sys/class/powercap/intel-rapl)"
+    except (ZeusBaseError, RuntimeError, OSError, LookupError) as error:
+        return " ".join(f"the counter of {device} cannot be read: {error}".split())
+
+
+def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
+    """The reading of a device's counter; None without a counter."""
+    meter = meter_of(device, cpu=cpu)
+    return meter.read(owner) if isinstance(meter, Meter) else None
+
+
+def difference(before: Reading | None, after: Reading | None) -> float | None:
+    """Joules between two readings; None without a counter."""
+    return None if before is None or after is None else after.joules - before.joules
+
+
+def shared_between(before: Reading, after: Reading) -> str:
+    """What else ran on the device between two readings of one owner; empty if nothing is known."""
+    if after.other_owner > before.number:
+        return SHARED_GENERATION
+    return SHARED_PROCESS if before.other_processes or after.other_processes else ""
+
+
+def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
+    """Joules of every rank of a process group, or of this device without a group; None if any is unknown.
+
+    Each rank of the group has to call it.
+    """
+    if group is None:
+        return None if joules is None else {str(device): joules}
+    ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float64, device=device)
+    ranks[distributed.get_rank(group)] = float("nan") if joules is None else joules
+    distributed.all_reduce(ranks, group=group)
+    found = ranks.tolist()
+    return None if any(value != value for value in found) else {f"rank {n}": one for n, one in enumerate(found)}
+
+
+def energy_between(
+    before: Reading | None,
+    first: Reading | None,
+    last: Reading | None,
+    after: Reading | None,
+    device: torch.device,
+    group: Any | None,
+) -> Energy | None:
+    """The joules of one call of a pipeline, from its begin, first and last transformer call, and end; None without a
+    counter. Each rank of the group has to call it.
+    """
+    devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
+    if devices is None or whole is None or before is None or after is None:
+        return None
+    shared = SHARED_PROCESS if before.other_processes or after.other_processes else ""
+    return Energy(sum(devices.values()), sum(whole.values()), devices, shared)
+
+
+@dataclass
+class EnergyWindow:
+    """The readings of one generation.
+
+    Attributes:
+        device: computes the transformer.
+        text: joules of the text encoders before the first call; None without a counter.
+        started, decoded: readings at the first transformer call, and after the last decoding.
+        devices: joules of denoising, by device or rank; None before its end.
+        shared: what else ran on the device meanwhile.
+        is_distributed: whether several ranks compute the video.
+    """
+
+    device: torch.device
+    owner: object
+    text: float | None
+    started: Reading | None
+    decoded: Reading | None = None
+    devices: dict[str, float] | None = None
+    shared: str = ""
+    is_distributed: bool = False
+
+    @classmethod
+    def begin(cls, device: torch.device, owner: object, text: float | None) -> "EnergyWindow":
+        """Begin at the first transformer call."""
+        return cls(device, owner, text, read(device, owner))
+
+    def end_denoising(self, group: Any | None) -> None:
+        """After the last transformer call, once the device has finished; each rank of the group has to call it."""
+        now = read(self.device, self.owner)
+        self.devices = by_rank(group, difference(self.started, now), self.device)
+        self.is_distributed = group is not None
+        self._note(now)
+
+    def end_decoding(self) -> None:
+        """After a part of the video was decoded, once the device has finished."""
+        self.decoded = read(self.device, self.owner)
+        self._note(self.decoded)
+
+    def _note(self, now: Reading | None) -> None:
+        if self.started is not None and now is not None:
+            self.shared = self.shared or shared_between(self.started, now)
+
+    def energy(self) -> Energy | None:
+        """The joules up to now; None without a counter."""
+        if self.started is None:
+            return None
+        denoise = None if self.devices is None else sum(self.devices.values())
+        whole = None if self.is_distributed else difference(self.started, self.decoded)
+        whole = None if whole is None else whole + (self.text or 0.0)
+        return Energy(denoise, whole, self.devices or {}, self.shared)

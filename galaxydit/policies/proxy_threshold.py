@@ -1,0 +1,118 @@
+"""The calibrated proxy policy: reuse while the proxy has moved less than it moves between planned full steps."""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from galaxydit.errors import check_count, check_number, refusal
+from galaxydit.policies.policy import Decision, Observation, Reason
+from galaxydit.policies.schedule import Schedule
+
+MEMORY = 0.8
+"""Weight of the past in the running mean of distances, where no calibration knows the mean distance of each step."""
+
+
+@dataclass(frozen=True)
+class ProxyState:
+    """What `ProxyThreshold` knows of a generation.
+
+    Attributes:
+        planned: number of planned full steps up to each step, `(steps,)`.
+        allowances: for each step the distance at which it is computed, at `threshold` 1; in mean distances of a step
+            where no calibration knows the mean distance of each step.
+        accumulated: proxy distance since the last full step.
+        mean: running mean of the distances of a step; None before the first distance.
+        done: number of full steps.
+    """
+
+    planned: tuple[int, ...]
+    allowances: tuple[float, ...]
+    accumulated: float = 0.0
+    mean: float | None = None
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class ProxyThreshold:
+    """Reuse a step while the summed proxy distance stays below a threshold that varies with the noise level.
+
+    Let the schedule compute the steps a and b with none between them, and let D be the proxy's mean distance since the
+    first step in a calibration. At the steps after a, up to b, the threshold is
+
+        threshold * ((D(b - 1) + D(b)) / 2 - D(a))
+
+    A sample that moves like the mean of the calibration follows the schedule if `threshold` is 1. A sample that moves
+    faster or slower at some noise levels is computed earlier or later there. So the schedule's knowledge (early errors
+    cost more, solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses
+    while a proxy has moved little; the threshold by noise level is this project's.
+
+    Attributes:
+        schedule: the planned full steps. Its `cumulative_distance` is D; without it, D is the running mean of this
+            sample's own distances times the step, so that the threshold is learned during the generation.
+        threshold: at least 0; larger is faster and less faithful. A calibration solves it for a speedup.
+        leeway: number of full steps by which a generation may be ahead of the schedule or behind it at any step, at
+            least 1; in the end it has computed as many as the schedule. None leaves the number to the proxy. Proxies
+            also react to the errors of reuse, so without a leeway a sample can miss the requested speedup by far.
+    """
+
+    schedule: Schedule
+    threshold: float = 1.0
+    leeway: int | None = 1
+    reads_proxy = True
+    history_length = 1
+    learns_errors = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise refusal("schedule", self.schedule, "a Schedule", "pass for example general_schedule(2.0)")
+        check_number("threshold", self.threshold, 0.0)
+        if self.leeway is not None:
+            check_count("leeway", self.leeway, minimum=1)
+
+    def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
+        """Compute what the limits force and what has moved beyond the threshold; a missing distance also computes."""
+        state = state or self._plan(observation)
+        distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
+        if distance is None:
+            decision = Decision(False, observation.forced or Reason.NO_DISTANCE, math.inf)
+            return decision, replace(state, accumulated=0.0, done=state.done + 1)
+        mean = distance if state.mean is None else MEMORY * state.mean + (1 - MEMORY) * distance
+        state = replace(state, mean=mean, accumulated=state.accumulated + distance)
+        limit = self.threshold * state.allowances[observation.step] * (mean if is_learned else 1.0)
+        planned, total = state.planned[observation.step], state.planned[-1]
+        is_behind = is_ahead = False
+        if self.leeway is not None:  # behind the last planned step but one, nothing may be missing
+            is_behind = state.done < planned - (self.leeway if planned < total - 1 else 0)
+            is_ahead = state.done >= min(planned + self.leeway, total - 1)
+        if observation.steps < self.schedule.fewest_steps:
+            reason = Reason.UNSERVED
+        elif observation.forced is not None:
+            reason = observation.forced
+        elif is_behind:
+            reason = Reason.SCHEDULE
+        elif state.accumulated >= limit and not is_ahead:
+            reason = Reason.ABOVE_THRESHOLD
+        else:
+            return Decision(True, Reason.BELOW_THRESHOLD, state.accumulated), state
+        return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
+
+    def _plan(self, observation: Observation) -> ProxyState:
+        """The state before the first step. The proxy may move from each planned full step to half a step before the
+        next planned full step.
+        """
+        full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
+        moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]
+        allowed = [0.0] * observation.steps
+        for before, following in pairwise(full_steps):
+            half = (moved[following - 1] + moved[following]) / 2 - moved[before]
+            allowed[before + 1 : following + 1] = [half] * (following - before)
+        counts = accumulate(int(step in full_steps) for step in range(observation.steps))
+        return ProxyState(tuple(counts), tuple(allowed))
+
+
+def full_speedup(speedup: float, share_of_step: float) -> float:
+    """Steps / full steps that give a speedup in block evaluations, at least 1, if a reused step runs `share_of_step` of
+    a full step to read the proxy.
+    """
+    share_of_full_steps = (1 / speedup - share_of_step) / (1 - share_of_step)
+    return 1 / max(share_of_full_steps, 1e-3)

@@ -1,0 +1,146 @@
+"""How a recipe was made and how good it is: the part of a profile that people read."""
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from galaxydit.errors import check_ascending, check_choice, refusal
+from galaxydit.proxies import PROXIES
+
+Positive = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Correlation = Annotated[float, Ge(-1), Le(1)]
+Count = Annotated[int, Ge(0), Le(2**64)]
+
+
+@dataclass(frozen=True)
+class RankedProxy:
+    """How well a proxy ranks the error of reuse (`galaxydit.calibration.rank`).
+
+    Attributes:
+        cost: measured seconds of reading the proxy / seconds of a full step.
+        rho, low, high: mean Spearman correlation along a trajectory, with its 95 % interval over prompts.
+        between, between_low, between_high: correlation between samples at the same step, which no clock has.
+        paper: `rho` for order 0 after the first 20 % of the steps, as in arXiv 2512.03451.
+    """
+
+    proxy: str
+    cost: Positive
+    rho: Correlation
+    low: Correlation
+    high: Correlation
+    between: Correlation
+    between_low: Correlation
+    between_high: Correlation
+    paper: Correlation
+
+    def __post_init__(self) -> None:
+        check_choice("proxy", self.proxy, tuple(PROXIES))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Share of the error's variance explained on held-out samples, by one curve for all sigmas and by one per sigma."""
+
+    r2_one_curve: float
+    r2_by_sigma: float
+    spearman: float
+
+
+@dataclass(frozen=True)
+class ErrorPropagation:
+    """How errors of the latent grow or fade until the end of a generation.
+
+    Attributes:
+        sigmas: noise levels at which it was measured, falling; empty if it was not.
+        sensitivities: error of the final latent / error made at that noise level, above 0.
+    """
+
+    sigmas: tuple[float, ...] = ()
+    sensitivities: tuple[Annotated[float, Gt(0)], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ascending("propagation's sigmas", tuple(reversed(self.sigmas)), strictly=True)
+        count = len(self.sigmas)
+        if count != len(self.sensitivities) or not all(0 < value < math.inf for value in self.sensitivities):
+            expected = f"a number above 0 for each of its {count} sigmas"
+            raise refusal("propagation's sensitivities", self.sensitivities, expected, "calibrate again")
+
+    def sensitivity(self, sigma: float) -> float:
+        """The sensitivity at a noise level, log-linear between and beyond the measured ones; 1 if unmeasured."""
+        if len(self.sigmas) < 2:
+            return self.sensitivities[0] if self.sensitivities else 1.0
+        right = min(max(1, bisect_left(self.sigmas, -sigma, key=lambda value: -value)), len(self.sigmas) - 1)
+        high, low = self.sigmas[right - 1], self.sigmas[right]
+        share = (high - sigma) / (high - low)
+        left_log, right_log = (math.log(self.sensitivities[index]) for index in (right - 1, right))
+        return math.exp((1 - share) * left_log + share * right_log)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One policy at one of the requested speedups, measured on prompts that it was not fitted to.
+
+    Attributes:
+        speedup: that was requested.
+        expected_error: largest expected relative error of a reused step in the replay of the recordings.
+        compute_fraction: block evaluations done / those without the plugin.
+        psnr_db, psnr_low, psnr_high: PSNR against the plain video, mean over prompts with its 95 % interval.
+        prompts: number of prompts.
+    """
+
+    speedup: float
+    expected_error: Positive | None = None
+    compute_fraction: Share | None = None
+    psnr_db: Positive | None = None
+    psnr_low: Positive | None = None
+    psnr_high: Positive | None = None
+    prompts: Count = 0
+
+
+@dataclass(frozen=True)
+class ComparedProxy:
+    """A proxy under the policy "proxy" on sample prompts at one speedup: its threshold and what it gave."""
+
+    proxy: str
+    threshold: Annotated[float, Gt(0)]
+    measured: Verification
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds on the calibration's device: of a step, a block, and what a step does outside the blocks and outside the
+    transformer; and denoise speedups by target, predicted from them and measured.
+    """
+
+    step: Positive
+    block: Positive
+    outside_blocks: Positive
+    outside_transformer: Positive
+    predicted_speedup: tuple[Positive, ...]
+    measured_speedup: tuple[Positive, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How the recipe was found, and how good it is. The runtime reads only the speedups of `verifications`.
+
+    `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
+
+    Attributes:
+        reason: of the choice of the proxy, in words.
+        verifications, proxy_verifications: of the policies "schedule" and "proxy" on held-out prompts, by speedup.
+        compared_proxies: the proxies among which generated videos decided, the chosen proxy first.
+    """
+
+    reason: str
+    ranking: tuple[RankedProxy, ...] = ()
+    fit: Fit | None = None
+    propagation: ErrorPropagation = ErrorPropagation()
+    verifications: tuple[Verification, ...] = ()
+    proxy_verifications: tuple[Verification, ...] = ()
+    compared_proxies: tuple[ComparedProxy, ...] = ()
+    seconds: Seconds | None = field(default=None, compare=False)

@@ -1,0 +1,62 @@
+"""All that the runtime follows: the part of a profile that decides."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice
+from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
+from galaxydit.profiles.evidence import Share
+from galaxydit.proxies import PROXIES
+
+
+@dataclass(frozen=True)
+class Target:
+    """The settings for one speedup.
+
+    Attributes:
+        speedup: block evaluations without the plugin / with it.
+        warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
+        sigmas: noise levels of the steps to compute, falling.
+        threshold: of the policy "proxy", see `galaxydit.policies.proxy_threshold.ProxyThreshold`, solved on the
+            recordings; None in a published profile.
+        policy: the better one on held-out prompts, which `policy="auto"` follows.
+    """
+
+    speedup: Annotated[float, Ge(1), Le(100)]
+    warmup: Share
+    max_consecutive: Annotated[int, Ge(1), Le(10_000)] | None
+    sigmas: Annotated[tuple[float, ...], MinLen(2)]
+    threshold: Annotated[float, Gt(0)] | None = None
+    policy: Literal["schedule", "proxy"] = "schedule"
+
+    def __post_init__(self) -> None:
+        check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the runtime follows.
+
+    Attributes:
+        proxy, reuse, order: see `GalaxyDiTConfig`.
+        error_map: expected error of the guided prediction by proxy distance and sigma; None in a published profile.
+        cumulative_distance: mean proxy distance by sigma; None in a published profile.
+        targets: settings by rising speedup.
+        proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
+    """
+
+    proxy: str
+    reuse: Literal["output", "residual"]
+    order: Literal[0, 1]
+    error_map: ErrorMap | None
+    cumulative_distance: CumulativeDistance | None
+    targets: tuple[Target, ...]
+    proxy_share: Share = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("proxy", self.proxy, tuple(PROXIES))
+        if not self.targets:
+            raise GalaxyDiTError("targets is empty: expected at least one; calibrate again")
+        check_ascending("targets' speedup", tuple(target.speedup for target in self.targets), strictly=True)

@@ -1,0 +1,131 @@
+"""What a transformer call shows of the generation that it belongs to."""
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from diffusers.hooks.hooks import CacheContext
+from torch import Tensor, nn
+
+from galaxydit.adapters import adapter_states
+from galaxydit.families import Family
+from galaxydit.runtime.step import StepInfo, locate, timesteps_address
+
+
+class UnknownCallError(Exception):
+    """A call cannot be accelerated; the text is a note for the report. Never raised outside the plugin."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What all calls of one transformer have in common in one generation."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    adapters: tuple[Any, ...]
+
+    def switches_guidance(self, other: "Signature") -> bool:
+        """Whether only the batch differs, by half or twice: guidance as one batch was switched off or on."""
+        small, large = sorted((self.shape[0], other.shape[0]))
+        return 2 * small == large and replace(other, shape=(self.shape[0], *other.shape[1:])) == self
+
+
+@dataclass(frozen=True)
+class CallIdentity:
+    """All that tells which generation a call belongs to.
+
+    Attributes:
+        component: the transformer, as a component of the pipeline.
+        branch: guidance branch; None where the pipeline names none.
+        info: step, number of steps and noise level.
+        signature: what all calls of the generation have in common.
+        text: text embeddings, `(batch, tokens, dim)`; None without.
+        latent: the transformer's input; None where the branches of a step do not share it.
+        timesteps_address: memory address of the pipeline's timesteps; None where the call's timestep is no view of it.
+        scheduler: drives the call; None where it is unknown.
+    """
+
+    component: str
+    branch: str | None
+    info: StepInfo
+    signature: Signature
+    text: Tensor | None
+    latent: Tensor | None
+    timesteps_address: int | None = None
+    scheduler: Any | None = None
+
+
+def identify(
+    component: str,
+    transformer: nn.Module,
+    family: Family,
+    context: CacheContext | None,
+    scheduler: Any | None,
+    inputs: Mapping[str, Any],
+) -> CallIdentity:
+    """The identity of a call with these inputs. Raises UnknownCallError where the call has to be computed in full."""
+    latent, text, timestep = (inputs.get(name) for name in ("hidden_states", "encoder_hidden_states", "timestep"))
+    if not isinstance(latent, Tensor):
+        raise UnknownCallError("the transformer was called without hidden_states, so it is computed in full")
+    if _records_gradients(transformer, inputs):
+        raise UnknownCallError(
+            "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
+            "inside torch.no_grad() to reuse steps"
+        )
+    info = locate(context, scheduler, timestep)
+    if info is None:
+        raise UnknownCallError(
+            "the step of this call is unknown (frames at different noise levels have none), so it is computed in "
+            "full; accelerate the pipeline, pass scheduler=..., or call the transformer inside cache_context(name, "
+            "step_index=..., num_inference_steps=..., sigma=...)"
+        )
+    return CallIdentity(
+        component=component,
+        branch=context.name if context else None,
+        info=info,
+        signature=Signature(tuple(latent.shape), latent.dtype, latent.device, adapter_states(transformer)),
+        text=text if isinstance(text, Tensor) else None,
+        latent=latent if family.shares_latent else None,
+        timesteps_address=timesteps_address(timestep),
+        scheduler=scheduler,
+    )
+
+
+def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> bool:
+    """Whether the output of a call with these inputs is part of a graph for backward."""
+    if not torch.is_grad_enabled():
+        return False
+    tensors = (value for value in inputs.values() if isinstance(value, Tensor))
+    return any(tensor.requires_grad for tensor in (*tensors, *transformer.parameters()))
+
+
+class KnownInput:
+    """An input that identifies a generation when several alternate on one transformer.
+
+    It is the text of a branch, which is the same in all steps, or the latent, which all calls of a step share.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+        self._values = tensor.detach()
+
+    def equals(self, tensor: Tensor | None) -> bool:
+        """Whether `tensor` is the known tensor, or has the same values."""
+        values = self._values
+        if tensor is None or tensor is self._tensor():
+            return tensor is not None
+        same_kind = tensor.shape == values.shape and tensor.dtype == values.dtype and tensor.device == values.device
+        return same_kind and torch.equal(tensor, values)
+
+    def goes_on_as(self, tensor: Tensor | None) -> bool:
+        """Whether `tensor` is the known tensor, or its successor.
+
+        Pipelines pass the same tensor in every step. Loops that create it anew for each call have dropped the previous
+        tensor by then. So a different tensor while the previous tensor lives belongs to another generation, whatever
+        its values.
+        """
+        known = self._tensor()
+        return tensor is known if known is not None else self.equals(tensor)

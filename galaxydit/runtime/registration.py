@@ -1,0 +1,161 @@
+"""Register hooks innermost in diffusers' registries. Only this file uses private fields of diffusers' hooks."""
+
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from typing import Any
+
+from diffusers.hooks import HookRegistry, ModelHook
+from diffusers.hooks.hooks import HookFunctionReference
+from torch import nn
+
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.torch_compile import hook_around_compiled
+
+HOOK_NAME = "galaxydit"
+
+
+class PluginHook(ModelHook):
+    """Base class of the hooks of the plugin."""
+
+    name = HOOK_NAME
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise GalaxyDiTError(
+            "an accelerated model cannot be copied or pickled: the hooks of the copy would run the original; call "
+            "remove() on its Acceleration first"
+        )
+
+
+def refuse_other_caches(component: str, transformer: nn.Module) -> None:
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however it was enabled."""
+    kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
+    for registry in _registries(transformer):
+        kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")
+    if kind:
+        raise GalaxyDiTError(
+            f"{component} has the cache {kind} enabled: expected none beside galaxydit; call "
+            f"{component}.disable_cache(), or remove galaxydit first"
+        )
+
+
+def _registries(transformer: nn.Module) -> list[HookRegistry]:
+    """The registries of the transformer and of the modules below it, from diffusers' own list where it keeps one."""
+    own = getattr(transformer, "_diffusers_hook", None)
+    if own is None:
+        return [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
+    return [own, *own._get_child_registries()]
+
+
+def _is_cache(hook: ModelHook) -> bool:
+    module = type(hook).__module__
+    return module.startswith("diffusers.") and module.endswith(("_cache", "pyramid_attention_broadcast"))
+
+
+class HookSet:
+    """Hooks that are registered together and removed together, which leaves every module as it was."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._roots: list[nn.Module] = []
+
+    def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
+        """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
+
+        The hook of a transformer (`is_root`) is always registered, because diffusers' cache context finds it there. So
+        is a hook on a module with other hooks, because what those prepare lies inside the compiled call.
+        """
+        if is_root:
+            self._roots.append(module)
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if compiled and not is_root and not is_hooked(module):
+            self._undo.append(hook_around_compiled(module, hook))
+        else:
+            self._undo.append(insert_innermost(module, hook))
+
+    def refresh(self) -> None:
+        """Tell diffusers, which caches a list of the hooks below each transformer, that they have changed."""
+        for root in self._roots:
+            if hasattr(root, "_diffusers_hook"):
+                HookRegistry.check_if_exists_or_initialize(root).invalidate_child_registries_cache()
+
+    @property
+    def are_attached(self) -> bool:
+        """Whether there is anything to remove."""
+        return bool(self._undo)
+
+    def remove(self) -> None:
+        """Undo everything, newest first."""
+        while self._undo:
+            self._undo.pop()()
+        self.refresh()
+
+
+def hook_of(module: nn.Module) -> ModelHook | None:
+    """The plugin's hook on a transformer; None without."""
+    registry = getattr(module, "_diffusers_hook", None)
+    return None if registry is None else registry.get_hook(HOOK_NAME)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether hooks of diffusers or accelerate are on the module."""
+    registry = getattr(module, "_diffusers_hook", None)
+    return "_old_forward" in vars(module) or bool(registry is not None and registry.hooks)
+
+
+def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
+    """Register a hook innermost in the module's diffusers registry. Returns the function that removes it, whatever was
+    registered around it since.
+
+    The innermost place has three reasons. Other hooks prepare what ours read (context parallelism splits a block's
+    input). accelerate drops every wrapper around its own hook when it offloads again after each generation. diffusers
+    0.42 disconnects a hook that has a `new_forward` when the hook beneath it is removed.
+    """
+    before = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
+    registry = HookRegistry.check_if_exists_or_initialize(module)
+    # Kept at the registry, because another acceleration may be on a module that two pipelines share.
+    had_registry, had_forward = vars(registry).setdefault("before_galaxydit", before)
+    holder, attribute = _innermost_slot(module, registry)
+    beneath = getattr(holder, attribute)
+    wrapper = update_wrapper(partial(hook.new_forward, module), beneath)
+    reference = HookFunctionReference()
+    reference.pre_forward, reference.post_forward = hook.pre_forward, hook.post_forward
+    reference.forward, reference.original_forward = wrapper, beneath
+    hook.fn_ref = reference
+    registry.hooks[hook.name] = hook
+    registry._hook_order.insert(0, hook.name)
+    registry._fn_refs.insert(0, reference)
+    setattr(holder, attribute, wrapper)
+
+    def take_out() -> None:
+        registry.hooks.pop(hook.name)
+        registry._hook_order.remove(hook.name)
+        registry._fn_refs.remove(reference)
+        for holder, attribute in _slots(module, registry):
+            if getattr(holder, attribute, None) is wrapper:
+                setattr(holder, attribute, reference.original_forward)
+        if not had_forward and vars(module).get("forward") is beneath:
+            del module.forward
+        if not any(isinstance(other, PluginHook) for other in registry.hooks.values()):
+            del registry.before_galaxydit
+        if not registry.hooks and not had_registry:
+            del module._diffusers_hook
+
+    return take_out
+
+
+def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
+    """Every attribute that may hold the next forward inwards: the module's own, accelerate's, and those of hooks."""
+    of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
+    return [(module, "forward"), (module, "_old_forward"), *of_hooks]
+
+
+def _innermost_slot(module: nn.Module, registry: HookRegistry) -> tuple[Any, str]:
+    """The attribute that holds the module's bare forward."""
+    under_accelerate = "_old_forward" in vars(module)
+    if registry._fn_refs:
+        reference = registry._fn_refs[0]
+        attribute = "forward" if reference.original_forward is None else "original_forward"
+        inwards = getattr(reference, attribute)
+        if not (under_accelerate and getattr(getattr(inwards, "func", None), "__module__", "") == "accelerate.hooks"):
+            return reference, attribute
+    return module, "_old_forward" if under_accelerate else "forward"

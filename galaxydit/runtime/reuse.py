@@ -1,0 +1,147 @@
+"""What is reused: store the tensors of full steps, predict those of reused steps, and correct full steps."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from galaxydit.context_parallel import token_group
+from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
+from galaxydit.proxies import relative_l2
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.outputs import pack, tensors_of, unpack
+from galaxydit.runtime.samples import join_samples
+from galaxydit.runtime.session import Session
+from galaxydit.torch_compile import around_the_model, beside_the_model
+
+
+class OutputReuse:
+    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided."""
+
+    watches_stack: ClassVar[bool] = False
+    """Whether the blocks' input and output are observed, and reused steps run embedding and output head."""
+
+    def __init__(self, transformer: nn.Module, session: Session) -> None:
+        self._transformer = transformer
+        self._session = session
+        self._config = session.config
+
+    @beside_the_model
+    def has_history(self, call: Call) -> tuple[bool, ...]:
+        """For each sample of a call whether its branch has a full step to reuse."""
+        return tuple(bool(call.state.history.get((call.branch, sample))) for sample in call.samples)
+
+    @beside_the_model
+    def predict(self, call: Call) -> Tensor:
+        """The predicted tensor of a reused call, `(rows, ...)`, in the form that `store` keeps."""
+        return join_samples([self._predict(call, place) for place in range(len(call.samples))])
+
+    def _predict(self, call: Call, place: int) -> Tensor:
+        return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, self._config.order)
+
+    @beside_the_model
+    def outputs(self, call: Call) -> tuple[Tensor, ...]:
+        """The predicted outputs of a reused call."""
+        return unpack(self.predict(call), call.state.shapes.get(call.branch, ()))
+
+    @beside_the_model
+    def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
+        """Keep the tensor of a full step, and the error that its prediction would have had if the policy learns errors.
+
+        The last step is not kept, because no step follows that could reuse it.
+        """
+        history, count, config = call.state.history, len(call.samples), self._config
+        if not outputs:
+            self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
+            return
+        if call.info.is_last or config.history_length == 0:
+            return
+        call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
+        tensor = self._tensor(call, outputs)
+        if tensor is None:
+            self._session.warn_and_note("the block stack did not run as expected, so nothing of it is reused")
+            return
+        if count > 1 and len(tensor) != len(call.latent):
+            self._session.warn_and_note(
+                "the samples of a batch cannot be told apart in the output, so it is computed in full"
+            )
+            return
+        for place, sample in enumerate(call.samples):
+            key = (call.branch, sample)
+            rows = tensor if count == 1 else tensor[place::count].clone()
+            if config.policy.learns_errors and history.get(key):
+                group = token_group(self._transformer)
+                call.state.errors[key] = float(relative_l2(rows, self._predict(call, place), group))
+            step = CachedStep(call.info.step, call.info.sigma, rows)
+            history[key] = remember(history.get(key, ()), step, config.history_length)
+
+    def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
+        """The tensor of a full step that is kept; None where it is missing."""
+        return pack([output.detach() for output in outputs])
+
+    @around_the_model
+    def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
+        """The outputs of a full step, corrected for the reused steps before it; None where nothing is corrected."""
+        weights = self._correction_weights(call) if outputs else []
+        if not any(weights):
+            return None
+        outputs, reused = self._beside_reuse(call, outputs, forward)
+        return self._corrected(call, outputs, reused, weights)
+
+    @beside_the_model
+    def _correction_weights(self, call: Call) -> list[float]:
+        """Each sample's correction weight (`extrapolation.missed`); empty where nothing is corrected.
+
+        The last step is not corrected, because no later step would remove the noise of a correction.
+        """
+        if not self._config.correction or call.info.is_last:
+            return []
+        step, generation = call.info.step, call.generation
+        histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
+        full_steps = [history[-1].step if history else step for history in histories]
+        if max(step - full_step for full_step in full_steps) < 2 or not self._session.corrects(generation):
+            return []
+        sigmas, response = generation.sigmas, self._session.response(generation)
+        return [missed(sigmas, response, full_step, step) for full_step in full_steps]
+
+    def _beside_reuse(
+        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The outputs of a full step, and the outputs that reuse would have given."""
+        return outputs, self.outputs(call)
+
+    @beside_the_model
+    def _corrected(
+        self, call: Call, outputs: tuple[Tensor, ...], reused: tuple[Tensor, ...], weights: list[float]
+    ) -> tuple[Tensor, ...]:
+        count, computed, predicted = len(call.samples), pack(outputs), pack(reused)
+        samples = []
+        for place, weight in enumerate(weights):
+            rows = computed[place::count]
+            if weight:
+                slopes = len(call.state.history[call.branch, call.samples[place]]) - 1
+                added = correction(rows, predicted[place::count], weight, min(self._config.order, slopes))
+                rows = added.add_(rows)
+            samples.append(rows)
+        return unpack(join_samples(samples), tuple(output.shape for output in outputs))
+
+
+class ResidualReuse(OutputReuse):
+    """Reuse of what the block stack adds to its input: a reused step runs embedding and output head."""
+
+    watches_stack = True
+
+    def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
+        return call.residual
+
+    @around_the_model
+    def _beside_reuse(
+        self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        outputs = tuple(output.clone() for output in outputs)  # a CUDA graph may write its next output there
+        # Embedding and output head run again, around the predicted residual.
+        call.skips_stack = call.is_repeated = True
+        try:
+            return outputs, tensors_of(forward())
+        finally:
+            call.skips_stack = call.is_repeated = False

@@ -1,0 +1,161 @@
+"""The block stack during a call: read proxies on the way, and leave the forward pass or skip the blocks."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from galaxydit.families import Family, blocks_of
+from galaxydit.proxies import PROXIES, Place, Proxy
+from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.observer import Observer
+from galaxydit.runtime.reuse import OutputReuse
+from galaxydit.runtime.samples import Samples
+from galaxydit.runtime.session import Session
+from galaxydit.torch_compile import around_the_model, beside_the_model
+
+
+class Stack:
+    """The hooked modules of one transformer.
+
+    Attributes:
+        call: the call under way in this thread.
+        blocks: number of blocks.
+        watched_proxies: the proxies that the policy or the observer reads.
+        hooked_blocks: indices of the blocks that need a hook.
+    """
+
+    def __init__(
+        self,
+        transformer: nn.Module,
+        family: Family,
+        session: Session,
+        observer: Observer,
+        reuse: OutputReuse,
+        samples: Samples,
+        *,
+        policy_proxy: str | None,
+        consider: Callable[[Call], None],
+    ) -> None:
+        self._family, self._session, self._observer = family, session, observer
+        self._reuse, self._samples, self._consider = reuse, samples, consider
+        self._policy_proxy = policy_proxy
+        self.blocks = len(blocks_of(transformer, family))
+        self.watched_proxies = [PROXIES[name] for name in PROXIES if name in {*observer.proxies, policy_proxy}]
+        reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
+        self.hooked_blocks = range(self.blocks if reuse.watches_stack else int(reads_inside))
+        self._thread = threading.local()
+
+    @property
+    @beside_the_model
+    def call(self) -> Call | None:
+        """The call under way in this thread: servers share a transformer among pipelines in several threads."""
+        return getattr(self._thread, "call", None)
+
+    @call.setter
+    def call(self, call: Call | None) -> None:
+        self._thread.call = call
+
+    def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
+        """Read the proxies of a place from its tensors. Raises LeaveForward inside the first block if they decide the
+        step for reuse.
+        """
+        for proxy in self.watched_proxies:
+            if self.call is not None and proxy.place is place and proxy.part == part:
+                self._read(self.call, proxy, tensors)
+
+    @beside_the_model
+    def _read(self, call: Call, proxy: Proxy, tensors: tuple[Any, ...]) -> None:
+        # The proxy of the policy is read once in each step, in the branch that is called first.
+        drives = not call.decisions and proxy.name == self._policy_proxy
+        is_observed = proxy.name in self._observer.proxies
+        if not drives and not is_observed:
+            return
+        needed = (*tensors, call.block_input) if proxy.needs_block_input else tensors
+        current = proxy.tensor(*needed).detach()
+        if is_observed:
+            self._observer.on_proxy(call, proxy.name, current)
+            self._consider(call)
+        if drives:
+            self._samples.decide(call, current)
+        if call.is_reused and not call.skips_stack:
+            call.blocks_run = proxy.cost
+            if proxy.place is not Place.LATENT:
+                call.skips_stack = True
+                raise LeaveForward
+
+    @around_the_model
+    def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module outside the blocks that the observer watches. Raises LeaveForward as `read` does."""
+        output = forward(*args, **kwargs)
+        self._read_module(path, output)
+        return output
+
+    @beside_the_model
+    def _read_module(self, path: str, output: Any) -> None:
+        call = self.call
+        if call is not None and not call.is_repeated:
+            self._observer.on_module(call, path, output)
+            self._consider(call)
+            if call.is_reused and not call.skips_stack:
+                call.skips_stack = True
+                if not self._reuse.watches_stack:
+                    raise LeaveForward
+
+    @around_the_model
+    def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A part of the first block, with the proxies at its input and output read."""
+        self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
+        output = forward(*args, **kwargs)
+        self.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=part)
+        return output
+
+    @around_the_model
+    def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A block; skipped blocks pass their input through to the last block, which adds the prediction."""
+        call = self.call
+        if call is None:
+            return forward(*args, **kwargs)
+        hidden = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(hidden, Tensor):
+            self._session.warn_and_note("a block was called without hidden states, so the model is computed in full")
+            return forward(*args, **kwargs)
+        is_last = index == self.blocks - 1
+        if call.skips_stack:
+            return hidden + self._reuse.predict(call) if is_last else hidden
+        if index == 0:
+            return self._run_first(call, hidden, forward, args, kwargs)
+        output = forward(*args, **kwargs)
+        if is_last and call.before is not None:
+            call.residual = (output - call.before.to(output.device)).detach()  # blocks may lie on several GPUs
+            self._observer.on_stack(call, call.before, output)
+        return output
+
+    @around_the_model
+    def _run_first(
+        self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The first block, with the proxies around it read. Raises LeaveForward if they decide all or some samples for
+        reuse, and no other block has to run in this forward pass.
+        """
+        if self._reuse.watches_stack:
+            call.before = hidden
+        if any(proxy.needs_block_input for proxy in self.watched_proxies):
+            call.block_input = hidden
+        if call.first_output is not None:
+            return call.first_output
+        try:
+            self.read(Place.BLOCK_INPUT, hidden, self._family.time_embedding_of(args, kwargs))
+            self._samples.leave_if_mixed(call, None, 0.0)
+            output = forward(*args, **kwargs)
+            outputs = (output,) if isinstance(output, Tensor) else output  # some models return the text first
+            same = (tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.shape == hidden.shape)
+            if (after := next(same, None)) is not None:
+                self.read(Place.BLOCK_OUTPUT, hidden, after)
+            self._samples.leave_if_mixed(call, output, 1.0)
+        except LeaveForward:
+            if self._reuse.watches_stack and call.skips_stack:
+                return hidden
+            raise
+        return output

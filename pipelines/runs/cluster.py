@@ -1,0 +1,145 @@
+"""The Ray cluster of a run: started or joined, watched while the run waits for it, and ended without leftovers."""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import refusal
+
+OBJECT_STORE = 200 * 2**20  # bytes; units and records are small, files go to the store
+ANSWER_WITHIN = 60.0  # seconds, for a cluster to answer before it is joined
+OUTAGE = 30.0  # seconds without the head's answer after which a joined cluster counts as lost; Ray gives up after 60
+LOOK_EVERY = 1.0  # seconds
+END_WITHIN = 15.0  # seconds for the processes of a cluster to end
+QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+PROBE = "import logging, ray, sys; ray.init(sys.argv[1], logging_level=logging.ERROR, log_to_driver=False)"
+
+
+class Cluster:
+    """A connection to Ray. The connection that another part of this process made before is used and left alone.
+
+    address: "local" starts a cluster on this machine with this number of CPUs; all others join one.
+
+    Raises GalaxyDiTError if Ray is not installed, and ConnectionError if no cluster answers at the address or if Ray
+    cannot start one here.
+    """
+
+    def __init__(self, address: str, cpus: int) -> None:
+        if find_spec("ray") is None:
+            raise refusal("ray", address, "an installed Ray", "pip install 'galaxydit[ray]'")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        self.ray = ray
+        self.is_own = not ray.is_initialized()
+        self.is_local = self.is_own and address == "local"
+        self._guard: subprocess.Popen[bytes] | None = None
+        if self.is_local:
+            self._start(cpus)
+        elif self.is_own:
+            self._join(address)
+        context = ray.get_runtime_context()
+        self._node = context.get_node_id()
+        # The address of the head is not reachable through a Ray Client, which watches its connection by itself.
+        self._head = None if address.startswith("ray://") else context.gcs_address
+        self._looked = self._answered = time.monotonic()
+
+    def gpus(self) -> float:
+        """Number of GPUs of all nodes."""
+        return self.ray.cluster_resources().get("GPU", 0)
+
+    def check(self) -> None:
+        """Raise ConnectionError if the head or this machine's node has ended. Looks at most once a second, because Ray
+        itself waits without end for a node that died, and ends this process for a head that died.
+        """
+        if (now := time.monotonic()) - self._looked < LOOK_EVERY:
+            return
+        self._looked = now
+        if not self._head_answers():
+            if self.is_local or now - self._answered > OUTAGE:
+                raise ConnectionError("the head process of the Ray cluster (gcs_server) has ended")
+            return
+        self._answered = now
+        if not any(node["Alive"] and node["NodeID"] == self._node for node in self.ray.nodes()):
+            raise ConnectionError(
+                "this machine's node of the Ray cluster (raylet) has ended; look for lack of memory, and try fewer "
+                "--workers"
+            )
+
+    def end(self) -> None:
+        """Leave the cluster, and end it if this process started it."""
+        if self.is_own:
+            self.ray.shutdown()
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._guard.wait(END_WITHIN)
+            self._guard = None
+
+    def _start(self, cpus: int) -> None:
+        try:
+            with _signals_kept():
+                self.ray.init(
+                    "local", num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **QUIET
+                )
+        except (RuntimeError, OSError, ValueError) as error:
+            self.ray.shutdown()
+            raise ConnectionError(f"Ray cannot start a cluster on this machine ({error}); leave --ray out") from error
+        guard = Path(__file__).with_name("guard.py")
+        command = [sys.executable, "-P", str(guard), self.ray.get_runtime_context().get_session_name()]
+        # In a session of its own, so that a signal to this process and its group leaves it to do its work.
+        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def _join(self, address: str) -> None:
+        """Ask in another process first, because `ray.init` can wait without end, deaf to signals."""
+        cure = "start one with `ray start --head`, or pass --ray alone for one on this machine"
+        try:
+            command = [sys.executable, "-c", PROBE, address]
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise ConnectionError(
+                f"ray={address!r}: no cluster answered there within {ANSWER_WITHIN:.0f} s; {cure}"
+            ) from error
+        if asked.returncode:
+            reason = (asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]
+            raise ConnectionError(f"ray={address!r}: no cluster answers there ({reason}); {cure}")
+        with _signals_kept():
+            self.ray.init(address, **QUIET)
+
+    def _head_answers(self) -> bool:
+        if self._head is None:
+            return True
+        host, _, port = self._head.rpartition(":")
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_EVERY):
+            return True
+        return False
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back that `ray.init` replaces: Ray's own ends the process with a dump of its stack.
+
+    While Ray starts, its handler exits instead; the handler from before is then called.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    is_ours = before is not None and threading.current_thread() is threading.main_thread()
+    try:
+        yield
+    except SystemExit:
+        if is_ours:
+            signal.signal(signal.SIGTERM, before)
+            signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,55 @@
+"""Ends what is left of a Ray cluster once the process that started it is gone, also after a kill -9.
+
+`python guard.py SESSION` runs beside that process and reads its standard input, which ends with that process. Ray's own
+agents outlive their node by a minute or more. Imports nothing of galaxydit, so that it starts at once.
+"""
+
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+LOOK_EVERY = 5.0  # seconds
+GRACE = 2.0  # seconds for the processes to end by themselves
+
+
+def cluster_of(parent: int, session: str) -> set[psutil.Process]:
+    """The children of `parent` that belong to a session of Ray, with all of their descendants."""
+    members: set[psutil.Process] = set()
+    with suppress(psutil.Error):
+        for child in psutil.Process(parent).children():
+            with suppress(psutil.Error):
+                if child.pid != os.getpid() and session in " ".join(child.cmdline()):
+                    members |= {child, *child.children(recursive=True)}
+    return members
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether the process runs; a zombie, which only its parent can remove, does not."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def main() -> None:
+    """Remember the processes of the cluster until standard input ends, then give them time, then kill them."""
+    parent, session = os.getppid(), sys.argv[1]
+    known: set[psutil.Process] = set()
+    is_over = False
+    while not is_over:
+        known = {process for process in known | cluster_of(parent, session) if is_alive(process)}
+        is_over = bool(select.select([sys.stdin], [], [], LOOK_EVERY)[0])
+    end = time.monotonic() + GRACE
+    while known and time.monotonic() < end:
+        time.sleep(0.1)
+        known = {process for process in known if is_alive(process)}
+    for process in known:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+from dataclasses import replace
+
+import pytest
+
+from galaxydit.calibration.evidence import add_measurements, choose_compared_proxy
+from galaxydit.calibration.verify import VerifiedPrompt
+from galaxydit.profiles.evidence import Seconds
+from galaxydit.profiles.schema import Profile
+
+SECONDS = Seconds(1.0, 0.1, 0.1, 0.0, (), ())
+
+
+def rows(policy: str, speedup: float, psnrs: list[float]) -> list[VerifiedPrompt]:
+    return [
+        VerifiedPrompt(policy, speedup, f"prompt {index}", index, 1 / speedup, psnr, 1.0, 2.0)
+        for index, psnr in enumerate(psnrs)
+    ]
+
+
+def test_the_rankings_choice_stays_unless_another_proxy_leads_beyond_chance() -> None:
+    chosen = rows("proxy", 2.0, [30.0, 31.0, 32.0, 33.0])
+    level = rows("proxy", 2.0, [33.0, 28.5, 34.0, 31.5])
+    better = rows("proxy", 2.0, [31.0, 32.0, 33.1, 34.0])
+    assert choose_compared_proxy([chosen, level]) == 0
+    assert choose_compared_proxy([chosen, better]) == 1
+
+
+@pytest.mark.parametrize(("lead", "policy"), [(1.0, "proxy"), (0.0, "schedule"), (-1.0, "schedule")])
+def test_auto_takes_the_proxy_only_where_it_is_better_beyond_chance(drafted: Profile, lead: float, policy: str) -> None:
+    asked = [one.speedup for one in drafted.evidence.verifications]
+    schedule, noise = [30.0, 31.0, 32.0, 33.0], [0.1, -0.1, 0.2, -0.2]
+    proxy = [psnr + lead + extra for psnr, extra in zip(schedule, noise, strict=True)]
+    verified = [
+        row
+        for speedup in asked
+        for word, psnrs in (("schedule", schedule), ("proxy", proxy))
+        for row in rows(word, speedup, psnrs)
+    ]
+    measured = add_measurements(drafted, SECONDS, verified)
+    assert {target.policy for target in measured.recipe.targets} == {policy}
+    assert [one.psnr_db for one in measured.evidence.verifications] == [31.5] * len(asked)
+    for one in measured.evidence.proxy_verifications:
+        assert one.psnr_low <= one.psnr_db <= one.psnr_high
+        assert one.prompts == 4
+
+
+def test_without_proxy_results_the_schedule_serves(drafted: Profile) -> None:
+    asked = [one.speedup for one in drafted.evidence.verifications]
+    verified = [row for speedup in asked for row in rows("schedule", speedup, [30.0, 31.0])]
+    targets = add_measurements(drafted, SECONDS, verified).recipe.targets
+    assert targets == tuple(replace(target, policy="schedule") for target in drafted.recipe.targets)

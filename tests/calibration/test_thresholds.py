@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.thresholds import compute_fraction, mean_distance, replay, solve_threshold
+from galaxydit.policies.policy import Limits
+from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
+from galaxydit.policies.schedule import Schedule
+
+LIMITS = Limits(warmup=0.05, max_consecutive=None)
+
+
+def policy_for(recordings: list[Recording], proxy: str, speedup: float) -> ProxyThreshold:
+    sigmas = recordings[0].sigmas
+    count = round(len(sigmas) / speedup)
+    planned = tuple(sigmas[round(place * (len(sigmas) - 1) / (count - 1))] for place in range(count))
+    return ProxyThreshold(Schedule(speedup, planned, None, mean_distance(recordings, proxy), planned_sigmas=sigmas))
+
+
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("share", [0.0, 0.05])
+def test_the_solved_threshold_gives_the_speedup_on_the_recordings(
+    recordings: list[Recording], speedup: float, share: float
+) -> None:
+    policy = policy_for(recordings, "block_residual", full_speedup(speedup, share))
+    threshold = solve_threshold(recordings, "block_residual", policy, LIMITS, speedup, share)
+    solved = replace(policy, threshold=threshold, leeway=None)
+    counts = [len(replay(one, "block_residual", solved, LIMITS)) for one in recordings]
+    fraction = fmean(compute_fraction(count, recordings[0].steps, share) for count in counts)
+    assert fraction == pytest.approx(1 / speedup, rel=0.05)
+
+
+def test_a_proxy_of_another_scale_gets_the_same_decisions(recording_of: Callable, noisy_proxy: Callable) -> None:
+    follows = noisy_proxy(0.2)
+    large = [recording_of(index, {"block_residual": follows}) for index in range(6)]
+    small = [
+        replace(one, distances={"block_residual": tuple(0.01 * value for value in one.distances["block_residual"])})
+        for one in large
+    ]
+    steps = []
+    for recordings in (large, small):
+        policy = policy_for(recordings, "block_residual", 2.0)
+        threshold = solve_threshold(recordings, "block_residual", policy, LIMITS, 2.0, 0.0)
+        steps.append(
+            [replay(one, "block_residual", replace(policy, threshold=threshold), LIMITS) for one in recordings]
+        )
+    assert steps[0] == steps[1]
+
+
+def test_a_second_transformers_first_step_is_computed(recordings: list[Recording]) -> None:
+    switched = [replace(one, switch=20) for one in recordings]
+    policy = replace(policy_for(switched, "block_residual", 2.0), threshold=1e9, leeway=None)
+    assert replay(switched[0], "block_residual", policy, LIMITS) == (0, 1, 20, switched[0].steps - 1)

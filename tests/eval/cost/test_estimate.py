@@ -1,0 +1,153 @@
+"""What an estimate says, how fast, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import galaxydit
+from galaxydit import GalaxyDiTError
+from galaxydit.eval.cost.architecture import architecture_of
+from galaxydit.eval.cost.cost_rows import predicted_denoising
+from galaxydit.eval.cost.hardware import GPUS
+from galaxydit.eval.cost.predict import Split, Workload, fitted, predict, splits
+from galaxydit.pipelines.published_models import CHECKPOINTS
+
+SIZES = {"size": "832x480", "frames": 81, "steps": 50}
+
+
+@pytest.mark.parametrize("gpu", ["h100", "b200"])
+@pytest.mark.parametrize("model", CHECKPOINTS)
+def test_every_published_checkpoint_is_estimated(model: str, gpu: str) -> None:
+    made = galaxydit.estimate(model, gpu=gpu, speedup=2.0)
+    assert made.accelerated is not None
+    assert 0 < made.accelerated.batch_latency_s.value < made.plain.batch_latency_s.value
+    assert 0 < (made.saved_joules or 0) < made.plain.energy_per_video_joules.value
+    assert made.plain.avg_power_watts.value <= GPUS[made.gpu].watts
+    assert made.plain.batch_latency_s.low < made.plain.batch_latency_s.value < made.plain.batch_latency_s.high
+
+
+def test_an_estimate_loads_neither_torch_nor_diffusers() -> None:
+    code = (
+        "import sys, galaxydit; galaxydit.estimate('wan2.1-t2v-14b', speedup=2.0); "
+        "print([m for m in ('torch', 'diffusers', 'transformers', 'scipy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("model", "seconds", "joules"), [("1.3b", 95.4, 64672), ("14b", 466.8, 289253)])
+def test_one_h100_is_near_the_published_measurement(model: str, seconds: float, joules: float) -> None:
+    made = galaxydit.estimate(f"wan2.1-t2v-{model}", **SIZES).plain
+    assert made.batch_latency_s.value == pytest.approx(seconds, rel=0.1)
+    assert made.energy_per_video_joules.value == pytest.approx(joules, rel=0.1)
+
+
+def test_the_plugin_leaves_text_encoder_and_decoder_as_they_are() -> None:
+    made = galaxydit.estimate("wan2.1-t2v-1.3b", speedup=2.0)
+    assert made.accelerated is not None
+    assert made.accelerated.decoder_s == made.plain.decoder_s
+    assert made.accelerated.text_encoder_s == made.plain.text_encoder_s
+    assert made.accelerated.denoise_s.value == pytest.approx(made.plain.denoise_s.value / 2)
+    assert 0 < made.accelerated.plugin_s.value < 0.1 * made.accelerated.denoise_s.value
+
+
+def test_the_plugin_keeps_as_much_as_the_paper_says() -> None:
+    made = galaxydit.estimate("wan2.1-t2v-14b", speedup=2.0, reuse="residual").accelerated
+    assert made is not None
+    assert made.plugin_bytes / 2**30 == pytest.approx(2.88, abs=0.01)
+
+
+def test_attention_grows_with_the_square_of_the_tokens() -> None:
+    constants, _ = fitted()
+    shape = replace(architecture_of("wan2.1-t2v-1.3b"), text_tokens=0)
+    small, large = (predict(Workload(shape, side, side, 1, 50), GPUS["H100"], constants) for side in (1024, 2048))
+    assert large.attention / small.attention == pytest.approx(16, rel=0.02)
+    assert large.matrix_products / small.matrix_products == pytest.approx(4, rel=0.05)
+
+
+def test_the_video_is_decoded_and_the_idle_watts_paid_on_every_gpu() -> None:
+    constants, _ = fitted()
+    work = Workload(architecture_of("wan2.1-t2v-1.3b"), 480, 832, 81, 50)
+    one, eight = (predict(work, GPUS["H100"], constants, split) for split in (Split(), Split(4, 2)))
+    assert eight.decoder == one.decoder
+    assert eight.joules > one.joules
+    assert eight.exchange > 0 == one.exchange
+
+
+def test_the_ulysses_degree_divides_the_heads() -> None:
+    shape = architecture_of("wan2.1-t2v-1.3b")
+    assert [split.name for split in splits(shape, 8)] == ["ring 8", "Ulysses 2, ring 4", "Ulysses 4, ring 2"]
+    with pytest.raises(GalaxyDiTError, match="ring=1 is not allowed: expected one of 8, 4, 2 at 8 GPUs"):
+        galaxydit.estimate("wan2.1-t2v-1.3b", gpus=8, ring=1)
+    assert galaxydit.estimate("wan2.1-t2v-1.3b", gpus=8, ring=8).split == "ring 8"
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("model", {"model": "wan"}),
+        ("gpu", {"gpu": "a100"}),
+        ("gpu", {"gpu": 3}),
+        ("size", {"size": "1280*720"}),
+        ("size", {"size": "0x0"}),
+        ("frames", {"frames": -1}),
+        ("steps", {"steps": 2.5}),
+        ("speedup", {"speedup": 0.5}),
+        ("gpus", {"gpus": 0}),
+        ("videos", {"videos": 0}),
+        ("price", {"price": -1.0}),
+        ("reuse", {"reuse": "blocks"}),
+    ],
+)
+def test_what_is_not_allowed_is_refused_by_name(field: str, options: dict[str, object]) -> None:
+    with pytest.raises(GalaxyDiTError, match=f"^{field}="):
+        galaxydit.estimate(**{"model": "wan2.1-t2v-1.3b"} | options)  # type: ignore[arg-type]
+
+
+def test_a_shape_that_was_not_verified_is_named_so() -> None:
+    assert "not verified" in galaxydit.estimate("kandinsky-5-t2v-lite").sources[0]
+    assert "not verified" not in galaxydit.estimate("wan2.1-t2v-14b").sources[0]
+
+
+def test_the_price_is_that_of_all_gpus_and_videos() -> None:
+    made = galaxydit.estimate("wan2.1-t2v-14b", gpus=4, videos=1000, price=2.5).plain
+    assert made.price is not None
+    assert made.price.value == pytest.approx(made.batch_latency_s.value / 3600 * 4 * 1000 * 2.5)
+    assert galaxydit.estimate("wan2.1-t2v-14b").plain.price is None
+
+
+def test_json_has_the_names_of_the_leaderboard() -> None:
+    data = json.loads(json.dumps(galaxydit.estimate("wan2.1-t2v-14b", speedup=2.0).to_dict()))
+    assert {"batch_latency_s", "energy_per_video_joules", "avg_power_watts"} <= data["plain"].keys()
+    assert data["saved_joules"] > 0
+
+
+def test_latency_predicts_only_for_devices_and_models_that_were_measured() -> None:
+    size = (480, 832, 81)
+    known = predicted_denoising("NVIDIA H100 80GB HBM3", "1.3B", size, 50, 0.5)
+    assert 30 < known["predicted_denoise_s"] < 60
+    assert predicted_denoising("NVIDIA H100 PCIe", "1.3B", size, 50, 0.5) == {}
+    assert predicted_denoising("Intel Xeon", "1.3B", size, 50, 0.5) == {}
+    assert predicted_denoising("NVIDIA H100 80GB HBM3", "tiny", size, 50, 0.5) == {}
+
+
+def test_power_never_exceeds_the_limit() -> None:
+    constants, _ = fitted()
+    hungry = replace(constants.gpus["H100"], joules_per_attention_flop=1e-11)
+    limited = replace(constants, gpus=constants.gpus | {"H100": hungry})  # type: ignore[operator]
+    made = predict(Workload(architecture_of("hunyuanvideo"), 720, 1280, 129, 50), GPUS["H100"], limited)
+    assert made.denoising_joules == pytest.approx(700 * made.denoising)
+
+
+@pytest.mark.parametrize("model", ["zai-org/CogVideoX-5b", "Wan-AI/Wan2.1-T2V-14B", "tencent/HunyuanVideo"])
+def test_a_model_is_known_under_other_organisations_and_before_conversion(model: str) -> None:
+    assert galaxydit.estimate(model).steps == 50
+
+
+def test_a_known_shape_without_known_settings_needs_them() -> None:
+    with pytest.raises(GalaxyDiTError, match="pass size, frames and steps"):
+        galaxydit.estimate("zai-org/CogVideoX1.5-5B")
+    made = galaxydit.estimate("zai-org/CogVideoX1.5-5B", size="1360x768", frames=81, steps=50)
+    assert made.plain.batch_latency_s.value > galaxydit.estimate("cogvideox-5b").plain.batch_latency_s.value

@@ -1,0 +1,34 @@
+"""The tables of the README are those that the command prints."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.eval.cost.tables import cost_table, published_table
+
+README = (Path(__file__).parents[3] / "eval" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", [cost_table, published_table])
+def test_the_readme_has_the_table_that_the_command_prints(table: Callable[[], str]) -> None:
+    assert table() in README
+
+
+def test_the_command_names_the_saved_joules(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--model", "wan2.1-t2v-14b", "--videos", "1000", "--price", "2.5"])
+    assert not stopped.value.code
+    shown = capsys.readouterr().out
+    assert "predicted for one video, not measured" in shown
+    assert "saves 603 kJ (50%)" in shown
+    assert "kWh for 1,000" in shown
+    assert "e+0" not in shown
+
+
+def test_the_command_refuses_an_unknown_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "a100"])
+    assert stopped.value.code == 2
+    assert "gpu='a100' is not allowed" in capsys.readouterr().err

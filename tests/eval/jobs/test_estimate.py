@@ -1,0 +1,80 @@
+"""What a dry run says, and that it makes nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.eval.jobs.estimate import Cost, denoise_share, estimate, plain_cost, units_left
+from galaxydit.eval.jobs.job import PLAIN, Job, Variant
+from galaxydit.eval.jobs.jobfile import read_job
+from galaxydit.eval.jobs.maker import VideoMaker
+from galaxydit.eval.jobs.run_job import open_run
+from galaxydit.pipelines.runs import run
+
+FAST = Variant("fast", "galaxydit", {"speedup": 4.0})
+JOB = Job(model="invented", prompts=("a cat", "a dog"), variants=(PLAIN, FAST), metrics=("psnr",))
+
+
+def call(*arguments: str | Path) -> int:
+    """The exit code of the command line."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return stopped.value.code or 0
+
+
+@pytest.mark.parametrize(
+    ("variant", "share"),
+    [
+        (FAST, 0.25),
+        (Variant("default", "galaxydit"), 0.5),
+        (Variant("by error", "galaxydit", {"max_error": 0.1}), 1.0),
+        (Variant("half", "fewer-steps", {"steps": 10}), 0.5),
+        (Variant("other", "teacache", {"threshold": 0.1}), 1.0),
+    ],
+)
+def test_the_share_of_denoising_follows_from_the_options_or_is_an_upper_bound(variant: Variant, share: float) -> None:
+    assert denoise_share(variant, 20) == share
+
+
+def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Path, invented_maker) -> None:
+    maker = invented_maker(tmp_path / "run", JOB)
+    run(JOB.units()[:1], maker, maker.store)
+    left, finished = units_left(JOB.units(), maker.store)
+    assert [unit.id for unit in left] == [unit.id for unit in JOB.units()[1:]]
+    (record,) = finished
+    records = [replace(record, seconds=5.0, denoise_seconds=4.0)]
+    plain = plain_cost(records)
+    assert plain == Cost(4.0, 1.0, None)
+    baseline, fast = estimate(JOB, left, records, plain)
+    assert (baseline.videos, baseline.seconds, baseline.is_measured) == (1, 5.0, True)
+    assert (fast.videos, fast.seconds, fast.is_measured) == (2, 2.0, False)
+
+
+def test_a_dry_run_counts_what_is_missing_times_the_model_and_makes_nothing(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the command takes SIGTERM over, which is the test run's
+    out = tmp_path / "run"
+    assert call("eval", "run", job_file, "--out", out, "--dry-run") == 0
+    assert "6 videos to make" in capsys.readouterr().out
+    assert not out.exists()
+    job = read_job(job_file)
+    open_run(out, replace(job, prompts=job.prompts[:1]))
+    before = (out / "run.json").read_bytes()
+    monkeypatch.setattr(VideoMaker, "make", lambda *_: pytest.fail("a dry run makes nothing"))
+    assert call("eval", "run", job_file, "--out", out, "--dry-run", "--ray", "--workers", 2) == 0
+    shown = capsys.readouterr().out
+    assert "6 videos to make" in shown
+    assert "on 2 workers; nothing was made" in shown
+    assert (out / "run.json").read_bytes() == before
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    open_run(tmp_path / "run", read_job(job_file))
+    job_file.write_text(job_file.read_text().replace("steps = 10", "steps = 9"))
+    assert call("eval", "run", job_file, "--out", tmp_path / "run", "--dry-run") == 2
+    assert "steps: 10 -> 9" in capsys.readouterr().err

@@ -1,0 +1,200 @@
+"""Joules of a generation: only what its devices used between its first and last moment."""
+
+import logging
+import multiprocessing
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from diffusers import WanPipeline
+from simulated_gpu import BLOCK, DECODER, TEXT, SimulatedCounter
+from torch import distributed
+
+import galaxydit
+from galaxydit import FixedSteps, GalaxyDiTConfig, energy
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.settings import GenerationSettings
+
+PROMPT = "a red ball moves left"
+BLOCKS, BRANCHES, STEPS, COMPUTED = 3, 2, 12, 6
+CPU = torch.device("cpu")
+HALF = GalaxyDiTConfig(FixedSteps((0, 1, 2, 5, 8, 11)))
+pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning", "ignore::galaxydit.ProfileWarning")
+
+
+@pytest.fixture
+def settings(tiny_settings: GenerationSettings) -> GenerationSettings:
+    return replace(tiny_settings, steps=STEPS)
+
+
+@pytest.fixture
+def pipe(tiny_wan_pipeline: WanPipeline, simulated_gpu: SimulatedCounter) -> WanPipeline:
+    simulated_gpu.connect(tiny_wan_pipeline)
+    return tiny_wan_pipeline
+
+
+def denoising(calls: int) -> int:
+    """Joules of so many computed steps."""
+    return calls * BRANCHES * BLOCKS * BLOCK
+
+
+def decoding(pipe: WanPipeline, simulated_gpu: SimulatedCounter) -> int:
+    """Joules of decoding one video, which may call the decoder several times."""
+    before = simulated_gpu.joules
+    with torch.no_grad():
+        pipe.vae.decode(torch.zeros(1, pipe.vae.config.z_dim, 2, 4, 4))
+    assert (simulated_gpu.joules - before) % DECODER == 0
+    return simulated_gpu.joules - before
+
+
+def test_a_plain_video_has_the_joules_of_all_that_ran(
+    pipe: WanPipeline, settings: GenerationSettings, simulated_gpu: SimulatedCounter
+) -> None:
+    made = generate(pipe, PROMPT, settings, 0).energy
+    assert made is not None
+    assert made.denoise == denoising(STEPS)
+    assert made.end_to_end == denoising(STEPS) + BRANCHES * TEXT + decoding(pipe, simulated_gpu)
+    assert made.devices == {"cpu": made.denoise}
+    assert made.shared == ""
+
+
+def test_a_report_has_the_joules_of_the_computed_steps(
+    pipe: WanPipeline, settings: GenerationSettings, simulated_gpu: SimulatedCounter
+) -> None:
+    with galaxydit.accelerate(pipe, config=HALF) as acceleration:
+        video = generate(pipe, PROMPT, settings, 0)
+    found = acceleration.report.energy_joules
+    assert found is not None
+    assert found.denoise == denoising(COMPUTED)
+    assert found.end_to_end == denoising(COMPUTED) + BRANCHES * TEXT + decoding(pipe, simulated_gpu)
+    assert video.energy == found
+    assert acceleration.report.to_dict()["energy_joules"]["denoise"] == denoising(COMPUTED)
+    assert f"denoising {denoising(COMPUTED)} J" in str(acceleration.report)
+
+
+def test_warm_up_and_what_runs_between_generations_do_not_count(
+    pipe: WanPipeline, settings: GenerationSettings, simulated_gpu: SimulatedCounter
+) -> None:
+    with galaxydit.accelerate(pipe, config=HALF) as acceleration:
+        generate(pipe, PROMPT, replace(settings, steps=2), 0)
+        simulated_gpu.draw(10_000)
+        generate(pipe, PROMPT, settings, 0)
+        simulated_gpu.draw(10_000)
+        generate(pipe, PROMPT, settings, 1)
+        simulated_gpu.draw(10_000)
+    joules = [report.energy_joules and report.energy_joules.denoise for report in acceleration.reports]
+    assert joules == [denoising(2), denoising(COMPUTED), denoising(COMPUTED)]
+    whole = [report.energy_joules and report.energy_joules.end_to_end for report in acceleration.reports]
+    assert whole[1] == whole[2]
+    assert (whole[1] or 0) < 10_000
+
+
+def test_a_generation_that_fails_leaves_no_joules_to_the_next(
+    pipe: WanPipeline, settings: GenerationSettings, simulated_gpu: SimulatedCounter
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("stopped")
+
+    with galaxydit.accelerate(pipe, config=HALF) as acceleration:
+        handle = pipe.transformer.blocks[2].register_forward_hook(fail)
+        with pytest.raises(RuntimeError, match="stopped"):
+            generate(pipe, PROMPT, settings, 0)
+        handle.remove()
+        generate(pipe, PROMPT, settings, 0)
+    first, second = (report.energy_joules for report in acceleration.reports)
+    assert first is None or first.denoise is None
+    assert second is not None
+    assert second.denoise == denoising(COMPUTED)
+
+
+def test_a_bare_transformer_has_no_joules_from_end_to_end(pipe: WanPipeline, settings: GenerationSettings) -> None:
+    with galaxydit.accelerate(pipe.transformer, config=HALF, scheduler=pipe.scheduler) as acceleration:
+        generate(pipe, PROMPT, settings, 0)
+    found = acceleration.report.energy_joules
+    assert found is not None
+    assert (found.denoise, found.end_to_end) == (denoising(COMPUTED), None)
+
+
+def test_generations_at_the_same_time_are_named_so(simulated_gpu: SimulatedCounter) -> None:
+    alone = energy.EnergyWindow.begin(CPU, "a", 0.0)
+    alone.end_denoising(None)
+    assert alone.energy() == energy.Energy(0.0, None, {"cpu": 0.0}, "")
+
+    first = energy.EnergyWindow.begin(CPU, "a", 0.0)
+    second = energy.EnergyWindow.begin(CPU, "b", 0.0)
+    simulated_gpu.draw(5)
+    first.end_denoising(None)
+    second.end_denoising(None)
+    for window in (first, second):
+        found = window.energy()
+        assert found is not None
+        assert (found.denoise, found.shared) == (5, energy.SHARED_GENERATION)
+
+
+@pytest.mark.parametrize(("processes", "note"), [(1, ""), (2, energy.SHARED_PROCESS)])
+def test_another_process_on_the_device_is_named(
+    simulated_gpu: SimulatedCounter, monkeypatch: pytest.MonkeyPatch, processes: int, note: str
+) -> None:
+    import pynvml
+    from zeus.device import get_gpus
+
+    get_gpus().gpus[0].handle = "handle"
+    found = [SimpleNamespace(pid=number) for number in range(processes)]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: found)
+    window = energy.EnergyWindow.begin(CPU, "a", 0.0)
+    window.end_denoising(None)
+    assert window.shared == note
+
+
+def test_threads_read_every_joule_once(simulated_gpu: SimulatedCounter) -> None:
+    meter = energy.meter_of(CPU)
+    assert isinstance(meter, energy.Meter)
+    first = meter.read().joules
+
+    def use() -> None:
+        for _ in range(50):
+            simulated_gpu.draw(1)
+            meter.read()
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert meter.read().joules - first == simulated_gpu.joules
+
+
+def test_without_a_counter_nothing_is_claimed_and_the_reason_is_said_once(
+    tiny_wan_pipeline: WanPipeline, settings: GenerationSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    energy._meter.cache_clear()
+    with caplog.at_level(logging.INFO, "galaxydit.energy"), galaxydit.accelerate(tiny_wan_pipeline) as acceleration:
+        for seed in range(2):
+            assert generate(tiny_wan_pipeline, PROMPT, settings, seed).energy is None
+    assert [report.energy_joules for report in acceleration.reports] == [None, None]
+    assert len([record for record in caplog.records if "no joules are measured" in record.message]) == 1
+    assert " J" not in str(acceleration.report)
+
+
+def _rank(number: int, folder: Path, joules: list[float | None], answers: Any) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=number, world_size=2)
+    answers.put((number, energy.by_rank(distributed.group.WORLD, joules[number], CPU)))
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("joules", [[3.0, 4.0], [3.0, None]])
+def test_ranks_that_share_a_video_add_up_their_joules(tmp_path: Path, joules: list[float | None]) -> None:
+    context = multiprocessing.get_context("fork")
+    answers: Any = context.Queue()
+    ranks = [context.Process(target=_rank, args=(number, tmp_path, joules, answers)) for number in range(2)]
+    for rank in ranks:
+        rank.start()
+    found = dict(answers.get(timeout=60) for _ in ranks)
+    for rank in ranks:
+        rank.join()
+    whole = None if None in joules else {"rank 0": 3.0, "rank 1": 4.0}
+    assert found == {0: whole, 1: whole}
