@@ -8,7 +8,6 @@ from typing import Literal
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.fit import fit_error_map
-from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, round_digits
@@ -60,7 +59,9 @@ def build_profile(
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
     transformers = list(transformers_of(pipe).values())
-    recipe, fit, verifications = _plan(recordings, chosen, propagation, speedups, 1, _share_of_step(pipe, chosen))
+    recipe, fit, verifications = _plan(
+        recordings, chosen, propagation, speedups, 1, _share_of_step(pipe, recordings[0], chosen)
+    )
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
@@ -83,14 +84,14 @@ def at_order(
 ) -> Profile:
     """A profile of `build_profile` planned for predictions of another order, from the same recordings and speedups."""
     evidence, proxy = profile.evidence, profile.recipe.proxy
-    share = _share_of_step(pipe, proxy)
+    share = _share_of_step(pipe, recordings[0], proxy)
     recipe, fit, verifications = _plan(recordings, proxy, evidence.propagation, speedups, order, share)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
 
 
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
     """A profile of `build_profile` that decides by another proxy: same schedules, its own error map and thresholds."""
-    recipe, share = profile.recipe, _share_of_step(pipe, proxy)
+    recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
     cumulative = mean_distance(recordings, proxy)
     targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share)
@@ -156,11 +157,11 @@ def with_thresholds(
     return tuple(solved)
 
 
-def _share_of_step(pipe: DiffusionPipeline, proxy: str) -> float:
+def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) -> float:
     """Share of the block evaluations of a full step that a reused step runs to read the proxy, in one branch."""
     transformer = next(iter(transformers_of(pipe).values()))
     family = family_of(transformer)
-    calls = 2 if family.branches == SEPARATE and guidance_of(pipe) > 1 else 1
+    calls = 2 if family.branches == SEPARATE and recording.guidance_scale > 1 else 1
     return PROXIES[proxy].cost / (len(blocks_of(transformer, family)) * calls)
 
 

@@ -190,7 +190,8 @@ def calibrate(
         order: fmean(row.psnr_db for row in rows) for order, rows in zip(drafts, rows_by_draft, strict=False)
     }
     of_proxies = rows_by_draft[len(drafts) :]
-    proxy = proxies[choose_compared_proxy(of_proxies)]
+    costs = {row.proxy: row.cost for row in ranking.rows}
+    proxy = proxies[choose_compared_proxy(of_proxies, [costs[name] for name in proxies])]
     profile = drafts[max(drafts, key=lambda order: psnr_of_order[order])]  # at equal PSNR order 1
     if proxy != profile.recipe.proxy:
         profile = with_proxy(pipe, profile, recordings, proxy)

@@ -14,16 +14,23 @@ from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification
 from galaxydit.profiles.schema import Profile
 from galaxydit.request import PROXY, SCHEDULE
 
+PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best proxy
 
-def choose_compared_proxy(measured: Sequence[Sequence[VerifiedPrompt]]) -> int:
-    """Index of the proxy to use, from the results of each proxy on the same prompts, the ranking's choice first.
 
-    The ranking's choice stays unless the proxy with the best mean PSNR leads it beyond the one-sided 95 % interval.
+def choose_compared_proxy(measured: Sequence[Sequence[VerifiedPrompt]], costs: Sequence[float]) -> int:
+    """Index of the proxy to use, from the results of each proxy on the same prompts and the cost of reading it.
+
+    It is the cheapest proxy that is not worse than the best proxy by more than 0.5 dB, at the upper end of the
+    one-sided 95 % interval of their paired difference.
     """
     means = [fmean(row.psnr_db for row in rows) for rows in measured]
     best = means.index(max(means))
-    differences = [one.psnr_db - other.psnr_db for one, other in zip(measured[best], measured[0], strict=True)]
-    return best if lead_of(differences) > 0 else 0
+
+    def not_worse(index: int) -> bool:
+        behind = [other.psnr_db - one.psnr_db for one, other in zip(measured[best], measured[index], strict=True)]
+        return index == best or lead_of(behind) >= -PSNR_MARGIN
+
+    return min(filter(not_worse, range(len(measured))), key=lambda index: (costs[index], -means[index]))
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
