@@ -8,6 +8,7 @@ from galaxydit.profiles.schema import Profile
 
 Table = list[dict[str, str]]
 """Rows of cells by heading; the first cell names the row."""
+PAGE_ONLY = ("seconds, predicted", "order 0 after 20 %")  # headings for which a terminal has no room
 
 
 def target_table(profile: Profile) -> Table:
@@ -101,10 +102,10 @@ def _speedup(verification: Verification) -> str:
 
 
 def _psnr(verification: Verification) -> str:
-    """PSNR in dB with its 95 % interval over prompts."""
+    """PSNR in dB with its 95 % interval over prompts, short enough for a terminal."""
     if verification.psnr_low is None or verification.psnr_high is None:
         return _text(verification.psnr_db, "{:.1f}")
-    return f"{verification.psnr_db:.1f} ({verification.psnr_low:.1f} to {verification.psnr_high:.1f})"
+    return f"{verification.psnr_db:.1f} ({verification.psnr_low:.0f}-{verification.psnr_high:.0f})"
 
 
 def _text(value: float | None, form: str) -> str:

@@ -14,6 +14,8 @@ from galaxydit.commands.console import messages, resumable, say, show, show_json
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
+SHOWN_PROXIES = 12  # of the ranking, from the best; the report and `inspect --json` have all
+
 
 def calibrate(
     *,
@@ -78,11 +80,14 @@ def calibrate(
         show_json({"profile": calibration.profile.to_dict()})
         return
     profile = calibration.profile
-    tables = ranking_table(profile), compared_table(profile), target_table(profile)
+    tables = ranking_table(profile)[:SHOWN_PROXIES], compared_table(profile), target_table(profile)
     show(profile.evidence.reason, calibration.chosen_order, *map(build_table, tables), *written)
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:
-    """The rows for a terminal, with headings of several lines."""
-    label, *numbers = (heading.replace(" ", "\n") for heading in rows[0])
-    return table_of((row.values() for row in rows), [label], numbers)
+    """The rows for a terminal, with headings of several lines, without the columns that only the page shows."""
+    from galaxydit.calibration.tables import PAGE_ONLY
+
+    shown = [{heading: cell for heading, cell in row.items() if heading not in PAGE_ONLY} for row in rows]
+    label, *numbers = (heading.replace(" ", "\n") for heading in shown[0])
+    return table_of((row.values() for row in shown), [label], numbers)

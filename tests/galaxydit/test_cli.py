@@ -118,7 +118,7 @@ def test_every_command_that_loads_a_model_may_offload_it_and_choose_its_dtype(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, offload: str
 ):
     texts, others = tmp_path / "texts.txt", tmp_path / "others.txt"
-    texts.write_text("\n".join(f"a ball, number {index}" for index in range(8)))
+    texts.write_text("\n".join(f"a ball, number {index}" for index in range(10)))
     others.write_text("\n".join(f"a square, number {index}" for index in range(8)))
     options = {
         "generate": ["--prompt", PROMPT, "--out", tmp_path / "a.mp4"],
@@ -154,7 +154,7 @@ def test_generate_with_acceleration_reports_what_it_did(
 def test_a_video_whose_steps_were_not_recognised_is_written_all_the_same(
     tiny_wan_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    monkeypatch.setattr("galaxydit.runtime.engine.locate", lambda *_: None)
+    monkeypatch.setattr("galaxydit.runtime.identity.locate", lambda *_: None)
     assert run("generate", "--model", tiny_wan_folder, "--prompt", PROMPT, "--out", tmp_path / "a.mp4", *SMALL) == 0
     assert load_video(tmp_path / "a.mp4").shape == (5, 32, 32, 3)
     shown = capsys.readouterr()
@@ -296,7 +296,18 @@ def test_families_are_printed_as_json_with_the_reasons_of_what_is_not_accepted(c
 def test_wherever_a_table_is_printed_it_can_be_json():
     root = get_command(app)
     commands = root.commands | root.commands["eval"].commands  # type: ignore[attr-defined]
-    tables = ["calibrate", "check", "compare", "demo", "families", "inspect", "latency", "realism", "status", "vbench"]
+    tables = [
+        "calibrate",
+        "check",
+        "compare",
+        "demo",
+        "estimate",
+        "families",
+        "inspect",
+        "latency",
+        "realism",
+        "status",
+    ]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
 
 

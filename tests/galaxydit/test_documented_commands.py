@@ -11,7 +11,7 @@ from galaxydit.cli import app
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"```(\w*)\n(.*?)```|`([^`]+)`", re.DOTALL)
 COMMAND = re.compile(r"\bgalaxydit ((?:eval )?[a-z]+(?:-[a-z]+)*)\b((?:(?!&&|\bgalaxydit )[^\n]|\\\n)*)")
-METHODS = ("output", "residual", "paper", "without")  # `galaxydit output` is a name in tables
+METHODS = ("output", "residual", "paper", "proxy", "schedule", "without")  # `galaxydit output` is a name in tables
 PACKAGES = ("galaxydit", "pipelines", "calibration", "eval")
 
 
@@ -36,7 +36,10 @@ def test_documented_commands_exist_with_their_options() -> None:
     for page, name, rest in found:
         assert name in commands, f"{page}: galaxydit {name}"
         known = {
-            option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+            option
+            for command in (commands[name], *getattr(commands[name], "commands", {}).values())
+            for parameter in command.params
+            for option in (*parameter.opts, *parameter.secondary_opts)
         }
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest):
             assert option in {*known, "--help"}, f"{page}: galaxydit {name} {option}"

@@ -53,7 +53,7 @@ def assert_complete(acceleration: galaxydit.Acceleration, names: tuple[str, str]
 def test_image_to_video_follows_the_scheduler_as_its_context_has_no_step(image_to_video: Any) -> None:
     plain = image_to_video.run(image=IMAGE)
     for proxy in ("noisy_latent", "time_embedding", "self_attention", "block_residual"):
-        with galaxydit.accelerate(image_to_video.pipe, config=OFTEN, proxy=proxy) as acceleration:
+        with galaxydit.accelerate(image_to_video.pipe, config=replace(OFTEN, proxy=proxy)) as acceleration:
             latents = image_to_video.run(image=IMAGE)
             assert torch.equal(image_to_video.run(image=IMAGE), latents)
         assert len(acceleration.reports) == 2
@@ -120,7 +120,7 @@ def test_image_to_video_with_a_timestep_for_each_token(tiny_wan: Any) -> None:
     """The first frame is given: its tokens come first, and have timestep 0."""
     tiny = turn_into(WanImageToVideoPipeline, tiny_wan, expand_timesteps=True)
     tiny.pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
-    with galaxydit.accelerate(tiny.pipe, config=OFTEN, proxy="time_embedding") as acceleration:
+    with galaxydit.accelerate(tiny.pipe, config=replace(OFTEN, proxy="time_embedding")) as acceleration:
         tiny.run(image=IMAGE)
     assert_complete(acceleration, ("cond", "uncond"))
     sigmas = [call.sigma for call in acceleration.report.calls[::2]]
@@ -141,7 +141,7 @@ def test_text_to_video_with_a_timestep_for_each_token(tiny_wan: Any) -> None:
     tiny = turn_into(WanPipeline, tiny_wan, expand_timesteps=True)
     plain = tiny.run()
     for proxy in ("time_embedding", "modulated_input", "filtered_latent", "block_residual"):
-        with galaxydit.accelerate(tiny.pipe, config=OFTEN, proxy=proxy) as acceleration:
+        with galaxydit.accelerate(tiny.pipe, config=replace(OFTEN, proxy=proxy)) as acceleration:
             assert not torch.equal(tiny.run(), plain)
         assert_complete(acceleration, ("cond", "uncond"))
     with galaxydit.accelerate(tiny.pipe, config=NEVER):
