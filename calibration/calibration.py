@@ -47,7 +47,7 @@ KIND = "calibration"
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
 CHOICE_SEED = 20_000  # likewise, for the choice of order and proxy
 CHOICE_PROMPTS = 8
-CHOICE_SPEEDUP = 2.0  # or the nearest speedup that is planned
+CHOICE_SPEEDUPS = (2.0, 3.0)  # or the nearest that are planned; the order is chosen at the first
 
 
 @dataclass(frozen=True)
@@ -172,32 +172,40 @@ def calibrate(
     progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
-    speedup = min(planned, key=lambda planned_speedup: abs(planned_speedup - CHOICE_SPEEDUP))
+    nearest = [min(planned, key=lambda speedup, wanted=wanted: abs(speedup - wanted)) for wanted in CHOICE_SPEEDUPS]
+    tried_at = list(dict.fromkeys(nearest))
     chosen_on = own[:CHOICE_PROMPTS]
-    tried = [(drafts[1], SCHEDULE), (drafts[0], SCHEDULE), *((draft, PROXY) for draft in by_proxy)]
-    fixed = {
-        **key,
-        "part": "choice",
-        "speedup": speedup,
-        "profiles": [(draft.to_dict(), policy) for draft, policy in tried],
-    }
+    tried = [(draft, SCHEDULE, tried_at[:1]) for draft in drafts.values()]
+    tried += [(draft, PROXY, tried_at) for draft in by_proxy]
+    fixed = {**key, "part": "choice", "tried": [(draft.to_dict(), *how) for draft, *how in tried]}
     units = [
         Unit(f"choice-{index:04d}", {**fixed, **_start(prompt, seed + CHOICE_SEED + index)})
         for index, prompt in enumerate(chosen_on)
     ]
-    rows_by_draft = [[VerifiedPrompt(**row) for row in rows] for rows in zip(*measure("choosing", units), strict=True)]
+    # By draft, then by prompt: a row for each speedup.
+    rows_by_draft = [
+        [[VerifiedPrompt(**row) for row in rows] for rows in prompts]
+        for prompts in zip(*measure("choosing", units), strict=True)
+    ]
     psnr_of_order: dict[Order, float] = {
-        order: fmean(row.psnr_db for row in rows) for order, rows in zip(drafts, rows_by_draft, strict=False)
+        order: fmean(rows[0].psnr_db for rows in prompts) for order, prompts in zip(drafts, rows_by_draft, strict=False)
     }
     of_proxies = rows_by_draft[len(drafts) :]
     costs = {row.proxy: row.cost for row in ranking.rows}
-    proxy = proxies[choose_compared_proxy(of_proxies, [costs[name] for name in proxies])]
+    psnrs = [[fmean(row.psnr_db for row in rows) for rows in prompts] for prompts in of_proxies]
+    proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
     profile = drafts[max(drafts, key=lambda order: psnr_of_order[order])]  # at equal PSNR order 1
     if proxy != profile.recipe.proxy:
         profile = with_proxy(pipe, profile, recordings, proxy)
     compared = [
-        ComparedProxy(draft.recipe.proxy, draft.target_for(speedup).threshold or 1.0, verification_of(speedup, rows))
-        for draft, rows in zip(by_proxy, of_proxies, strict=True)
+        ComparedProxy(
+            draft.recipe.proxy,
+            tuple(
+                verification_of(speedup, rows)
+                for speedup, rows in zip(tried_at, zip(*prompts, strict=True), strict=True)
+            ),
+        )
+        for draft, prompts in zip(by_proxy, of_proxies, strict=True)
     ]
     profile = add_compared_proxies(profile, sorted(compared, key=lambda one: one.proxy != proxy))
 
@@ -244,8 +252,13 @@ class CalibrationMaker(Maker):
             plain = generate(self.pipe, prompt, settings, seed)
             verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
             if data["part"] == "choice":
-                drafts = [(parse_profile(draft), policy) for draft, policy in data["profiles"]]
-                return Output([asdict(verify(draft, data["speedup"], policy=policy)) for draft, policy in drafts])
+                drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
+                return Output(
+                    [
+                        [asdict(verify(draft, speedup, policy=policy)) for speedup in speedups]
+                        for draft, policy, speedups in drafts
+                    ]
+                )
             profile = parse_profile(data["profile"])
             asked = [target.speedup for target in profile.evidence.verifications]
             return Output(

@@ -17,27 +17,28 @@ from galaxydit.request import PROXY, SCHEDULE
 PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best proxy
 
 
-def choose_compared_proxy(measured: Sequence[Sequence[VerifiedPrompt]], costs: Sequence[float]) -> int:
-    """Index of the proxy to use, from the results of each proxy on the same prompts and the cost of reading it.
+def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
+    """Index of the proxy to use, from the PSNR of each proxy on the same prompts, `(proxies, prompts)`, and its cost.
 
     It is the cheapest proxy that is not worse than the best proxy by more than 0.5 dB, at the upper end of the
     one-sided 95 % interval of their paired difference.
     """
-    means = [fmean(row.psnr_db for row in rows) for rows in measured]
+    means = list(map(fmean, psnrs))
     best = means.index(max(means))
 
-    def not_worse(index: int) -> bool:
-        behind = [other.psnr_db - one.psnr_db for one, other in zip(measured[best], measured[index], strict=True)]
-        return index == best or lead_of(behind) >= -PSNR_MARGIN
+    def is_not_worse(index: int) -> bool:
+        leads = [own - of_best for own, of_best in zip(psnrs[index], psnrs[best], strict=True)]
+        return index == best or lead_of(leads) >= -PSNR_MARGIN
 
-    return min(filter(not_worse, range(len(measured))), key=lambda index: (costs[index], -means[index]))
+    return min(filter(is_not_worse, range(len(psnrs))), key=lambda index: (costs[index], -means[index]))
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
     """The profile with the proxies among which generated videos decided."""
     first, others = compared[0], compared[1:]
-    text = ", ".join(f"{one.proxy} {one.measured.psnr_db:.1f} dB" for one in compared)
-    where = f"{first.measured.speedup:g}x on {first.measured.prompts} sample prompts"
+    text = ", ".join(f"{one.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in one.measured)} dB" for one in compared)
+    speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
+    where = f"{speedups} on {first.measured[0].prompts} sample prompts"
     reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
     return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
 

@@ -127,16 +127,17 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
     """PSNR of the compared proxies at equal compute by their rho, along a trajectory and between samples."""
     rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
-    compared = calibration.profile.evidence.compared_proxies
+    compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
     for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
         for one in compared:
-            found, rho = one.measured, getattr(rows[one.proxy], kind)
-            colour = ORANGE if one.proxy == calibration.profile.recipe.proxy else BLUE
-            axes.plot(rho, found.psnr_db, "o", color=colour)
-            if found.psnr_low is not None and found.psnr_high is not None:
-                axes.plot([rho, rho], [found.psnr_low, found.psnr_high], color=colour, lw=4, alpha=0.35)
-            axes.annotate(one.proxy.replace("_", " "), (rho, found.psnr_db or 0), fontsize=7, rotation=20)
+            rho, colour = getattr(rows[one.proxy], kind), ORANGE if one.proxy == used else BLUE
+            for measured in one.measured:
+                axes.plot(rho, measured.psnr_db, "o", color=colour)
+                if measured.psnr_low is not None and measured.psnr_high is not None:
+                    axes.plot([rho, rho], [measured.psnr_low, measured.psnr_high], color=colour, lw=4, alpha=0.35)
+                text = f"{one.proxy.replace('_', ' ')}, {measured.speedup:g}x"
+                axes.annotate(text, (rho, measured.psnr_db or 0), fontsize=6)
         axes.set(xlabel=f"Spearman's rho {title}")
         axes.margins(0.3)
     figure.axes[0].set_ylabel("PSNR against the plain video, dB")

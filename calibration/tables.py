@@ -44,9 +44,7 @@ def compared_table(profile: Profile) -> Table:
             "proxy": one.proxy,
             "rho": f"{rows[one.proxy].rho:.3f}",
             "between samples": f"{rows[one.proxy].between:.3f}",
-            "threshold": f"{one.threshold:.3f}",
-            "blocks": _speedup(one.measured),
-            "PSNR": _psnr(one.measured),
+            **{f"PSNR at {at.speedup:g}x": _psnr(at) for at in one.measured},
         }
         for one in profile.evidence.compared_proxies
     ]

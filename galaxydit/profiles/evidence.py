@@ -103,11 +103,10 @@ class Verification:
 
 @dataclass(frozen=True)
 class ComparedProxy:
-    """A proxy under the policy "proxy" on sample prompts at one speedup: its threshold and what it gave."""
+    """A proxy under the policy "proxy" on sample prompts, and what it gave at each speedup that was compared."""
 
     proxy: str
-    threshold: Annotated[float, Gt(0)]
-    measured: Verification
+    measured: tuple[Verification, ...]
 
 
 @dataclass(frozen=True)
