@@ -25,7 +25,7 @@ EXAMPLE_STEPS = 50  # steps for which a compared method lists its settings, to f
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if repeated := [value for value, times in Counter(values).items() if times > 1]:
-        raise GalaxyDiTError(f"expected a list without repetition, but it has {repeated[0]!r} twice; ")
+        raise GalaxyDiTError(f"expected a list without repetition, but it has {repeated[0]!r} twice")
     return values
 
 

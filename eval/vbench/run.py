@@ -186,7 +186,7 @@ def _score(
         record = kept.read(unit.id)
         if record is None or not record.is_done:
             raise GalaxyDiTError(
-                "not measured" if record is None else record.reason.partition(": ")[2] or record.reason
+                "not measured" if record is None else record.reason
             )
         videos |= record.result["videos"]
         score = record.result["score"]

@@ -30,7 +30,7 @@ metrics = ["psnr", "temporal_flickering"]
 texts = ["a red ball moves left over a plain background", "a blue square orbits over a dotted background"]
 
 [variants.galaxydit]
-threshold = 0.3
+threshold = 3.0
 
 [variants.half]
 method = "fewer-steps"

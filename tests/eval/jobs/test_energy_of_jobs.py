@@ -36,7 +36,7 @@ def test_a_killed_job_counts_every_video_once(
     job_file: Path, tmp_path: Path, simulated_gpu: SimulatedCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = job_file.read_text()
-    job_file.write_text(text.replace("[variants.galaxydit]\nthreshold = 0.3\n", ""))
+    job_file.write_text(text.replace("[variants.galaxydit]\nthreshold = 3.0\n", ""))
     job, load = read_job(job_file), maker.load_pipeline
     killed_at: list[int] = []
 

@@ -382,8 +382,8 @@ def test_every_candidate_setting_of_a_method_is_allowed_in_a_job_file(name: str)
 
 
 def test_methods_that_calibrate_need_other_prompts_than_those_of_the_job(tmp_path: Path):
-    variant = "[variants.galaxydit-paper]\nthreshold = 0.1\n"
-    with pytest.raises(GalaxyDiTError, match=r"calibration is missing: variants\.galaxydit-paper measures"):
+    variant = "[variants.searched-schedule]\nfull_steps = 5\n"
+    with pytest.raises(GalaxyDiTError, match=r"calibration is missing: variants\.searched-schedule measures"):
         read_job(write(tmp_path, SMALLEST + variant))
     with pytest.raises(GalaxyDiTError, match="calibration has 'a dog', which is also in prompts"):
         read_job(write(tmp_path, SMALLEST + variant + '[calibration]\ntexts = ["a dog"]'))

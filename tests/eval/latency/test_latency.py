@@ -313,7 +313,7 @@ def test_the_joules_of_a_trajectory_are_those_of_its_blocks(
 
 
 def test_a_prediction_stands_beside_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("galaxydit.eval.latency.latency_run.device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr("galaxydit.eval.latency.latency_run.product_name", lambda _: "NVIDIA H100 80GB HBM3")
     monkeypatch.setitem(PRESETS, "1.3B", SMALL)  # the model's name is that of the prediction; its blocks are small
     settings = replace(QUICK, model="1.3B", methods=["plain", "galaxydit output, no proxy"])
     data = LatencyRun(settings).measure(tmp_path / "run.json")

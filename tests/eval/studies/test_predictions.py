@@ -7,7 +7,7 @@ import torch
 
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.acceleration import Acceleration
+from galaxydit.eval.compare.rules.rule_engine import driven
 from galaxydit.eval.studies.predictions import VARIANTS, Prediction, least_squares, line, repeated
 from galaxydit.pipelines.generate import generate
 
@@ -27,7 +27,7 @@ def test_the_default_variant_generates_what_the_plugin_does(tiny_wan_pipeline, t
         expected = latents()
     assert acceleration.report.compute_fraction == pytest.approx(len(FULL) / 12)
     default = VARIANTS["order 1: the last slope, damped (the default)"]
-    with Acceleration(tiny_wan_pipeline, GalaxyDiTConfig(), observer=Prediction(FULL, default)):
+    with driven(tiny_wan_pipeline, Prediction(FULL, default)):
         torch.testing.assert_close(latents(), expected, atol=1e-4, rtol=1e-4)
     assert (expected - plain).abs().max() > 1e-3
 

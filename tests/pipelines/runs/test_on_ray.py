@@ -121,7 +121,7 @@ def test_the_example_of_the_readme_runs(executor: OnRay, tmp_path: Path, monkeyp
 
 def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("galaxydit.pipelines.runs.on_ray.find_spec", lambda _: None)
+    monkeypatch.setattr("galaxydit.pipelines.runs.cluster.find_spec", lambda _: None)
     with pytest.raises(GalaxyDiTError, match=r"pip install 'galaxydit\[ray\]'"):
         OnRay()
 

@@ -179,13 +179,15 @@ def test_db_cache_runs_its_first_block_after_the_warm_up(name, run_method):
     assert run_method(name, setting)[1] == pytest.approx((2 * BLOCKS + 8) / (BLOCKS * STEPS))
 
 
-def test_the_paper_reads_the_proxy_in_one_branch(run_method):
-    _, fraction = run_method("galaxydit paper", {"threshold": NEVER_AGAIN}, PROXY)
+def test_the_paper_reads_the_proxy_in_one_branch(run_method, monkeypatch):
+    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    _, fraction = run_method("galaxydit paper", {"threshold": NEVER_AGAIN})
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 8) / (2 * BLOCKS * STEPS))
 
 
-def test_branches_alone_read_it_in_both(run_method):
-    _, fraction = run_method("galaxydit paper branches alone", {"threshold": NEVER_AGAIN}, PROXY)
+def test_branches_alone_read_it_in_both(run_method, monkeypatch):
+    monkeypatch.setattr("galaxydit.profiles.resolve.DOCUMENTED_PROXIES", ("block_residual",))
+    _, fraction = run_method("galaxydit paper branches alone", {"threshold": NEVER_AGAIN})
     assert fraction == pytest.approx((2 * 2 * BLOCKS + 16) / (2 * BLOCKS * STEPS))
 
 
