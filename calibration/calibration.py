@@ -172,8 +172,7 @@ def calibrate(
     progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
-    nearest = [min(planned, key=lambda speedup, wanted=wanted: abs(speedup - wanted)) for wanted in CHOICE_SPEEDUPS]
-    tried_at = list(dict.fromkeys(nearest))
+    tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
     chosen_on = own[:CHOICE_PROMPTS]
     tried = [(draft, SCHEDULE, tried_at[:1]) for draft in drafts.values()]
     tried += [(draft, PROXY, tried_at) for draft in by_proxy]
@@ -269,6 +268,10 @@ class CalibrationMaker(Maker):
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
         return Output({"recording": asdict(recording), "perturbations": perturbations})
+
+
+def _nearest(wanted: float, planned: Sequence[float]) -> float:
+    return min(planned, key=lambda speedup: abs(speedup - wanted))
 
 
 def _start(prompt: str, seed: int) -> dict[str, Any]:
