@@ -76,8 +76,8 @@ def _paper(name: str, path: Path | None, *, guidance_alignment: bool) -> Method:
 
     return Method(
         name=name,
-        # Proxies change by 0.1 to 30 % a step, so the range serves all of them.
-        settings=lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.003, 3.0, 22)],
+        # Proxies change by 0.1 to 30 % a step, in cosine distance by the square of that; the range serves all of them.
+        settings=lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.00003, 3.0, 34)],
         attach=attach,
         identity=partial(profile_identity, path=path),
     )
