@@ -185,7 +185,9 @@ def _score(
     for unit in plan.units(key, arrangement, selection):
         record = kept.read(unit.id)
         if record is None or not record.is_done:
-            raise GalaxyDiTError("not measured" if record is None else record.reason)
+            raise GalaxyDiTError(
+                "not measured" if record is None else record.message or record.reason.partition(": ")[2]
+            )
         videos |= record.result["videos"]
         score = record.result["score"]
     if dimension.divisible:
