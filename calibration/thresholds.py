@@ -8,7 +8,7 @@ import numpy as np
 
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.policies.error_map import CumulativeDistance
-from galaxydit.policies.policy import Controller, Limits, Observation
+from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
@@ -21,7 +21,7 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
     return CumulativeDistance(recordings[0].sigmas, tuple(map(round_digits, np.cumsum(distances))))
 
 
-def replay(recording: Recording, proxy: str, policy: ProxyThreshold, limits: Limits) -> tuple[int, ...]:
+def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:
     """The full steps that the policy would choose on the distances of a recording."""
     controller = Controller(policy, limits)
     full: list[int] = []

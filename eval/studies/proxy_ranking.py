@@ -24,7 +24,7 @@ from galaxydit.calibration.bootstrap import draws_of
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.calibration.rank import Ranking, rank_proxies
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.thresholds import compute_fraction
+from galaxydit.calibration.thresholds import compute_fraction, replay
 from galaxydit.eval.compare.comparison import Comparison, run_comparison
 from galaxydit.eval.compare.identity import core_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting
@@ -34,7 +34,7 @@ from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Store
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.policies.policy import Controller, Limits, Observation
+from galaxydit.policies.policy import Limits
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
@@ -65,12 +65,8 @@ def solve(recordings: Sequence[Recording], proxy: str, speedup: float) -> float:
 
 
 def _fraction(recording: Recording, proxy: str, threshold: float) -> float:
-    controller, distances = Controller(Threshold(threshold), LIMITS), recording.distances[proxy]
-    full = sum(
-        not controller.decide(Observation(step, recording.steps, distances[step] if step else None, step > 0)).reuse
-        for step in range(recording.steps)
-    )
-    return compute_fraction(full, recording.steps, PROXIES[proxy].cost / (CALLS * BLOCKS))
+    full_steps = replay(recording, proxy, Threshold(threshold), LIMITS)
+    return compute_fraction(len(full_steps), recording.steps, PROXIES[proxy].cost / (CALLS * BLOCKS))
 
 
 def method_of(recordings: Sequence[Recording], proxy: str) -> Method:

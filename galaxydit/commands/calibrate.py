@@ -14,7 +14,7 @@ from galaxydit.commands.console import messages, resumable, say, show, show_json
 
 LARGEST_SEED = 2**63  # leaves room for the seeds of all samples, which are counted from this one
 
-SHOWN_PROXIES = 12  # of the ranking, from the best; the report and `inspect --json` have all
+SHOWN_PROXIES = 12  # of the ranking, from the best; the profile and the report have all
 
 
 def calibrate(
