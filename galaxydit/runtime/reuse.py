@@ -37,7 +37,8 @@ class OutputReuse:
         return join_samples([self._predict(call, place) for place in range(len(call.samples))])
 
     def _predict(self, call: Call, place: int) -> Tensor:
-        return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, self._config.order)
+        history, config = call.state.history[call.branch, call.samples[place]], self._config
+        return predict(history, call.info.sigma, config.order, config.slope)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
@@ -120,7 +121,8 @@ class OutputReuse:
             rows = computed[place::count]
             if weight:
                 slopes = len(call.state.history[call.branch, call.samples[place]]) - 1
-                added = correction(rows, predicted[place::count], weight, min(self._config.order, slopes))
+                order, share = min(self._config.order, slopes), self._config.correction_share
+                added = correction(rows, predicted[place::count], weight, order, share)
                 rows = added.add_(rows)
             samples.append(rows)
         return unpack(join_samples(samples), tuple(output.shape for output in outputs))
