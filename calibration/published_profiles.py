@@ -71,6 +71,7 @@ def published_profile() -> schema.Profile:
             reuse="residual",
             order=1,
             slope=RULE.slope,
+            largest_ahead=RULE.largest_ahead,
             correction_share=RULE.correction,
             error_map=None,
             cumulative_distance=None,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from galaxydit.errors import check_choice, check_number, refusal
-from galaxydit.extrapolation import DAMPING
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD
 from galaxydit.policies.policy import Limits, Policy
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES
@@ -23,6 +23,8 @@ class GalaxyDiTConfig:
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
         order: 0 repeats the last full step; 1 follows the slope of the last two in sigma.
         slope: share of that slope that order 1 follows, in [0, 1].
+        largest_ahead: most times that order 1 adds the difference between the last two full steps, in [0, 10]; at 1 it
+            extrapolates no further than these steps lie apart.
         correction: whether the full step after reused ones, of the same transformer and branch, makes up for what they
             missed, as the error of its own prediction shows it (`galaxydit.extrapolation.correction`). It needs a known
             scheduler that does not draw noise.
@@ -45,6 +47,7 @@ class GalaxyDiTConfig:
     reuse: str = "output"
     order: int = 1
     slope: float = DAMPING
+    largest_ahead: float = LARGEST_AHEAD
     correction: bool = True
     correction_share: float | None = None
     guidance_alignment: bool = True
@@ -59,6 +62,7 @@ class GalaxyDiTConfig:
         check_choice("reuse", self.reuse, ("output", "residual"))
         check_choice("order", self.order, (0, 1))
         check_number("slope", self.slope, 0.0, 1.0)
+        check_number("largest_ahead", self.largest_ahead, 0.0, LARGEST_AHEAD)
         check_choice("correction", self.correction, (True, False))
         if self.correction_share is not None:
             check_number("correction_share", self.correction_share, 0.0, 1.0)

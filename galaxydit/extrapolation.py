@@ -25,8 +25,9 @@ The outputs are rounded and their path bends, so the whole slope overshoots over
 """
 
 LARGEST_AHEAD = 10.0
-"""Most times that the difference between two full steps is added: more than the longest gap of a calibrated schedule
-asks for. Where two noise levels almost coincide, more would multiply rounding errors.
+"""Most times that the difference between two full steps is added unless a profile has its own limit: more than the
+longest gap of a calibrated schedule asks for. Where two noise levels almost coincide, more would multiply rounding
+errors.
 """
 
 CORRECTED = (1.0, 0.5)
@@ -41,19 +42,28 @@ def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> t
     return (*history, step)[-count:]
 
 
-def slope_ahead(sigma: float, newest: float, older: float, slope: float = DAMPING) -> float:
+def slope_ahead(
+    sigma: float, newest: float, older: float, slope: float = DAMPING, largest: float = LARGEST_AHEAD
+) -> float:
     """How many times the difference between two full steps, at the noise levels `newest` and `older`, is added to the
     newest one to predict the step at `sigma` at order 1, which follows the share `slope` of the last slope; at most
-    `LARGEST_AHEAD`, and 0 where both levels are equal.
+    `largest` times, and 0 where both levels are equal.
     """
     ahead = 0.0 if newest == older else slope * (sigma - newest) / (newest - older)
-    return max(-LARGEST_AHEAD, min(ahead, LARGEST_AHEAD))
+    return max(-largest, min(ahead, largest))
 
 
 @beside_the_model
-def predict(history: tuple[CachedStep, ...], sigma: float, order: int, slope: float = DAMPING) -> Tensor:
+def predict(
+    history: tuple[CachedStep, ...],
+    sigma: float,
+    order: int,
+    slope: float = DAMPING,
+    largest: float = LARGEST_AHEAD,
+) -> Tensor:
     """The tensor at `sigma`, in the shape and dtype of the cached steps: at `order` 0 the newest one repeated, at 1 it
-    follows the share `slope` of the slope of the last two, where there are two.
+    follows the share `slope` of the slope of the last two, where there are two, at most `largest` times their
+    difference far.
 
     The result is a new tensor, which the caller may overwrite.
     """
@@ -61,7 +71,7 @@ def predict(history: tuple[CachedStep, ...], sigma: float, order: int, slope: fl
     if order == 0 or len(history) < 2:
         return newest.clone()
     _, older_sigma, older = history[-2]
-    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope))
+    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:

@@ -13,8 +13,11 @@ from torch import Tensor
 from galaxydit.calibration.recording import Array
 from galaxydit.calibration.surrogate.directions import VARIANCES, Directions, Distribution
 from galaxydit.calibration.surrogate.solver import LinearSolver, unipc
-from galaxydit.extrapolation import DAMPING, CachedStep, correction, missed, predict, remember
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict, remember
 
+WIDEST = 4.0
+"""Largest variance / the variance of a direction whose signal equals the noise at the first measured step. Wider
+directions are decided before, so the curvature does not determine their energies."""
 QUANTILES = 800  # of the initial noise; by symmetry only those above 0 are computed
 COARSE, NEAR = 40, 24
 """Nodes of the initial noise: upper quantiles, and nodes on each side of each boundary between clean values."""
@@ -42,15 +45,20 @@ class Rule:
     """How reused steps are predicted and full steps corrected.
 
     Attributes:
-        order, slope: see `GalaxyDiTConfig`.
+        order, slope, largest_ahead: see `GalaxyDiTConfig`.
         correction: share of the estimated error that is made up for; 0 for none.
         by_step: extrapolate in the index of the step, not in sigma, as TaylorSeer does.
     """
 
     order: int = 0
     slope: float = DAMPING
+    largest_ahead: float = LARGEST_AHEAD
     correction: float = 0.0
     by_step: bool = False
+
+    def predict(self, history: tuple[CachedStep, ...], level: float) -> Tensor:
+        """The prediction at a noise level, or at a step with its sign reversed."""
+        return predict(history, level, self.order, self.slope, self.largest_ahead)
 
 
 @dataclass(frozen=True)
@@ -74,9 +82,12 @@ class Surrogate:
     """
 
     def __init__(self, distribution: Distribution, curvature: Curvature) -> None:
-        solver, directions = unipc(curvature.flow_shift, 50), Directions(distribution, VARIANCES)
+        solver = unipc(curvature.flow_shift, 50)
+        first = solver.sigmas[curvature.steps[0]]
+        variances = VARIANCES[WIDEST * (first / (1 - first)) ** 2 >= VARIANCES]
+        directions = Directions(distribution, variances)
         upper = norm.ppf((np.arange(QUANTILES // 2, QUANTILES) + 0.5) / QUANTILES)
-        noise = torch.tensor(np.tile(upper, (len(VARIANCES), 1)))
+        noise = torch.tensor(np.tile(upper, (len(variances), 1)))
         _, predictions = generate(directions, solver, noise)
         bends = (np.gradient(predictions.numpy(), solver.sigmas, axis=0) ** 2).mean(-1)
         relative = bends[list(curvature.steps)] / np.array(curvature.rho2)[:, None] ** 2
@@ -84,7 +95,7 @@ class Surrogate:
         scale[scale < 1e-12 * scale.max()] = np.inf  # such directions are straight at all steps
         energies = nnls(relative / scale, np.ones(len(relative)), maxiter=10_000)[0] / scale
         self.fitted = np.sqrt(relative @ energies)  # curvature of the surrogate / measured one
-        self.directions = Directions(distribution, VARIANCES[energies > 0])
+        self.directions = Directions(distribution, variances[energies > 0])
         self.energies = energies[energies > 0]
         self._nodes: dict[tuple[float, int], _Nodes] = {}
 
@@ -99,17 +110,6 @@ class Surrogate:
         final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
         errors = ((final - nodes.final).numpy() ** 2 * nodes.probabilities).sum(-1)
         return -10 * log10(max(float(errors @ self.energies), 1e-300))
-
-    def gain(self, step: int, flow_shift: float) -> float:
-        """Error of the final latent / error of the prediction at `step`, of 50, which alone repeats the step before."""
-        nodes, solver = self._nodes_at(flow_shift, 50), unipc(flow_shift, 50)
-        _, plain = generate(self.directions, solver, nodes.noise)
-        final, reused = generate(self.directions, solver, nodes.noise, set(range(50)) - {step}, Rule())
-        first, last = (
-            ((change.numpy() ** 2 * nodes.probabilities).sum(-1)) @ self.energies
-            for change in (reused[step] - plain[step], final - nodes.final)
-        )
-        return float(np.sqrt(last / first))
 
     def _nodes_at(self, flow_shift: float, steps: int) -> _Nodes:
         """Nodes above 0, dense around the initial noise at which the final value of full steps changes."""
@@ -146,18 +146,18 @@ def generate(
     steps, response = solver.steps, solver.response
     levels: Sequence[float] = [-float(step) for step in range(steps)] if rule.by_step else solver.sigmas
     given = torch.empty(steps + 1, *noise.shape, dtype=torch.float64)
-    flat, history = given.flatten(1), ()
+    flat, history = given.flatten(1), tuple[CachedStep, ...]()
     given[steps] = noise
     for step in range(steps):
         if full is not None and step not in full:
-            given[step] = predict(history, levels[step], rule.order, rule.slope)
+            given[step] = rule.predict(history, levels[step])
             continue
         latent = solver.weights[step, :step] @ flat[:step] + solver.weights[step, -1] * flat[steps]
         output = directions.velocity(latent.view_as(noise), solver.sigmas[step])
         given[step] = output
         if rule.correction and history and step < steps - 1:
             weight = missed(levels, response, history[-1].step, step)
-            predicted = predict(history, levels[step], rule.order, rule.slope)
+            predicted = rule.predict(history, levels[step])
             order = min(rule.order, len(history) - 1)
             given[step] += correction(output, predicted, weight, order, rule.correction)
         history = remember(history, CachedStep(step, levels[step], output), 2)

@@ -9,6 +9,7 @@ import argparse
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ SEED, BATCH = 500, 6
 OWN_SHIFT, OWN_GUIDANCE = 5.0, 5.0  # published values that equal wan-tiny's own after scaling
 
 
-RULES = {
+RULES: dict[str, dict[str, Any]] = {
     "order 0": {"order": 0, "correction": False},
     "order 0 corrected": {"order": 0},
     "order 1": {"order": 1, "correction": False},
@@ -41,6 +42,7 @@ RULES = {
     "published profile's rule": {
         "order": PUBLISHED_RULE.order,
         "slope": PUBLISHED_RULE.slope,
+        "largest_ahead": PUBLISHED_RULE.largest_ahead,
         "correction_share": PUBLISHED_RULE.correction,
     },
 }
@@ -82,7 +84,7 @@ def main() -> None:
         (row.name, row, GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual"))
         for row in lists[: arguments.lists]
     ]
-    results = {"conditions": vars(arguments) | {"out": None, "first_seed": SEED}, "psnr": {}}
+    results: dict[str, Any] = {"conditions": vars(arguments) | {"out": None, "first_seed": SEED}, "psnr": {}}
     for name, row, config in planned:
         for rule in arguments.rules:
             found = measure(references, row, replace(config, **RULES[rule]))

@@ -158,7 +158,11 @@ def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: S
 def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
     """The default configuration with the recipe's prediction and correction."""
     return GalaxyDiTConfig(
-        order=recipe.order, slope=recipe.slope, correction_share=recipe.correction_share, reuse=recipe.reuse
+        order=recipe.order,
+        slope=recipe.slope,
+        largest_ahead=recipe.largest_ahead,
+        correction_share=recipe.correction_share,
+        reuse=recipe.reuse,
     )
 
 

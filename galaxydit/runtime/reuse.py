@@ -38,7 +38,7 @@ class OutputReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         history, config = call.state.history[call.branch, call.samples[place]], self._config
-        return predict(history, call.info.sigma, config.order, config.slope)
+        return predict(history, call.info.sigma, config.order, config.slope, config.largest_ahead)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:

@@ -16,6 +16,7 @@ def test_order_0_repeats_and_order_1_follows_the_damped_slope() -> None:
 
 def test_a_profile_may_follow_another_share_of_the_slope_and_correct_another_share_of_the_error() -> None:
     assert torch.allclose(predict(cached((0.9, 1.0), (0.8, 3.0)), 0.7, 1, 0.5), torch.full((2, 3), 4.0))
+    assert torch.allclose(predict(cached((0.9, 1.0), (0.8, 3.0)), 0.4, 1, 0.5, 1.0), torch.full((2, 3), 5.0))
     output, predicted = torch.full((2, 3), 3.0), torch.ones(2, 3)
     assert torch.equal(correction(output, predicted, 2.0, 1, 0.75), torch.full((2, 3), 3.0))
 

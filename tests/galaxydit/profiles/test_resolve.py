@@ -202,7 +202,8 @@ def test_a_published_profile_is_used_and_says_that_it_is_not_measured(tiny_wan_p
     config = acceleration.report.config
     assert isinstance(config.policy, Schedule)
     assert (config.reuse, config.order) == ("residual", 1)
-    assert (config.slope, config.correction_share) == (shipped.recipe.slope, shipped.recipe.correction_share)
+    for name in ("slope", "largest_ahead", "correction_share"):
+        assert getattr(config, name) == getattr(shipped.recipe, name) != getattr(GalaxyDiTConfig(), name)
     assert any("never run with these weights" in note for note in acceleration.report.notes)
     assert not any("is a guess for this model" in note for note in acceleration.report.notes)
 
@@ -212,9 +213,11 @@ def test_a_model_without_published_measurements_shares_a_profile_and_is_told(tin
     shared = replace(shipped, shared_with=(replace(shipped.model, config={"num_layers": 3}),))
     with pytest.raises(GalaxyDiTError, match="does not belong to this model"):
         galaxydit.accelerate(tiny_wan_pipeline, profile=shipped)
-    with galaxydit.accelerate(tiny_wan_pipeline, profile=shared) as acceleration:
-        with pytest.warns(ProfileWarning, match="is a guess for this model"):
-            generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    with (
+        galaxydit.accelerate(tiny_wan_pipeline, profile=shared) as acceleration,
+        pytest.warns(ProfileWarning, match="is a guess for this model"),
+    ):
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
     assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
 
 
