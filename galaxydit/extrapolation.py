@@ -49,17 +49,17 @@ def slope_ahead(sigma: float, newest: float, older: float) -> float:
 
 
 @beside_the_model
-def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor:
+def predict(history: tuple[CachedStep, ...], sigma: float, order: int, slope: float = 1.0) -> Tensor:
     """The tensor at `sigma`, in the shape and dtype of the cached steps: at `order` 0 the newest one repeated, at 1 it
-    follows the damped slope of the last two, where there are two.
+    follows the share `slope` of the damped slope of the last two, where there are two.
 
     The result is a new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
-    if order == 0 or len(history) < 2:
+    if order == 0 or len(history) < 2 or slope == 0:
         return newest.clone()
     _, older_sigma, older = history[-2]
-    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
+    return newest.lerp(older, -slope * slope_ahead(sigma, newest_sigma, older_sigma))
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:

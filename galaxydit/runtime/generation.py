@@ -11,7 +11,9 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
+from galaxydit.policies.safeguard import GuardRecord
 from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
 
 
@@ -27,6 +29,7 @@ class TransformerState:
         proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope (one branch, or all
             branches jointly).
         controllers: decide step by step, by decision scope and sample.
+        trails: samples of the last full steps and what the guard makes of them, by decision scope and sample.
     """
 
     samples: int = 0
@@ -38,6 +41,7 @@ class TransformerState:
     decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
     errors: dict[tuple[str, int], float] = field(default_factory=dict)
     texts: dict[str, KnownInput] = field(default_factory=dict)
+    trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
         """Drop the state of all other branches: they were not called in a step, so their cached steps are too old."""
@@ -54,9 +58,10 @@ class TransformerState:
         self.proxies.pop(scope, None)
 
     def bytes_held(self) -> int:
-        """Bytes of the cached steps and proxies."""
+        """Bytes of the cached steps and proxies, and of the samples of full steps."""
         tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        sampled = sum(trail.bytes_held() for trail in self.trails.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + sampled
 
 
 @dataclass
@@ -78,7 +83,7 @@ class Generation:
         latent: input that all calls of the current step share, where they share it.
         seen: transformer and branch of the calls of the current step.
         states: by transformer.
-        calls, notes, bytes_held: for the report.
+        calls, notes, guard, bytes_held: for the report.
         denoise_started, denoise_ended, decoded_at: clock readings in seconds.
         energy: the joules of the devices.
         finished: whether the pipeline has reported the end.
@@ -101,6 +106,7 @@ class Generation:
     states: dict[str, TransformerState] = field(default_factory=dict)
     calls: list[CallRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    guard: list[GuardRecord] = field(default_factory=list)
     bytes_held: int = 0
     denoise_started: float = field(default_factory=time.perf_counter)
     denoise_ended: float | None = None
@@ -121,6 +127,7 @@ class Generation:
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
+            guard=tuple(self.guard),
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
