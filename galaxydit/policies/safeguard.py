@@ -4,7 +4,7 @@ worse than repeating the last full step, it is reduced.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from statistics import fmean, median
 
@@ -14,8 +14,8 @@ SLOPES = (1.0, 0.5, 0.0)
 WORSE = 2.5
 """Error of order 1 / error of order 0, root mean square over three full steps, above which the slope is reduced.
 
-On wan-tiny this ratio reaches 2.2 in generations where order 1 gives the better video, because errors that a video shows
-little count in it as well. Failures such as wrong noise levels have ratios of 5 to 10.
+On wan-tiny this ratio reaches 2.2 in generations where order 1 gives the better video, because it also counts errors
+that a video hardly shows. Failures such as wrong noise levels have ratios of 5 to 10.
 """
 
 RIGHT_AGAIN = 1.0

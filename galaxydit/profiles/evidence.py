@@ -138,6 +138,7 @@ class Fidelity:
         rho: Spearman correlation of the estimate with the PSNR over all speedups, -1 to 1.
         coverage: share of generations of captions left out of the fit whose PSNR lay within the interval.
         speedups: at which it was measured, rising.
+        dtype: of the transformer; others round by other amounts, for which the line does not hold.
     """
 
     offset: float
@@ -147,6 +148,7 @@ class Fidelity:
     rho: Correlation
     coverage: Share
     speedups: tuple[Positive, ...]
+    dtype: str
 
     def expected_psnr(self, reuse_error: float | None) -> tuple[float, float, float] | None:
         """Lower end, middle and upper end of the expected PSNR in dB; None without an estimated error above 0."""

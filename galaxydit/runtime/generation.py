@@ -1,6 +1,7 @@
 """One generation: the state between its calls, and its report."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
-from galaxydit.policies.safeguard import GuardRecord
+from galaxydit.policies.safeguard import GuardRecord, reuse_error
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
@@ -78,6 +79,7 @@ class Generation:
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
+        expected_psnr: that of the session.
         timesteps_address: memory address of the pipeline's timesteps, where calls show it.
         step, sigma: index and noise level of the current step.
         latent: input that all calls of the current step share, where they share it.
@@ -98,6 +100,7 @@ class Generation:
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
     response: tuple[float, ...] | None = None
+    expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     timesteps_address: int | None = None
     step: int = -1
     sigma: float = float("inf")
@@ -128,6 +131,7 @@ class Generation:
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
             guard=tuple(self.guard),
+            expected_psnr=None if self.expected_psnr is None else self.expected_psnr(reuse_error(self.guard)),
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
