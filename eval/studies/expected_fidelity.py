@@ -2,9 +2,9 @@
 
 `python -m galaxydit.eval.studies.expected_fidelity --prompts 32 --dtype float32 --out DIR` generates captions that were
 not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the first
-speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. If the scale
-passes, `--profile FILE` receives a copy of the shipped profile with it. A later run with the same `--out` takes the
-generations that are finished there.
+speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. If the
+scale passes, `--profile FILE` receives a copy of the shipped profile with it. A later run with the same `--out` takes
+the generations that are finished there.
 """
 
 import argparse
