@@ -91,7 +91,14 @@ class FidelityMaker(Maker):
                 "compute_fraction": report.compute_fraction,
                 "actions": [[record.step, action.name] for record in limited for action in record.actions],
                 "full_steps": [
-                    [record.step, record.error, record.missed, record.slope_ratio, record.correction_share]
+                    [
+                        record.step,
+                        record.reused,
+                        record.share,
+                        record.error,
+                        record.slope_ratio,
+                        record.correction_share,
+                    ]
                     for record in report.guard
                 ],
             }

@@ -24,7 +24,7 @@ class Result:
         psnr: against the plain video, dB.
         reuse_error: `galaxydit.policies.safeguard.reuse_error`.
         actions: step and name of what the guard changed.
-        full_steps: of each full step its index, error, missed, slope_ratio and correction_share (`GuardRecord`).
+        full_steps: of each full step its index, reused, share, error, slope_ratio and correction_share (`GuardRecord`).
     """
 
     prompt: str

@@ -53,7 +53,6 @@ class Hindsight:
         skipping: times that order 1 adds y_2 - y_3 to y_2 to predict y, and y_1.
         inner: distance in sigma from y_2 to y_1 / from y_2 to y.
         rounding: expected mean square of the rounding error of y.
-        missed: what the steps reused before y missed together / the error of reuse at y; 0 if none were reused.
     """
 
     step: int
@@ -62,7 +61,6 @@ class Hindsight:
     skipping: tuple[float, float] = (0.0, 0.0)
     inner: float = 0.0
     rounding: float = 0.0
-    missed: float = 0.0
 
     def error(self, slope: float) -> float:
         """Mean square of y minus its prediction with this share of the slope, beyond rounding; at least 0."""
@@ -111,8 +109,9 @@ class GuardRecord:
         transformer: component of the pipeline.
         scope: guidance branch, or "all branches".
         sample: index of the sample in the batch; 0 where one decision serves the batch.
-        error: mean square of the output minus the prediction that reuse would have made, beyond rounding.
-        missed: what the steps reused before it missed together / that error; 0 if none were reused.
+        reused: number of steps reused between the full step before it and this one.
+        share: linear response of the final latent to its output / its noise level; None without known noise levels.
+        error: mean square of its output minus the prediction that reuse would have made, beyond rounding.
         slope_ratio: error of order 1 / error of order 0, as root mean squares; None if it is unknown.
         correction_share: least-squares share of the error that the correction estimates; None if it is unknown.
         slope: share of the slope that is followed from here on.
@@ -124,8 +123,9 @@ class GuardRecord:
     transformer: str
     scope: str
     sample: int
+    reused: int
+    share: float | None
     error: float
-    missed: float
     slope_ratio: float | None
     correction_share: float | None
     slope: float
@@ -170,17 +170,19 @@ class Safeguard:
 
 
 def reuse_error(records: Sequence[GuardRecord]) -> float | None:
-    """Estimated error of a generation from what its full steps showed: the sum of missed^2 times the error, averaged
-    over the samples; None without a full step after reused ones.
+    """Estimated error of a generation from what its full steps showed: the sum of share^2 times the error over full
+    steps after reused ones, averaged over the samples; None without such a step.
+
+    The share weights a step by how much of the remaining noise it removes.
     """
-    counted = [record for record in records if record.missed != 0]
-    samples = {record.sample for record in counted}
-    return sum(record.missed**2 * record.error for record in counted) / len(samples) if samples else None
+    counted = [(record.share**2 * record.error, record.sample) for record in records if record.reused and record.share]
+    samples = {sample for _, sample in counted}
+    return sum(error for error, _ in counted) / len(samples) if samples else None
 
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
     """Lines for people: both ratios, as medians over the full steps after reused ones, and what the guard changed."""
-    after_reuse = [record for record in records if record.missed != 0]
+    after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
     shares = [record.correction_share for record in after_reuse if record.correction_share is not None]
     measured = [f"order 1 errs {median(ratios):.2f} times as much as order 0"] if ratios else []

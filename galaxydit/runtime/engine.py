@@ -169,5 +169,5 @@ class Engine:
                 f"proxy {self._policy_proxy!r} was not read in a call, so it was computed in full"
             )
         if call.info.is_last:
-            call.state.release(call.branch, call.scope)
+            call.state.release(call.branch, call.scope, call.info.step)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from galaxydit.context_parallel import token_group
-from galaxydit.extrapolation import missed
 from galaxydit.families import Family
 from galaxydit.policies.safeguard import GuardRecord, Safeguard
 from galaxydit.runtime.guidance import branches_of, guidance_of
@@ -15,6 +14,7 @@ from galaxydit.torch_compile import beside_the_model
 
 if TYPE_CHECKING:
     from galaxydit.runtime.call import Call
+    from galaxydit.runtime.generation import Generation
     from galaxydit.runtime.session import Session
 
 
@@ -57,11 +57,9 @@ class FullStepGuard:
 
     def _judge(self, call: "Call", sample: int, trail: Trail) -> None:
         generation = call.generation
-        before, step = trail.steps[-2].step, trail.steps[-1].step
-        share = 0.0
-        if step - before > 1:
-            share = missed(generation.sigmas, self._session.response(generation), before, step)
-        hindsight = measure(trail.steps, share, token_group(self._transformer))
+        step = trail.steps[-1].step
+        reused = step - trail.steps[-2].step - 1
+        hindsight = measure(trail.steps, token_group(self._transformer))
         followed = trail.guard.followed if self.acts else float(trail.guard.order)
         trail.guard, actions = trail.guard.after(hindsight)
         record = GuardRecord(
@@ -69,8 +67,9 @@ class FullStepGuard:
             transformer=self._component,
             scope=call.scope,
             sample=sample,
+            reused=reused,
+            share=self._share(generation, step) if reused else None,
             error=hindsight.error(followed),
-            missed=share,
             slope_ratio=hindsight.slope_ratio(),
             correction_share=hindsight.correction_share(followed),
             slope=trail.guard.followed,
@@ -78,3 +77,7 @@ class FullStepGuard:
             actions=actions,
         )
         generation.guard.append(record)
+
+    def _share(self, generation: "Generation", step: int) -> float | None:
+        sigmas, response = generation.sigmas, self._session.response(generation)
+        return response[step] / sigmas[step] if sigmas and response and sigmas[step] > 0 else None

@@ -53,10 +53,14 @@ class TransformerState:
         self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
-    def release(self, branch: str, scope: str) -> None:
-        """Drop the tensors of a branch after the last step, because the video decoder needs the memory."""
+    def release(self, branch: str, scope: str, step: int) -> None:
+        """Drop the tensors of a branch after the last step, because the video decoder needs the memory.
+
+        Samples of full steps stay while `step` waits for other branches.
+        """
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
+        self.trails = {key: trail for key, trail in self.trails.items() if key[0] != scope or trail.waits_at(step)}
 
     def bytes_held(self) -> int:
         """Bytes of the cached steps and proxies, and of the samples of full steps."""

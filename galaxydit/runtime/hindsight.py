@@ -77,6 +77,10 @@ class Trail:
         comparable = self.steps if self.steps and self.steps[-1].branches == added.branches else []
         self.steps, self.pending = [*comparable, added][-KEPT:], {}
 
+    def waits_at(self, step: int) -> bool:
+        """Whether other branches of this full step are still to come."""
+        return bool(self.pending) and self.pending_step[0] == step
+
     def bytes_held(self) -> int:
         """Bytes of the samples."""
         tensors = [step.values for step in self.steps] + list(self.pending.values())
@@ -84,7 +88,7 @@ class Trail:
 
 
 @beside_the_model
-def measure(steps: Sequence[SampledStep], missed: float, group: object | None = None) -> Hindsight:
+def measure(steps: Sequence[SampledStep], group: object | None = None) -> Hindsight:
     """What the last of at least two full steps shows about predictions from those before it."""
     newest_first = steps[::-1]
     sigmas = [step.sigma for step in newest_first]
@@ -104,7 +108,6 @@ def measure(steps: Sequence[SampledStep], missed: float, group: object | None = 
         skipping=(skipping[0], skipping[1]),
         inner=(sigmas[2] - sigmas[1]) / distance if distance else 0.0,
         rounding=rounding / count,
-        missed=missed,
     )
 
 
