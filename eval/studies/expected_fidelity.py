@@ -35,6 +35,7 @@ from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
 KIND, MODEL, SEED = "expected fidelity", "wan-tiny", 700
+RECORDED = ("step", "reused", "share", "error", "slope_ratio", "correction_share")  # of `GuardRecord`
 KINDS = ("guarded", "unguarded", "order 0")
 """With the guard, without it, and with order 0 in place of order 1 and without the guard."""
 

