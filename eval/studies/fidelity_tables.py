@@ -140,7 +140,7 @@ def table(results: Sequence[Result], fit: FidelityFit) -> str:
     lines += ["", "| failure | with the guard, dB | without, dB | order 0, dB | guard - order 0 |"]
     lines += ["|---|---:|---:|---:|---:|"]
     for failure in dict.fromkeys(one.failure for one in results if one.failure != "none"):
-        rows = [_of(results, kind, failure) for kind in ("guarded", "unguarded", "order 0")]
-        means = " | ".join(f"{np.mean([one.psnr for one in row]):.2f}" for row in rows)
-        lines.append(f"| {failure} | {means} | {_difference(rows[0], rows[2])} |")
+        of_kind = {kind: _of(results, kind, failure) for kind in ("guarded", "unguarded", "order 0")}
+        means = " | ".join(f"{np.mean([one.psnr for one in rows]):.2f}" for rows in of_kind.values())
+        lines.append(f"| {failure} | {means} | {_difference(of_kind['guarded'], of_kind['order 0'])} |")
     return "\n".join(lines)
