@@ -45,7 +45,7 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
             raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")
     checkpoint = checkpoint_of(keys["model"])
     recommended = WAN_TINY if keys["model"] == "wan-tiny" else None if checkpoint is None else checkpoint.settings
-    steps = keys.get("steps") or (recommended and recommended.steps)
+    steps = keys.get("steps") or (None if recommended is None else recommended.steps)
     if steps is None:
         raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")
     variants = {name: options for name, options in _variants(steps).items() if name in runs}

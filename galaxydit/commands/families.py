@@ -28,8 +28,8 @@ def families(
     else:
         for row in accepted:
             marks = [name for name, value in row.items() if value == "yes"]
-            offers = (row["guidance"], f"reuse {row['reuse']}", f"profiles: {row['profiles']}", ", ".join(marks))
-            offers += (f"run with trained weights: {row['run with trained weights']}",)
+            facts = (f"profiles: {row['profiles']}", f"run with trained weights: {row['run with trained weights']}")
+            offers = (row["guidance"], f"reuse {row['reuse']}", *facts, ", ".join(marks))
             show(f"{row['family']}: {row['transformer']}", f"  {'; '.join(filter(None, offers))}")
         show(
             *(["not accepted:"] if refused else []), *(f"  {row['not accepted']}: {row['because']}" for row in refused)

@@ -22,6 +22,8 @@ from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.resolve import resolve
 from galaxydit.request import SCHEDULE, Request
 
+LEVELS = Path(optimised_noise_levels.__file__)
+
 
 def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     check_count("of", setting["of"], minimum=1)
@@ -40,7 +42,6 @@ METHOD = Method(
     name="plain at scheduled levels",
     settings=lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
     attach=_attach,
-    identity=lambda pipe: f"{profile_identity(pipe)} {code_identity([Path(__file__), _LEVELS])}",
+    identity=lambda pipe: f"{profile_identity(pipe)} {code_identity([Path(__file__), LEVELS])}",
     generation=lambda settings, setting: replace(settings, steps=full_step_count(setting["of"], setting["speedup"])),
 )
-_LEVELS = Path(optimised_noise_levels.__file__)
