@@ -13,7 +13,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
 from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.conditions import differences
+from galaxydit.profiles.conditions import differences, expected_psnr
 from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES, proxies_of
@@ -158,7 +158,7 @@ class Acceleration:
         source = Source(pipe, next(iter(transformers.values())), scheduler)
         short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
         compared = None if profile is None else partial(differences, profile, short_in_full)
-        self._session = Session(config, source, notes, compared, keep_reports)
+        self._session = Session(config, source, notes, compared, keep_reports, expected_psnr(profile, source))
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():

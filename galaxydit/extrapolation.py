@@ -60,18 +60,19 @@ def predict(
     order: int,
     slope: float = DAMPING,
     largest: float = LARGEST_AHEAD,
+    share: float = 1.0,
 ) -> Tensor:
     """The tensor at `sigma`, in the shape and dtype of the cached steps: at `order` 0 the newest one repeated, at 1 it
     follows the share `slope` of the slope of the last two, where there are two, at most `largest` times their
-    difference far.
+    difference far, and `share` of that.
 
     The result is a new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
-    if order == 0 or len(history) < 2:
+    if order == 0 or len(history) < 2 or share == 0:
         return newest.clone()
     _, older_sigma, older = history[-2]
-    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
+    return newest.lerp(older, -share * slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:

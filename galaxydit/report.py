@@ -11,6 +11,7 @@ from typing import IO, Any
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
 from galaxydit.policies.policy import Reason
+from galaxydit.policies.safeguard import GuardAction, GuardRecord, guard_lines
 from galaxydit.policies.threshold import Threshold
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
@@ -65,6 +66,9 @@ class Report:
             decoded after the last step, as with a bare transformer.
         energy_joules: joules of the generation from the devices' counters; None without a counter, which
             `galaxydit.energy.meter_of` explains.
+        guard: what each full step showed about predictions, and what the guard changed because of it.
+        expected_psnr: lower end, middle and upper end of the expected PSNR against the plain video in dB; None where
+            the profile has no measured scale for it (`galaxydit.profiles.evidence.Fidelity`).
     """
 
     config: GalaxyDiTConfig
@@ -75,6 +79,8 @@ class Report:
     denoise_seconds: float | None
     end_to_end_seconds: float | None
     energy_joules: Energy | None = None
+    guard: tuple[GuardRecord, ...] = ()
+    expected_psnr: tuple[float, float, float] | None = None
 
     @property
     def compute_fraction(self) -> float:
@@ -135,6 +141,7 @@ class Report:
         reasons = Counter(reason for _, reason in computed)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
+        lines += guard_lines(self.guard)
         shared = [self.energy_joules.shared] if self.energy_joules and self.energy_joules.shared else []
         return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
 
@@ -198,4 +205,4 @@ def _compute_fraction(calls: Sequence[CallRecord]) -> float:
 
 
 def _plain(value: Any) -> str:
-    return value.name if isinstance(value, Reason) else str(value)
+    return value.name if isinstance(value, Reason | GuardAction) else str(value)

@@ -95,8 +95,10 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
     """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
-    if variant.method == FEWER_STEPS and steps:
-        return float(variant.options["steps"] / steps)
-    if variant.method == PLUGIN and not {"threshold", "max_error"} & set(variant.options):
-        return 1 / float(variant.options.get("speedup", DEFAULT_SPEEDUP))
-    return 1.0
+    options = variant.options
+    if variant.method == PLUGIN and not {"threshold", "max_error"} & set(options):
+        return 1 / float(options.get("speedup", DEFAULT_SPEEDUP))
+    if "speedup" in options:
+        return 1 / float(options["speedup"])
+    computed = options["steps"] if variant.method == FEWER_STEPS else len(options.get("full", ()))
+    return float(computed / steps) if computed and steps else 1.0

@@ -79,6 +79,8 @@ class Session:
         notes: remarks that belong in every report.
         differences: says for steps, sigmas and source how a generation differs from what its profile was measured with.
         keep_reports: how many finished reports are kept; None keeps all.
+        expected_psnr: lower end, middle and upper end of the PSNR in dB that a profile expects for an estimated error
+            (`galaxydit.policies.safeguard.reuse_error`); None where no profile knows it.
         current: the generation that runs, or that ran last.
         text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
     """
@@ -88,6 +90,7 @@ class Session:
     notes: tuple[str, ...] = ()
     differences: Callable[[int, tuple[float, ...] | None, Source], list[str]] | None = None
     keep_reports: int | None = DEFAULT_REPORTS
+    expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
@@ -130,6 +133,7 @@ class Session:
             names_branches=call.branch is not None,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
+            expected_psnr=self.expected_psnr,
         )
         generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
