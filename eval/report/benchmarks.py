@@ -16,8 +16,8 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     """For each benchmark with results a table of dimensions, groups and total by variant, in points."""
     if run.root is None:
         return []
-    paths = {suite: results_path(run.root, suite.name) for suite in SUITES.values()}
-    return [_table(run, suite, read_results(path)) for suite, path in paths.items() if path.is_file()]
+    paths = [(suite, results_path(run.root, suite.name)) for suite in SUITES.values()]
+    return [_table(run, suite, read_results(path)) for suite, path in paths if path.is_file()]
 
 
 def _table(run: Run, suite: Suite, results: Results) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def _notes(suite: Suite, results: Results, scores: Sequence[VariantScores]) -> I
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         yield f"No total, which would need every dimension in full. Lacking: {', '.join(missing[:NAMED])}{more}."
     if results.left_out:
-        yield f"{results.left_out} pairs of prompt and seed left out: {suite.title} ran before each variant had their video."
+        why = f"{suite.title} ran before each variant had their video"
+        yield f"{results.left_out} pairs of prompt and seed left out: {why}."
     for place, why in results.failed.items():
         yield f"No score for {place}: {why}"
