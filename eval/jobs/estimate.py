@@ -8,8 +8,7 @@ from statistics import fmean
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.pipelines.runs import Store, Unit
-
-DEFAULT_SPEEDUP = 2.0  # of `galaxydit.accelerate`
+from galaxydit.request import Request
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,6 @@ def denoise_share(variant: Variant, steps: int | None) -> float:
     """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
     if variant.method == FEWER_STEPS and steps:
         return float(variant.options["steps"] / steps)
-    if variant.method == PLUGIN and not {"threshold", "max_error"} & set(variant.options):
-        return 1 / float(variant.options.get("speedup", DEFAULT_SPEEDUP))
+    if variant.method == PLUGIN:
+        return 1 / (Request(**variant.options).planned_speedup or 1.0)
     return 1.0

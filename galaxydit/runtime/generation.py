@@ -10,6 +10,7 @@ from torch import Tensor
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
+from galaxydit.outcome import Goal
 from galaxydit.policies.policy import Controller, Decision
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
@@ -74,6 +75,7 @@ class Generation:
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
         timesteps_address: memory address of the pipeline's timesteps, where calls show it.
+        goal: what was asked for; None where settings were given by hand.
         step, sigma: index and noise level of the current step.
         latent: input that all calls of the current step share, where they share it.
         seen: transformer and branch of the calls of the current step.
@@ -94,6 +96,7 @@ class Generation:
     sigmas: tuple[float, ...] | None = None
     response: tuple[float, ...] | None = None
     timesteps_address: int | None = None
+    goal: Goal | None = None
     step: int = -1
     sigma: float = float("inf")
     latent: KnownInput | None = None
@@ -121,6 +124,7 @@ class Generation:
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
+            goal=self.goal,
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
