@@ -116,7 +116,7 @@ def run_demo(
         on_progress(f"{place}: {names[1]}")
         with galaxydit.accelerate(pipe, **acceleration) as handle:
             accelerated = generate(pipe, prompt, settings, seed + index, cpu_counter=cpu_counter)
-            reports.append(handle.report)
+            reports.append(replace(handle.report, plain_seconds=plain.denoise_seconds))
         on_progress(f"{place}: {names[2]}")
         fewer = generate(pipe, prompt, replace(settings, steps=half_steps), seed + index, cpu_counter=cpu_counter)
         fractions = (1.0, reports[-1].compute_fraction, half_steps / settings.steps)

@@ -10,19 +10,21 @@ from typing import Any
 from torch import nn
 
 from galaxydit.config import GalaxyDiTConfig
+from galaxydit.description import refuse_unworkable
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
-from galaxydit.families import Family, blocks_of, family_of, transformers_of, unwrap_compiled
+from galaxydit.families import family_of, transformers_of, unwrap_compiled
+from galaxydit.outcome import Goal
 from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.conditions import differences, expected_psnr
+from galaxydit.profiles.conditions import expected_psnr, notes_and_warnings
 from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
-from galaxydit.proxies import PROXIES, proxies_of
+from galaxydit.proxies import PROXIES
 from galaxydit.report import Report
-from galaxydit.request import AUTO, Request
+from galaxydit.request import AUTO, LOSSLESS, Request
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import ReplacementHook, RootHook, module_hooks
 from galaxydit.runtime.observer import Observer
-from galaxydit.runtime.registration import HookSet, hook_of, refuse_other_caches
+from galaxydit.runtime.registration import HookSet, hook_of
 from galaxydit.runtime.session import DEFAULT_REPORTS, Session, Source
 from galaxydit.runtime.timing import TimerHook
 
@@ -35,6 +37,8 @@ def accelerate(
     max_error: float | None = None,
     profile: Profile | str | Path | None = None,
     threshold: float | None = None,
+    min_psnr: float | None = None,
+    quality: str | None = None,
     proxy: str | None = None,
     warmup: float | None = None,
     config: GalaxyDiTConfig | None = None,
@@ -47,7 +51,7 @@ def accelerate(
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1. Upper bound: steps / always-computed steps.
             Every generation reaches it, apart from generations of 8 steps or fewer. By default 2.0; then generations of
-            fewer than 0.28 times the profile's steps are also computed in full.
+            fewer than 0.28 times the profile's steps are also computed in full, as with `quality` and `min_psnr`.
         policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
             (arXiv 2512.03451): it reuses while the model's proxy has moved less than a threshold, which the profile's
             calibration solved for this speedup, or which is learned during the generation. "auto" takes the better
@@ -59,6 +63,11 @@ def accelerate(
             during the generation.
         threshold: for manual tuning, the paper's rule: the first fifth is computed, then steps are reused while the
             summed distance of the proxy is below the threshold. Larger is faster, 0 changes nothing.
+        min_psnr: instead of a speedup, a PSNR against the plain video in dB. The largest speedup is taken whose PSNR on
+            the held-out prompts of the profile's calibration was at least that, in the lower end of the 95 % interval
+            of the mean. Needs a measured profile, and promises a mean, not each video.
+        quality: instead of a speedup, "lossless" (every step is computed), "high" (1.5), "balanced" (2.0) or "fast"
+            (3.0).
         proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
         warmup: share of first steps that are always computed, in [0, 1].
         config: all settings, instead of the arguments above.
@@ -71,10 +80,10 @@ def accelerate(
 
     Raises:
         GalaxyDiTError: settings that are not allowed, or given together with `config`, a speedup that no plan can
-            serve, an unsupported transformer, one that is accelerated or cached already, a damaged profile, or a
-            profile of another model.
+            serve, a PSNR that the profile did not measure, an unsupported transformer, one that is accelerated or
+            cached already, a damaged profile, or a profile of another model.
     """
-    request = Request(speedup, policy, max_error, threshold, profile, proxy, warmup)
+    request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
     if config is not None and not isinstance(config, GalaxyDiTConfig):
         raise refusal("config", config, "a GalaxyDiTConfig", "pass for example GalaxyDiTConfig(Threshold(0.1))")
     if config is not None and request != Request():
@@ -88,14 +97,19 @@ def accelerate(
     if proxy is not None:
         check_choice("proxy", proxy, tuple(PROXIES))
     settings = Settings(config) if config is not None else resolve(pipe, request)
-    return Acceleration(
+    acceleration = Acceleration(
         pipe,
         settings.config,
         scheduler,
         profile=settings.profile,
         notes=settings.notes,
+        warnings=settings.warnings,
+        goal=settings.goal,
         keep_reports=keep_reports,
     )
+    if settings.config.history_length == 0 and quality != LOSSLESS:
+        warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=2)
+    return acceleration
 
 
 def apply_galaxydit(
@@ -128,7 +142,8 @@ class Acceleration:
 
     `pipe`, `config`, `scheduler` and `keep_reports` are those of `accelerate`. Beside them:
         profile: where the settings come from; every generation is compared with its conditions.
-        notes: remarks that belong in every report.
+        notes, warnings: remarks that belong in every report; of `warnings` the user is warned, too.
+        goal: what was asked for; None where `config` was given by hand.
         observer: watches every call.
         engine: makes the engine of each transformer, with the arguments of `Engine`; a subclass may decide and predict
             in its own way.
@@ -142,6 +157,8 @@ class Acceleration:
         *,
         profile: Profile | None = None,
         notes: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+        goal: Goal | None = None,
         observer: Observer | None = None,
         engine: Callable[..., Engine] = Engine,
         keep_reports: int | None = DEFAULT_REPORTS,
@@ -151,14 +168,13 @@ class Acceleration:
         transformers = transformers_of(pipe)
         families = {name: family_of(transformer) for name, transformer in transformers.items()}
         for name, transformer in transformers.items():
-            _check(name, transformer, families[name], config)
-        if config.history_length == 0 and observer is None:
-            warnings.warn("galaxydit: threshold=0 reuses nothing; raise it to go faster", NoEffectWarning, stacklevel=3)
+            refuse_unworkable(name, transformer, families[name], config)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
         short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
-        compared = None if profile is None else partial(differences, profile, short_in_full)
-        self._session = Session(config, source, notes, compared, keep_reports, expected_psnr(profile, source))
+        compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
+        expected = expected_psnr(profile, source)
+        self._session = Session(config, source, notes, compared, keep_reports, expected, warnings, goal)
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():
@@ -227,23 +243,3 @@ class Acceleration:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-def _check(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
-    """Refuse what cannot work, before anything is attached."""
-    if hook_of(transformer) is not None:
-        raise GalaxyDiTError(
-            f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
-        )
-    refuse_other_caches(component, transformer)
-    offered = proxies_of(family)
-    if config.proxy not in offered:
-        raise GalaxyDiTError(
-            f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
-            "choose one of these"
-        )
-    if config.reuse == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
-        raise GalaxyDiTError(
-            f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
-            "return one tensor; choose reuse='output'"
-        )

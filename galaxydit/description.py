@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from galaxydit.config import GalaxyDiTConfig
-from galaxydit.families import blocks_of, family_of, transformers_of
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import Family, blocks_of, family_of, transformers_of
 from galaxydit.proxies import proxies_of
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.hooks import module_hooks
+from galaxydit.runtime.registration import hook_of, refuse_other_caches
 from galaxydit.runtime.session import Session, Source
 
 
@@ -43,3 +47,23 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
             )
         )
     return descriptions
+
+
+def refuse_unworkable(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
+    """Raise GalaxyDiTError for a transformer that is accelerated or cached, and for settings that its family lacks."""
+    if hook_of(transformer) is not None:
+        raise GalaxyDiTError(
+            f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"
+        )
+    refuse_other_caches(component, transformer)
+    offered = proxies_of(family)
+    if config.proxy not in offered:
+        raise GalaxyDiTError(
+            f"proxy={config.proxy!r} is not offered by {family.name}: expected one of {', '.join(sorted(offered))}; "
+            "choose one of these"
+        )
+    if config.reuse == "residual" and not (family.is_chain and len(blocks_of(transformer, family)) > 1):
+        raise GalaxyDiTError(
+            f"reuse='residual' is not offered by {family.name}: expected a chain of at least two blocks that "
+            "return one tensor; choose reuse='output'"
+        )

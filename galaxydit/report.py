@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
+from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
 from galaxydit.policies.safeguard import GuardAction, GuardRecord, guard_lines
 from galaxydit.policies.threshold import Threshold
@@ -69,6 +70,9 @@ class Report:
         guard: what each full step showed about predictions, and what the guard changed because of it.
         expected_psnr: lower end, middle and upper end of the expected PSNR against the plain video in dB; None where
             the profile has no measured scale for it (`galaxydit.profiles.evidence.Fidelity`).
+        goal: what was asked for; None where settings were given by hand.
+        plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless somebody who measured it
+            puts it in, with `dataclasses.replace`.
     """
 
     config: GalaxyDiTConfig
@@ -81,6 +85,8 @@ class Report:
     energy_joules: Energy | None = None
     guard: tuple[GuardRecord, ...] = ()
     expected_psnr: tuple[float, float, float] | None = None
+    goal: Goal | None = None
+    plain_seconds: float | None = None
 
     @property
     def compute_fraction(self) -> float:
@@ -98,6 +104,11 @@ class Report:
         """Number of steps in which every branch of every sample was reused."""
         computed = {call.step for call in self.calls if not call.reused}
         return self.steps_run - len(computed)
+
+    @property
+    def computed_steps(self) -> tuple[tuple[int, Reason], ...]:
+        """Index and reason of every step that was computed, twice where its calls differ in the reason."""
+        return tuple(dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused))
 
     @property
     def steps_run(self) -> int:
@@ -119,8 +130,7 @@ class Report:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
 
     def __str__(self) -> str:
-        """A few lines: how much was reused, what it took, why the rest was computed, and the notes."""
-        saved = 1 / self.compute_fraction if self.compute_fraction else float("inf")
+        """A few lines: `galaxydit.outcome.headline`, then what it took, why steps were computed, and the notes."""
         taken = [
             f"{name} {seconds:.2f} s"
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
@@ -130,15 +140,14 @@ class Report:
             measured = ((self.energy_joules.denoise, "denoising"), (self.energy_joules.end_to_end, "end to end"))
             taken += [f"{name} {joules:,.0f} J" for joules, name in measured if joules is not None]
         lines = [
-            f"{self.reused_steps} of {self.steps_run} steps reused, compute fraction {self.compute_fraction:.3f} "
-            f"({saved:.2f}x in block evaluations)"
+            f"{headline(self)}.",
+            f"{self.reused_steps} of {self.steps_run} steps reused"
             + (f"; {self.steps_run} of {self.steps} steps ran" if self.steps_run < self.steps else ""),
             ", ".join([*taken, f"at most {self.bytes_held / 2**20:.2f} MiB cached"]),
         ]
         if len(fractions := self.compute_fractions) > 1:
             lines.append("compute fraction by sample: " + ", ".join(f"{value:.3f}" for value in fractions.values()))
-        computed = dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused)
-        reasons = Counter(reason for _, reason in computed)
+        reasons = Counter(reason for _, reason in self.computed_steps)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
         lines += guard_lines(self.guard)

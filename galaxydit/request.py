@@ -1,7 +1,9 @@
 """What a user asks for, checked once for Python, the command line and job files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from galaxydit.errors import GalaxyDiTError, check_choice, check_number
@@ -11,6 +13,21 @@ if TYPE_CHECKING:
 
 POLICIES = AUTO, SCHEDULE, PROXY = "auto", "schedule", "proxy"
 DEFAULT_SPEEDUP = 2.0
+LOSSLESS = "lossless"
+QUALITIES: Mapping[str, float] = MappingProxyType(
+    {LOSSLESS: 1.0, "high": 1.5, "balanced": DEFAULT_SPEEDUP, "fast": 3.0}
+)
+"""The speedup that each word of `quality` stands for. The words are those of serving engines."""
+GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "speedup": (),
+        "max_error": ("policy",),
+        "threshold": ("speedup", "max_error", "policy"),
+        "quality": ("speedup", "max_error", "threshold"),
+        "min_psnr": ("speedup", "max_error", "threshold", "quality", "proxy", "warmup"),
+    }
+)
+"""Arguments that say how much to reuse, and the arguments that contradict each of them."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,9 @@ class Request:
             calibrated threshold, "auto" takes the better one of the profile's verification.
         max_error: largest expected relative error of a reused step, at least 0.
         threshold: of the rule of arXiv 2512.03451, on the summed distance of the proxy, at least 0.
+        min_psnr: PSNR against the plain video in dB, above 0, that the profile's verification must have reached in the
+            lower end of its 95 % interval over prompts; the largest such speedup is taken.
+        quality: a word of `QUALITIES`; "lossless" computes every step.
         profile: a `Profile`, the name of a shipped profile, or a file; by default the profile of the model.
         proxy: name of the proxy that is read; by default the profile's.
         warmup: share of first steps that are always computed, in [0, 1].
@@ -34,6 +54,8 @@ class Request:
     policy: str = AUTO
     max_error: float | None = None
     threshold: float | None = None
+    min_psnr: float | None = None
+    quality: str | None = None
     profile: "Profile | str | Path | None" = None
     proxy: str | None = None
     warmup: float | None = None
@@ -43,19 +65,46 @@ class Request:
             ("speedup", 1.0, float("inf")),
             ("max_error", 0.0, float("inf")),
             ("threshold", 0.0, float("inf")),
+            ("min_psnr", 1.0, 100.0),
             ("warmup", 0.0, 1.0),
         ):
             if getattr(self, field) is not None:
                 check_number(field, getattr(self, field), minimum, maximum)
         check_choice("policy", self.policy, POLICIES)
-        for goal, others in (("threshold", ("speedup", "max_error")), ("max_error", ())):
-            given = [name for name in others if getattr(self, name) is not None]
-            if self.policy != AUTO:
-                given.append("policy")
+        if self.quality is not None:
+            check_choice("quality", self.quality, tuple(QUALITIES))
+        for goal, others in GOALS.items():
+            barred = (*others, "policy") if goal == "quality" and self.quality == LOSSLESS else others
+            given = [name for name in barred if getattr(self, name) not in (None, AUTO)]
             if getattr(self, goal) is not None and given:
                 raise GalaxyDiTError(f"{goal} is given together with {' and '.join(given)}", "leave one of them out")
 
     @property
-    def is_default(self) -> bool:
-        """Whether no goal is given, so that a default speedup serves."""
-        return self.speedup is None and self.max_error is None and self.threshold is None
+    def planned_speedup(self) -> float | None:
+        """The speedup of a plan: the given one, that of the quality's word, or 2.0 where no goal is given; None if the
+        goal is another one.
+        """
+        if self.quality is not None:
+            return QUALITIES[self.quality]
+        others = (self.max_error, self.threshold, self.min_psnr)
+        return DEFAULT_SPEEDUP if self.speedup is None and others == (None, None, None) else self.speedup
+
+    @property
+    def spares_short(self) -> bool:
+        """Whether generations of fewer steps than a profile serves are computed in full: no speedup was given as a
+        number, so quality goes before speed.
+        """
+        return self.speedup is None and self.max_error is None
+
+    def __str__(self) -> str:
+        """The goal, as reports name it."""
+        if self.min_psnr is not None:
+            return f"a PSNR of at least {self.min_psnr:g} dB"
+        if self.quality is not None:
+            return f"quality {self.quality!r} ({QUALITIES[self.quality]:g}x)"
+        if self.threshold is not None:
+            return f"threshold {self.threshold:g}"
+        if self.max_error is None:
+            return f"{self.planned_speedup:g}x" + (" (the default)" if self.speedup is None else "")
+        limit = f"errors of at most {self.max_error:g}"
+        return limit if self.speedup is None else f"{self.speedup:g}x with {limit}"

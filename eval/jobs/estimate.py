@@ -8,8 +8,7 @@ from statistics import fmean
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
 from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.pipelines.runs import Store, Unit
-
-DEFAULT_SPEEDUP = 2.0  # of `galaxydit.accelerate`
+from galaxydit.request import Request
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 def denoise_share(variant: Variant, steps: int | None) -> float:
     """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
     options = variant.options
-    if variant.method == PLUGIN and not {"threshold", "max_error"} & set(options):
-        return 1 / float(options.get("speedup", DEFAULT_SPEEDUP))
+    if variant.method == PLUGIN:
+        return 1 / (Request(**options).planned_speedup or 1.0)
     if "speedup" in options:
         return 1 / float(options["speedup"])
     computed = options["steps"] if variant.method == FEWER_STEPS else len(options.get("full", ()))

@@ -132,6 +132,8 @@ class PluginOptions:
     policy: Literal["auto", "schedule", "proxy"] = "auto"
     max_error: Annotated[float, Gt(0)] | None = None
     threshold: Annotated[float, Ge(0)] | None = None
+    quality: Literal["lossless", "high", "balanced", "fast"] | None = None
+    min_psnr: Annotated[float, Gt(0)] | None = None
     profile: str | None = None
 
 

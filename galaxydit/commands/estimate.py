@@ -7,6 +7,7 @@ from rich.table import Table
 
 from galaxydit.commands.console import show, show_json, table_of
 from galaxydit.commands.options import AsJson
+from galaxydit.request import Request
 
 if TYPE_CHECKING:
     from galaxydit.eval.cost.estimate import Estimate
@@ -16,7 +17,10 @@ def estimate(
     *,
     model: Annotated[str, typer.Option(help="A published model such as wan2.1-t2v-14b, or its hub id.")],
     gpu: Annotated[str, typer.Option(help="h100 or b200.")] = "h100",
-    speedup: Annotated[float | None, typer.Option(help="Speedup by compute of the plugin.")] = 2.0,
+    speedup: Annotated[float | None, typer.Option(help="Speedup by compute of the plugin; by default 2.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
+    ] = None,
     size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; by default the authors'.")] = None,
     frames: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
     steps: Annotated[int | None, typer.Option(help="By default the authors'.")] = None,
@@ -30,8 +34,8 @@ def estimate(
     from galaxydit.eval.cost import estimate as cost
 
     made = cost.estimate(
-        model, gpu=gpu, speedup=speedup, size=size, frames=frames, steps=steps, gpus=gpus, ring=ring, videos=videos,
-        price=price,
+        model, gpu=gpu, speedup=Request(speedup=speedup, quality=quality).planned_speedup, size=size, frames=frames,
+        steps=steps, gpus=gpus, ring=ring, videos=videos, price=price,
     )  # fmt: skip
     if as_json:
         show_json(made.to_dict())

@@ -118,6 +118,12 @@ class Request:
     threshold: Annotated[
         float | None, typer.Option(min=0, help="By hand: reuse while the proxy has moved less; larger is faster.")
     ] = None
+    quality: Annotated[
+        str | None, typer.Option(help="Instead of --speedup: lossless (1), high (1.5), balanced (2) or fast (3).")
+    ] = None
+    min_psnr: Annotated[
+        float | None, typer.Option(help="Instead of --speedup: the largest one that the profile verified at this PSNR.")
+    ] = None
 
     def __post_init__(self) -> None:
         CoreRequest(**vars(self))

@@ -68,6 +68,19 @@ def differences(
     return differing
 
 
+def notes_and_warnings(
+    profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
+) -> tuple[list[str], list[str]]:
+    """The differences as notes for the report, and as warnings; one of the two lists is empty.
+
+    The user is warned where a difference voids what was measured, or leaves the generation without reuse. A published
+    profile states no measured quality, so other differences from its conditions are notes.
+    """
+    differing = differences(profile, short_in_full, steps, sigmas, source)
+    warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
+    return ([], differing) if warns else (differing, [])
+
+
 def fewest_steps(profile: Profile) -> int:
     """The fewest steps of a generation that a profile serves."""
     return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))

@@ -11,6 +11,7 @@ from torch import nn
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.errors import GalaxyDiTError, refusal
 from galaxydit.families import Family, family_of, transformers_of
+from galaxydit.outcome import Goal, VerifiedPsnr
 from galaxydit.policies.general_schedule import USUAL_STEPS, general_schedule
 from galaxydit.policies.online import Online
 from galaxydit.policies.policy import warmup_steps
@@ -22,8 +23,9 @@ from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.verified import fastest_verified, verification_of
 from galaxydit.proxies import proxies_of
-from galaxydit.request import AUTO, DEFAULT_SPEEDUP, PROXY, Request
+from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 
 WARMUP_SHARE = 0.4  # of the full steps of a general schedule that its warm-up takes at most
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
@@ -34,23 +36,52 @@ DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "n
 
 @dataclass(frozen=True)
 class Settings:
-    """What a request becomes: a configuration, the profile that it follows if any, and notes for every report."""
+    """What a request becomes.
+
+    Attributes:
+        config: the configuration.
+        profile: the profile that it follows, if any.
+        notes, warnings: for every report; of `warnings` the user is warned, too, because they change what was expected.
+        goal: what was asked for.
+    """
 
     config: GalaxyDiTConfig
     profile: Profile | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    goal: Goal | None = None
 
 
 def resolve(pipe: Any, request: Request) -> Settings:
     """The settings of a pipeline or a transformer for a request.
 
-    Raises GalaxyDiTError for a profile of another model, and for a speedup that cannot be reached.
+    Raises GalaxyDiTError for a profile of another model, for a speedup that cannot be reached, and for a PSNR that no
+    verified speedup reached.
     """
     transformers = list(transformers_of(pipe).values())
-    family = family_of(transformers[0])
     profile, missing = _profile_of(transformers, request.profile)
+    speedup, text, verified = request.planned_speedup, str(request), None
+    if request.min_psnr is not None:
+        verified = fastest_verified(profile, missing, request.min_psnr, request.policy)
+        speedup = verified.speedup
+        text += f", so {speedup:g}x"
+    elif profile is not None and speedup is not None and (request.max_error, request.warmup) == (None, None):
+        own_proxy = request.proxy in (None, profile.recipe.proxy)
+        verified = verification_of(profile, speedup, request.policy) if own_proxy else None
+    settings = _settings(pipe, request, profile, missing, speedup)
+    psnr = None
+    if verified is not None and verified.psnr_db is not None:
+        psnr = VerifiedPsnr(verified.psnr_db, verified.psnr_low, verified.psnr_high, verified.prompts)
+    return replace(settings, goal=Goal(text, speedup, psnr, request.min_psnr))
+
+
+def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
+    """The settings without the goal."""
+    transformers = list(transformers_of(pipe).values())
+    if request.quality == LOSSLESS:
+        request = replace(request, quality=None, threshold=0.0)
     if request.threshold is not None:
-        return _by_threshold(request, profile, family)
+        return _by_threshold(request, profile, family_of(transformers[0]))
     if profile is None:
         config = without_profile(pipe, request)
         source = {Schedule: "a general schedule", Online: "errors learned during the generation"}.get(
@@ -58,7 +89,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
         )
         note = f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile"
         return Settings(config, None, (note,))
-    return _with_profile(pipe, request, profile, transformers)
+    return _with_profile(pipe, request, profile, transformers, speedup)
 
 
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
@@ -70,7 +101,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
     """
     transformers = list(transformers_of(pipe).values())
     family, plain = family_of(transformers[0]), GalaxyDiTConfig()
-    speedup = DEFAULT_SPEEDUP if request.is_default else request.speedup
+    speedup = request.planned_speedup
     proxy = request.proxy or documented_proxy(family)
     if speedup is None:
         assert request.max_error is not None
@@ -118,9 +149,10 @@ def _by_threshold(request: Request, profile: Profile | None, family: Family) -> 
     return Settings(config)
 
 
-def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: Sequence[nn.Module]) -> Settings:
+def _with_profile(
+    pipe: Any, request: Request, profile: Profile, transformers: Sequence[nn.Module], speedup: float | None
+) -> Settings:
     recipe = profile.recipe
-    speedup = DEFAULT_SPEEDUP if request.is_default else request.speedup
     reads_own_proxy = request.proxy in (None, recipe.proxy)
     proxy = request.proxy or recipe.proxy
     if profile.kind == "published" and request.proxy is None:
@@ -136,23 +168,23 @@ def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: S
     warmup = target.warmup if request.warmup is None else request.warmup
     config = replace(config, warmup=warmup, max_consecutive=target.max_consecutive)
     _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, len(transformers))
-    fewest, boundary = fewest_steps(profile) if request.is_default else 0, boundary_of(pipe)
+    fewest, boundary = fewest_steps(profile) if request.spares_short else 0, boundary_of(pipe)
     schedule = schedule_for(profile, target, speedup, fewest, boundary)
-    notes = _static_notes(profile, speedup, transformers)
+    notes, warned = _static_notes(profile, transformers), _warnings(profile, speedup)
     if request.max_error is not None:
         error_map = recipe.error_map if reads_own_proxy else None
-        return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes)
+        return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes, warned)
     word = target.policy if request.policy == AUTO else request.policy
     if word != PROXY:
-        return Settings(replace(config, policy=schedule), profile, notes)
+        return Settings(replace(config, policy=schedule), profile, notes, warned)
     if not reads_own_proxy:
         unknown = ProxyThreshold(replace(schedule, error_map=None, cumulative_distance=None))
         note = f"the threshold of the proxy {proxy} is learned during the generation, because no calibration solved it"
-        return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note))
+        return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note), warned)
     full = full_speedup(speedup, recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
     solved = ProxyThreshold(schedule, target.threshold or 1.0)
-    return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes)
+    return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes, warned)
 
 
 def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
@@ -191,7 +223,7 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
     return profile, ""
 
 
-def _static_notes(profile: Profile, speedup: float, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
+def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
     """Notes that hold for every generation."""
     notes = []
     if is_shared(profile, transformers):
@@ -201,8 +233,12 @@ def _static_notes(profile: Profile, speedup: float, transformers: Sequence[nn.Mo
             f"profile {profile.name} was planned from published measurements ({profile.source}): "
             f"{profile.evidence.reason}; `galaxydit calibrate` measures a profile"
         )
-    if speedup > profile.fastest:
-        done = "planned" if profile.kind == "published" else "verified"
-        served = f"{profile.fastest:g} that profile {profile.name} was {done} for"
-        notes.append(f"speedup {speedup:g} is beyond the {served}")
     return tuple(notes)
+
+
+def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
+    """Notes that hold for every generation, and of which the user is warned."""
+    if speedup <= profile.fastest:
+        return ()
+    done = "planned" if profile.kind == "published" else "verified"
+    return (f"speedup {speedup:g} is beyond the {profile.fastest:g} that profile {profile.name} was {done} for",)

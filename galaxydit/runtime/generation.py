@@ -11,6 +11,7 @@ from torch import Tensor
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
+from galaxydit.outcome import Goal
 from galaxydit.policies.policy import Controller, Decision
 from galaxydit.policies.safeguard import GuardRecord, reuse_error
 from galaxydit.report import CallRecord, Report
@@ -85,6 +86,7 @@ class Generation:
         response: the final latent's linear response to each step's output; None until it is measured.
         expected_psnr: that of the session.
         timesteps_address: memory address of the pipeline's timesteps, where calls show it.
+        goal: what was asked for; None where settings were given by hand.
         step, sigma: index and noise level of the current step.
         latent: input that all calls of the current step share, where they share it.
         seen: transformer and branch of the calls of the current step.
@@ -106,6 +108,7 @@ class Generation:
     response: tuple[float, ...] | None = None
     expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     timesteps_address: int | None = None
+    goal: Goal | None = None
     step: int = -1
     sigma: float = float("inf")
     latent: KnownInput | None = None
@@ -136,6 +139,7 @@ class Generation:
             energy_joules=None if self.energy is None else self.energy.energy(),
             guard=tuple(self.guard),
             expected_psnr=None if self.expected_psnr is None else self.expected_psnr(reuse_error(self.guard)),
+            goal=self.goal,
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:

@@ -5,7 +5,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
 
@@ -18,6 +18,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.context_parallel import token_group
 from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
+from galaxydit.outcome import Goal
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.continuity import Discontinuity, branch_of, discontinuity, switches_guidance
 from galaxydit.runtime.generation import Generation, TransformerState
@@ -77,10 +78,13 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: remarks that belong in every report.
-        differences: says for steps, sigmas and source how a generation differs from what its profile was measured with.
+        differences: says for steps, sigmas and source how a generation differs from what its profile was measured with,
+            as notes and as warnings.
         keep_reports: how many finished reports are kept; None keeps all.
         expected_psnr: lower end, middle and upper end of the PSNR in dB that a profile expects for an estimated error
             (`galaxydit.policies.safeguard.reuse_error`); None where no profile knows it.
+        warnings: remarks that belong in every report, and of which the user is warned.
+        goal: what was asked for.
         current: the generation that runs, or that ran last.
         text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
     """
@@ -88,9 +92,11 @@ class Session:
     config: GalaxyDiTConfig
     source: Source
     notes: tuple[str, ...] = ()
-    differences: Callable[[int, tuple[float, ...] | None, Source], list[str]] | None = None
+    differences: Callable[[int, tuple[float, ...] | None, Source], tuple[list[str], list[str]]] | None = None
     keep_reports: int | None = DEFAULT_REPORTS
     expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
+    warnings: tuple[str, ...] = ()
+    goal: Goal | None = None
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
@@ -138,8 +144,14 @@ class Session:
         generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
         self.current = generation
-        differences = [] if self.differences is None else self.differences(steps, generation.sigmas, self.source)
-        for text in (*self.notes, *differences):
+        notes, warned = (
+            ((), ()) if self.differences is None else self.differences(steps, generation.sigmas, self.source)
+        )
+        if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
+            generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
+        for text in (*self.notes, *notes):
+            self.note(text)
+        for text in (*self.warnings, *warned):
             self.warn_and_note(text, ProfileWarning)
         return generation
 

@@ -14,10 +14,12 @@ LAYERS = (
     ("families",),
     ("proxies", "extrapolation"),
     ("config",),
+    ("outcome",),
     ("report",),
     ("runtime",),
     ("profiles",),
-    ("acceleration", "description"),
+    ("description",),
+    ("acceleration",),
     ("commands",),
     ("cli",),
 )

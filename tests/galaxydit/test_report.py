@@ -47,7 +47,7 @@ def test_the_compute_fraction_counts_blocks(half_reused: Report) -> None:
 
 def test_a_generation_that_was_abandoned_says_how_many_of_its_steps_ran(half_reused: Report) -> None:
     abandoned = replace(half_reused, calls=half_reused.calls[:6])
-    assert str(abandoned).splitlines()[0].endswith("; 3 of 4 steps ran")
+    assert str(abandoned).splitlines()[1].endswith("; 3 of 4 steps ran")
     assert "steps ran" not in str(half_reused)
 
 
@@ -87,7 +87,9 @@ def test_a_run_that_reused_nothing_says_why() -> None:
 def test_the_text_reads_like_a_result(half_reused: Report) -> None:
     text = str(Report(half_reused.config, 4, half_reused.calls, ("odd", "short"), 2**20, 2.0, 2.5))
     assert text.splitlines() == [
-        "2 of 4 steps reused, compute fraction 0.525 (1.90x in block evaluations)",
+        "Settings by hand, reached 1.90x in block evaluations (compute fraction 0.525); expected PSNR against the "
+        "plain video: unknown.",
+        "2 of 4 steps reused",
         "denoising 2.00 s, end to end 2.50 s, at most 1.00 MiB cached",
         "Steps were computed because of:",
         "  - warm-up (2 steps)",

@@ -1,0 +1,96 @@
+"""What a generation was asked for, what it reached, and why the two differ: the first line of a report."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from galaxydit.policies.policy import Reason
+
+if TYPE_CHECKING:
+    from galaxydit.report import Report
+
+TOLERANCE = 0.05  # relative difference between the speedup that was asked for and the one reached
+PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRESHOLD)
+"""Reasons that a plan accounts for; every other one makes a generation slower than its plan."""
+
+
+@dataclass(frozen=True)
+class VerifiedPsnr:
+    """PSNR in dB that a calibration measured on its held-out prompts: mean over `prompts` with its 95 % interval."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was asked for.
+
+    Attributes:
+        text: in words, such as "2x (the default)".
+        speedup: block evaluations without the plugin / with it that a plan is to reach; None where the goal sets none.
+        verified: what the profile's calibration measured for this goal on held-out prompts; None where nothing was
+            measured, or under other conditions than those of the generation.
+        min_psnr: the PSNR in dB that was asked for; None for another goal.
+    """
+
+    text: str
+    speedup: float | None = None
+    verified: VerifiedPsnr | None = None
+    min_psnr: float | None = None
+
+
+def headline(report: "Report") -> str:
+    """The line that every report begins with: asked for, reached, why they differ, expected fidelity."""
+    asked = "Settings by hand" if report.goal is None else f"Asked for {report.goal.text}"
+    fraction = report.compute_fraction
+    saved = 1 / fraction if fraction else math.inf
+    reached = f"reached {saved:.2f}x in block evaluations (compute fraction {fraction:.3f})"
+    if report.plain_seconds is not None and report.denoise_seconds:
+        seconds = f"denoising {report.denoise_seconds:.2f} s instead of {report.plain_seconds:.2f} s"
+        reached += f" and {report.plain_seconds / report.denoise_seconds:.2f}x in seconds ({seconds})"
+    why = difference(report)
+    return f"{asked}, {reached}{', because ' * bool(why)}{why}; {expected_fidelity(report)}"
+
+
+def difference(report: "Report") -> str:
+    """Why a generation did not reach the speedup that was asked for, or reached more; empty if it reached it."""
+    goal, fraction = report.goal, report.compute_fraction
+    if goal is None or goal.speedup is None or not report.calls:
+        return ""
+    if fraction and abs(1 / fraction / goal.speedup - 1) <= TOLERANCE:
+        return ""
+    last = max(call.step for call in report.calls)
+    if last < report.steps - 1:
+        return f"the generation ended after step {last + 1} of {report.steps}"
+    full, run = report.steps_run - report.reused_steps, report.steps_run
+    reasons = Counter(reason for _, reason in report.computed_steps)
+    unplanned = {reason: count for reason, count in reasons.most_common() if reason not in PLANNED}
+    if unplanned and fraction * goal.speedup > 1:
+        return _listed(unplanned)
+    if full == round(run / goal.speedup):
+        return f"{run} steps / {goal.speedup:g} are rounded to {full} full steps"
+    return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"
+
+
+def expected_fidelity(report: "Report") -> str:
+    """What is known about the PSNR against the plain video."""
+    if report.calls and not any(call.reused for call in report.calls):
+        return "every step was computed, so the video is the plain one"
+    start, goal = "expected PSNR against the plain video:", report.goal
+    if report.expected_psnr is not None:
+        low, middle, high = report.expected_psnr
+        return f"{start} {middle:.0f} dB ({low:.0f} to {high:.0f})"
+    if goal is None or goal.verified is None:
+        moved = goal is not None and goal.min_psnr is not None
+        return f"{start} unknown" + ", because the profile was verified under other conditions" * moved
+    found = goal.verified
+    interval = "" if found.low is None else f" ({found.low:.1f} to {found.high:.1f})"
+    return f"{start} {found.mean:.1f} dB{interval} in the mean of the profile's {found.prompts} held-out prompts"
+
+
+def _listed(reasons: dict[Reason, int]) -> str:
+    return ", ".join(f"{reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.items())

@@ -1,0 +1,76 @@
+"""The first line of a report: asked for, reached, why they differ, expected fidelity."""
+
+from dataclasses import replace
+
+import pytest
+
+from galaxydit.config import GalaxyDiTConfig
+from galaxydit.outcome import Goal, VerifiedPsnr, headline
+from galaxydit.policies.policy import Reason
+from galaxydit.report import CallRecord, Report
+
+VERIFIED = VerifiedPsnr(35.7, 33.3, 38.9, 8)
+
+
+def report_of(reused: str, goal: Goal | None, reason: Reason = Reason.SCHEDULE, steps: int | None = None) -> Report:
+    """A report of one branch: "r" is a reused step, any other letter a full step."""
+    calls = tuple(
+        CallRecord(step, 0.5, "transformer", "cond", each == "r", reason, None, None, 0.0 if each == "r" else 10.0, 10)
+        for step, each in enumerate(reused)
+    )
+    return Report(GalaxyDiTConfig(), steps or len(reused), calls, (), 0, 10.0, None, goal=goal)
+
+
+HALF = report_of("frfr", Goal("2x (the default)", 2.0))
+
+
+def test_a_goal_that_was_reached_needs_no_reason() -> None:
+    assert headline(HALF) == (
+        "Asked for 2x (the default), reached 2.00x in block evaluations (compute fraction 0.500); expected PSNR "
+        "against the plain video: unknown"
+    )
+
+
+def test_seconds_are_compared_where_the_plain_ones_are_known() -> None:
+    assert "and 1.90x in seconds (denoising 10.00 s instead of 19.00 s)" in headline(replace(HALF, plain_seconds=19.0))
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        (
+            report_of("ffff", HALF.goal, Reason.FEW_STEPS),
+            "reached 1.00x in block evaluations (compute fraction 1.000), because too few steps to reuse any (4 "
+            "steps); every step was computed, so the video is the plain one",
+        ),
+        (report_of("fffr", HALF.goal, Reason.NO_BRANCH_HISTORY), "because this branch had nothing to reuse (3 steps);"),
+        (report_of("frrfr", HALF.goal), "because 5 steps / 2 are rounded to 2 full steps"),
+        (report_of("fff", HALF.goal, steps=9), "because the generation ended after step 3 of 9;"),
+        (report_of("fffr", HALF.goal, Reason.WARM_UP), "because 3 of 4 steps were full: warm-up (3 steps);"),
+        (report_of("frrr", HALF.goal), "because 1 of 4 steps were full: schedule (1 step);"),
+    ],
+)
+def test_a_goal_that_was_not_reached_has_a_reason(report: Report, why: str) -> None:
+    assert why in headline(report)
+
+
+def test_other_goals_than_a_speedup_are_never_missed() -> None:
+    assert "because" not in headline(report_of("fffr", Goal("threshold 0.1")))
+    assert headline(report_of("fffr", None)).startswith("Settings by hand, reached 1.33x")
+
+
+def test_the_expected_psnr_is_that_of_this_generation_else_that_of_the_profile() -> None:
+    verified = replace(HALF, goal=Goal("2x", 2.0, VERIFIED))
+    assert headline(verified).endswith("35.7 dB (33.3 to 38.9) in the mean of the profile's 8 held-out prompts")
+    estimated = replace(verified, expected_psnr=(27.2, 31.4, 35.0))
+    assert headline(estimated).endswith("expected PSNR against the plain video: 31 dB (27 to 35)")
+
+
+def test_a_psnr_that_was_asked_for_under_other_conditions_is_unknown_and_says_why() -> None:
+    moved = replace(HALF, goal=Goal("a PSNR of at least 30 dB, so 2x", 2.0, None, 30.0))
+    assert headline(moved).endswith("unknown, because the profile was verified under other conditions")
+
+
+def test_every_report_begins_with_the_line() -> None:
+    assert str(HALF).splitlines()[0] == headline(HALF) + "."
+    assert HALF.to_dict()["goal"]["speedup"] == 2.0
