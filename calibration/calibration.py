@@ -2,51 +2,42 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.build_profile import at_order, build_profile, with_proxy
-from galaxydit.calibration.costs import measure_proxy_costs, measure_seconds
 from galaxydit.calibration.evidence import (
     add_compared_proxies,
     add_measurements,
     choose_compared_proxy,
+    choose_order,
     verification_of,
 )
-from galaxydit.calibration.generation_observer import record_sample
-from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.prompt_files import split_prompts
-from galaxydit.calibration.provenance import device_name, package_versions
+from galaxydit.calibration.provenance import package_versions
 from galaxydit.calibration.rank import proxies_to_compare, rank_proxies
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
+from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
-from galaxydit.calibration.verify import VerifiedPrompt, verify_target
+from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
-from galaxydit.pipelines.generate import generate
-from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.published_models import recommended_settings
-from galaxydit.pipelines.runs import Executor, InProcess, Maker, Output, Rank, Store, Unit, progress_of, results, run
+from galaxydit.pipelines.runs import Executor, InProcess, Store
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sharing import share_video
 from galaxydit.policies.budget import full_step_count
 from galaxydit.profiles.evidence import ComparedProxy, Seconds
-from galaxydit.profiles.schema import SCHEMA_VERSION, Profile, parse_profile
+from galaxydit.profiles.schema import SCHEMA_VERSION, Profile
 from galaxydit.request import PROXY, SCHEDULE
-from galaxydit.validation import parse
 
 SPEEDUPS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 KIND = "calibration"
-VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
-CHOICE_SEED = 20_000  # likewise, for the choice of order and proxy
-CHOICE_PROMPTS = 8
+CHOICE_PROMPTS = 8  # of the samples' prompts, with other noise, for the choice of order and proxy
 CHOICE_SPEEDUPS = (2.0, 3.0)  # or the nearest that are planned; the order is chosen at the first
 
 
@@ -58,7 +49,7 @@ class Calibration:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
         recordings: of the samples that the profile was fitted to.
         verifications: of each target on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order on prompts of samples; the profile has the better order.
+        psnr_of_order: mean PSNR in dB of each order on prompts of samples; `choose_order` chooses.
         redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
     """
 
@@ -128,31 +119,11 @@ def calibrate(
         "versions": package_versions(),
         **conditions_of(pipe, settings),
     }
-    store = Store(resume_dir).create(KIND, {})
-    maker, executor = CalibrationMaker(load or (lambda: pipe)), executor or InProcess()
-
-    def measure(stage: str, units: Sequence[Unit]) -> list[Any]:
-        run(units, maker, store, executor, progress=progress_of(stage, progress), retry_failed=True)
-        return results(units, store)
-
-    units = [
-        Unit(
-            f"sample-{index:04d}",
-            {
-                **key,
-                "part": "sample",
-                **_start(own[index % len(own)], seed + index),
-                "intervals": list(range(index, len(INTERVALS), samples)),
-                "bounds": INTERVALS,
-            },
-        )
-        for index in range(samples)
-    ]
-    (timing,) = measure("timing", [Unit("seconds", {**key, "part": "timing", **_start(own[0], seed)})])
-    parts = measure("recording", units)
-    recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
+    maker, store = CalibrationMaker(load or (lambda: pipe)), Store(resume_dir).create(KIND, {})
+    parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
+    timing = parts.timing(own[0])
+    recordings, propagation = parts.samples(own, samples)
     progress("planning", 0, 1)
-    propagation = average_perturbations([tuple(one) for part in parts for one in part["perturbations"]])
     ranking = rank_proxies(recordings, timing["costs"] if proxy_costs is None else proxy_costs)
     profile = build_profile(
         pipe,
@@ -166,118 +137,43 @@ def calibrate(
         device=timing["device"],
         versions=timing["versions"],
     )
-    drafts: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
+    orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
     by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
     progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
     tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
-    chosen_on = own[:CHOICE_PROMPTS]
-    tried = [(draft, SCHEDULE, tried_at[:1]) for draft in drafts.values()]
+    tried = [(draft, SCHEDULE, tried_at[:1]) for draft in orders.values()]
     tried += [(draft, PROXY, tried_at) for draft in by_proxy]
-    fixed = {**key, "part": "choice", "tried": [(draft.to_dict(), *how) for draft, *how in tried]}
-    units = [
-        Unit(f"choice-{index:04d}", {**fixed, **_start(prompt, seed + CHOICE_SEED + index)})
-        for index, prompt in enumerate(chosen_on)
-    ]
-    # By draft, then by prompt: a row for each speedup.
-    rows_by_draft = [
-        [[VerifiedPrompt(**row) for row in rows] for rows in prompts]
-        for prompts in zip(*measure("choosing", units), strict=True)
-    ]
-    psnr_of_order: dict[Order, float] = {
-        order: fmean(rows[0].psnr_db for rows in prompts) for order, prompts in zip(drafts, rows_by_draft, strict=False)
+    measured = parts.drafts(tried, own[:CHOICE_PROMPTS])
+    psnr_of_order = {
+        order: [row.psnr_db for row in at_first] for order, (at_first,) in zip(orders, measured, strict=False)
     }
-    of_proxies = rows_by_draft[len(drafts) :]
+    profile = orders[choose_order(psnr_of_order)]
+    compared = [
+        ComparedProxy(proxy, tuple(map(verification_of, tried_at, rows)))
+        for proxy, rows in zip(proxies, measured[len(orders) :], strict=True)
+    ]
     costs = {row.proxy: row.cost for row in ranking.rows}
-    psnrs = [[fmean(row.psnr_db for row in rows) for rows in prompts] for prompts in of_proxies]
+    psnrs = [
+        [fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)]
+        for rows in measured[len(orders) :]
+    ]
     proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
-    profile = drafts[max(drafts, key=lambda order: psnr_of_order[order])]  # at equal PSNR order 1
     if proxy != profile.recipe.proxy:
         profile = with_proxy(pipe, profile, recordings, proxy)
-    compared = [
-        ComparedProxy(
-            draft.recipe.proxy,
-            tuple(
-                verification_of(speedup, rows)
-                for speedup, rows in zip(tried_at, zip(*prompts, strict=True), strict=True)
-            ),
-        )
-        for draft, prompts in zip(by_proxy, of_proxies, strict=True)
-    ]
-    profile = add_compared_proxies(profile, sorted(compared, key=lambda one: one.proxy != proxy))
+    profile = add_compared_proxies(profile, sorted(compared, key=lambda of_proxy: of_proxy.proxy != proxy))
 
-    fixed = {**key, "part": "verification", "profile": profile.to_dict()}
-    units = [
-        Unit(f"verification-{index:04d}", {**fixed, **_start(prompt, seed + VERIFICATION_SEED + index)})
-        for index, prompt in enumerate(held_out)
-    ]
-    verifications = tuple(VerifiedPrompt(**row) for rows in measure("verifying", units) for row in rows)
+    verifications = parts.verifications(profile, held_out)
     profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
-    redundancy = None
-    if analyze:
-        (found,) = measure("analysing", [Unit("redundancy", {**key, "part": "redundancy", **_start(own[0], seed)})])
-        redundancy = parse(Redundancy, found, "redundancy")
-    return Calibration(profile, recordings, verifications, psnr_of_order, redundancy)
-
-
-@dataclass(eq=False)
-class CalibrationMaker(Maker):
-    """Measures the parts of a calibration on one worker; `load` returns its pipeline."""
-
-    load: Callable[[], DiffusionPipeline]
-
-    def prepare(self, rank: Rank) -> None:
-        """Load the pipeline."""
-        self.pipe = self.load()
-        share_video(self.pipe, rank)
-
-    def make(self, unit: Unit) -> Output:
-        """One part: seconds of a step and of each proxy, a recorded sample with its perturbations, the drafts of a
-        profile on one prompt, or the verification of both policies on one prompt.
-        """
-        data = unit.data
-        settings, prompt, seed = GenerationSettings(**data["settings"]), data["prompt"], data["seed"]
-        if data["part"] == "timing":
-            seconds = measure_seconds(self.pipe, prompt, settings, seed)
-            costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
-            # Of the process that measures: on Ray, and after a resume, another process may calibrate.
-            versions = package_versions()
-            return Output(
-                {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
-            )
-        if data["part"] in ("choice", "verification"):
-            plain = generate(self.pipe, prompt, settings, seed)
-            verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
-            if data["part"] == "choice":
-                drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
-                return Output(
-                    [
-                        [asdict(verify(draft, speedup, policy=policy)) for speedup in speedups]
-                        for draft, policy, speedups in drafts
-                    ]
-                )
-            profile = parse_profile(data["profile"])
-            asked = [target.speedup for target in profile.evidence.verifications]
-            return Output(
-                [asdict(verify(profile, speedup, policy=word)) for speedup in asked for word in (SCHEDULE, PROXY)]
-            )
-        if data["part"] == "redundancy":
-            return Output(asdict(measure_redundancy(self.pipe, prompt, settings, seed)))
-        recording, generation = record_sample(self.pipe, prompt, settings, seed)
-        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
-        return Output({"recording": asdict(recording), "perturbations": perturbations})
+    redundancy = parts.redundancy(own[0]) if analyze else None
+    means = {order: fmean(values) for order, values in psnr_of_order.items()}
+    return Calibration(profile, recordings, verifications, means, redundancy)
 
 
 def _nearest(wanted: float, planned: Sequence[float]) -> float:
     return min(planned, key=lambda speedup: abs(speedup - wanted))
-
-
-def _start(prompt: str, seed: int) -> dict[str, Any]:
-    """What a generation starts from, as data of a unit: prompt, seed, and hashes of the files that the prompt names."""
-    files = hash_files(prompt)
-    return {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:

@@ -1,7 +1,7 @@
 """Add to a profile what was measured with it on generated videos, and which policy is better at which speedup."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -9,12 +9,22 @@ import numpy as np
 
 from galaxydit.calibration.bootstrap import draws_of, interval
 from galaxydit.calibration.costs import predicted_speedup
+from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.profiles.evidence import ComparedProxy, Seconds, Verification
 from galaxydit.profiles.schema import Profile
 from galaxydit.request import PROXY, SCHEDULE
 
 PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best proxy
+
+
+def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
+    """The order to predict with, from the PSNR of both on the same prompts.
+
+    It is order 0 only if the one-sided 95 % interval of its paired lead excludes 0. Otherwise order 1 serves, because
+    the runtime falls back to order 0 where it measures that extrapolation is worse.
+    """
+    return 0 if lead_of([zero - one for zero, one in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
 
 
 def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:

@@ -17,6 +17,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.policies.threshold import Threshold
 from galaxydit.proxies import PROXIES, distance_of, proxies_of
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.guidance import guidance_of
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.scheduler_response import scheduler_response
 
@@ -139,10 +140,3 @@ def record_sample(
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)
     return observer.recording(prompt, seed), generation
-
-
-def guidance_of(pipe: DiffusionPipeline, component: str = "transformer") -> float:
-    """The guidance scale of the generation under way; 1 for a pipeline without guidance."""
-    own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
-    scale = getattr(pipe, "_guidance_scale", None) if own is None else own
-    return 1.0 if scale is None else float(scale)

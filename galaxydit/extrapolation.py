@@ -17,19 +17,21 @@ class CachedStep(NamedTuple):
 
 
 DAMPING = 0.85
-"""Share of the last slope that is followed (damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
+"""Share of the last slope that is followed unless a profile has its own (damped trend, Gardner and McKenzie 1985,
+doi:10.1287/mnsc.31.10.1237).
 
 The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
 `python -m galaxydit.eval.studies.predictions` compares other shares.
 """
 
 LARGEST_AHEAD = 10.0
-"""Most times that the difference between two full steps is added: more than the longest gap of a calibrated schedule
-asks for. Where two noise levels almost coincide, more would multiply rounding errors.
+"""Most times that the difference between two full steps is added unless a profile has its own limit: more than the
+longest gap of a calibrated schedule asks for. Where two noise levels almost coincide, more would multiply rounding
+errors.
 """
 
 CORRECTED = (1.0, 0.5)
-"""By order, the share of the estimated error of a reuse interval that is corrected.
+"""By order, the share of the estimated error of a reuse interval that is corrected unless a profile has its own.
 
 At order 1 errors grow faster than linearly within an interval, so the estimate is too large.
 """
@@ -40,26 +42,37 @@ def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> t
     return (*history, step)[-count:]
 
 
-def slope_ahead(sigma: float, newest: float, older: float) -> float:
+def slope_ahead(
+    sigma: float, newest: float, older: float, slope: float = DAMPING, largest: float = LARGEST_AHEAD
+) -> float:
     """How many times the difference between two full steps, at the noise levels `newest` and `older`, is added to the
-    newest one to predict the step at `sigma` at order 1; at most `LARGEST_AHEAD`, and 0 where both levels are equal.
+    newest one to predict the step at `sigma` at order 1, which follows the share `slope` of the last slope; at most
+    `largest` times, and 0 where both levels are equal.
     """
-    ahead = 0.0 if newest == older else DAMPING * (sigma - newest) / (newest - older)
-    return max(-LARGEST_AHEAD, min(ahead, LARGEST_AHEAD))
+    ahead = 0.0 if newest == older else slope * (sigma - newest) / (newest - older)
+    return max(-largest, min(ahead, largest))
 
 
 @beside_the_model
-def predict(history: tuple[CachedStep, ...], sigma: float, order: int) -> Tensor:
+def predict(
+    history: tuple[CachedStep, ...],
+    sigma: float,
+    order: int,
+    slope: float = DAMPING,
+    largest: float = LARGEST_AHEAD,
+    share: float = 1.0,
+) -> Tensor:
     """The tensor at `sigma`, in the shape and dtype of the cached steps: at `order` 0 the newest one repeated, at 1 it
-    follows the damped slope of the last two, where there are two.
+    follows the share `slope` of the slope of the last two, where there are two, at most `largest` times their
+    difference far, and `share` of that.
 
     The result is a new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
-    if order == 0 or len(history) < 2:
+    if order == 0 or len(history) < 2 or share == 0:
         return newest.clone()
     _, older_sigma, older = history[-2]
-    return newest.lerp(older, -slope_ahead(sigma, newest_sigma, older_sigma))
+    return newest.lerp(older, -share * slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:
@@ -80,12 +93,12 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
 
 
 @beside_the_model
-def correction(output: Tensor, predicted: Tensor, missed: float, order: int) -> Tensor:
+def correction(output: Tensor, predicted: Tensor, missed: float, order: int, share: float | None = None) -> Tensor:
     """What a full step adds to its output y to make up for the steps that were reused before it at this `order`.
 
     With p, what reuse would have given for this step, y - p is the error of reuse, and `missed` times it is what those
-    steps missed together (the trapezoidal rule, with the scheduler's response). A scheduler adds outputs up, so the
-    latent is led back to where full steps would have taken it. The corrected output goes to the scheduler, while y
-    itself is cached.
+    steps missed together (the trapezoidal rule, with the scheduler's response). Of that, `share` is added, by default
+    `CORRECTED`. A scheduler adds outputs up, so the latent is led back to where full steps would have taken it. The
+    corrected output goes to the scheduler, while y itself is cached.
     """
-    return (output - predicted).mul_(CORRECTED[order] * missed)
+    return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)

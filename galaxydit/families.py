@@ -72,46 +72,109 @@ _chain = partial(Family, is_chain=True, parts=_PARTS)
 _like_wan = partial(_chain, stacks=("blocks",), parts=_WAN_PARTS)
 _without_plain_latent = partial(Family, plain_latent=False)
 _ENTRIES = (
-    _like_wan("Wan", "WanTransformer3DModel", SEPARATE),
+    _like_wan(name="Wan", class_name="WanTransformer3DModel", branches=SEPARATE),
     # The VACE blocks run before the main ones and hand a second stream on.
     Family(
-        "Wan VACE", "WanVACETransformer3DModel", SEPARATE, ("vace_blocks", "blocks"), False, ("temb", 3), _WAN_PARTS
+        name="Wan VACE",
+        class_name="WanVACETransformer3DModel",
+        branches=SEPARATE,
+        stacks=("vace_blocks", "blocks"),
+        is_chain=False,
+        time_embedding=("temb", 3),
+        parts=_WAN_PARTS,
     ),
     # Face adapters add to the hidden states between blocks.
-    Family("Wan Animate", "WanAnimateTransformer3DModel", SEPARATE, ("blocks",), parts=_WAN_PARTS),
-    _like_wan("SkyReels-V2", "SkyReelsV2Transformer3DModel", SEPARATE),
-    _like_wan("ChronoEdit", "ChronoEditTransformer3DModel", SEPARATE),
+    Family(
+        name="Wan Animate",
+        class_name="WanAnimateTransformer3DModel",
+        branches=SEPARATE,
+        stacks=("blocks",),
+        parts=_WAN_PARTS,
+    ),
+    _like_wan(name="SkyReels-V2", class_name="SkyReelsV2Transformer3DModel", branches=SEPARATE),
+    _like_wan(name="ChronoEdit", class_name="ChronoEditTransformer3DModel", branches=SEPARATE),
     # Cross-attention and its norm see only the tokens that are denoised.
-    _like_wan("Helios", "HeliosTransformer3DModel", SEPARATE, parts=_HELIOS_PARTS),
-    _like_wan("AnyFlow", "AnyFlowTransformer3DModel", CONCATENATED, plain_latent=False),
+    _like_wan(name="Helios", class_name="HeliosTransformer3DModel", branches=SEPARATE, parts=_HELIOS_PARTS),
+    _like_wan(name="AnyFlow", class_name="AnyFlowTransformer3DModel", branches=CONCATENATED, plain_latent=False),
     _chain(
-        "Cosmos", "CosmosTransformer3DModel", SEPARATE, time_embedding=("embedded_timestep", 2), shares_latent=False
+        name="Cosmos",
+        class_name="CosmosTransformer3DModel",
+        branches=SEPARATE,
+        time_embedding=("embedded_timestep", 2),
+        shares_latent=False,
     ),
-    Family("HunyuanVideo", "HunyuanVideoTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
-    Family("HunyuanVideo Framepack", "HunyuanVideoFramepackTransformer3DModel", NO_GUIDANCE, _TWO_STACKS),
-    Family("HunyuanVideo 1.5", "HunyuanVideo15Transformer3DModel", SEPARATE),
-    Family("Motif-Video", "MotifVideoTransformer3DModel", SEPARATE, _TWO_STACKS),
-    _without_plain_latent("CogVideoX", "CogVideoXTransformer3DModel", CONCATENATED),
-    _without_plain_latent("ConsisID", "ConsisIDTransformer3DModel", CONCATENATED),
-    _chain("LTX-Video", "LTXVideoTransformer3DModel", CONCATENATED, plain_latent=False),
+    Family(name="HunyuanVideo", class_name="HunyuanVideoTransformer3DModel", branches=NO_GUIDANCE, stacks=_TWO_STACKS),
+    Family(
+        name="HunyuanVideo Framepack",
+        class_name="HunyuanVideoFramepackTransformer3DModel",
+        branches=NO_GUIDANCE,
+        stacks=_TWO_STACKS,
+    ),
+    Family(name="HunyuanVideo 1.5", class_name="HunyuanVideo15Transformer3DModel", branches=SEPARATE),
+    Family(name="Motif-Video", class_name="MotifVideoTransformer3DModel", branches=SEPARATE, stacks=_TWO_STACKS),
+    _without_plain_latent(name="CogVideoX", class_name="CogVideoXTransformer3DModel", branches=CONCATENATED),
+    _without_plain_latent(name="ConsisID", class_name="ConsisIDTransformer3DModel", branches=CONCATENATED),
+    _chain(name="LTX-Video", class_name="LTXVideoTransformer3DModel", branches=CONCATENATED, plain_latent=False),
     _without_plain_latent(
-        "LTX-2", "LTX2VideoTransformer3DModel", CONCATENATED, time_embedding=("temb", 4), parts=_PARTS
+        name="LTX-2",
+        class_name="LTX2VideoTransformer3DModel",
+        branches=CONCATENATED,
+        time_embedding=("temb", 4),
+        parts=_PARTS,
     ),
-    Family("Mochi", "MochiTransformer3DModel", CONCATENATED, parts={"self_attention": "attn1", "feed_forward": "ff"}),
+    Family(
+        name="Mochi",
+        class_name="MochiTransformer3DModel",
+        branches=CONCATENATED,
+        parts={"self_attention": "attn1", "feed_forward": "ff"},
+    ),
     _without_plain_latent(
-        "Kandinsky 5", "Kandinsky5Transformer3DModel", SEPARATE, _VISUAL, True, ("time_embed", 2), _KANDINSKY_PARTS
+        name="Kandinsky 5",
+        class_name="Kandinsky5Transformer3DModel",
+        branches=SEPARATE,
+        stacks=_VISUAL,
+        is_chain=True,
+        time_embedding=("time_embed", 2),
+        parts=_KANDINSKY_PARTS,
     ),
-    _without_plain_latent("Kandinsky 6", "Kandinsky6Transformer3DModel", SEPARATE, _VISUAL, time_embedding=None),
-    Family("EasyAnimate", "EasyAnimateTransformer3DModel", CONCATENATED),
-    _chain("Allegro", "AllegroTransformer3DModel", CONCATENATED, plain_latent=False),
+    _without_plain_latent(
+        name="Kandinsky 6",
+        class_name="Kandinsky6Transformer3DModel",
+        branches=SEPARATE,
+        stacks=_VISUAL,
+        time_embedding=None,
+    ),
+    Family(name="EasyAnimate", class_name="EasyAnimateTransformer3DModel", branches=CONCATENATED),
+    _chain(name="Allegro", class_name="AllegroTransformer3DModel", branches=CONCATENATED, plain_latent=False),
     # Spatial and temporal blocks alternate, on transposed hidden states.
     _without_plain_latent(
-        "Latte", "LatteTransformer3DModel", CONCATENATED, _ALTERNATING, time_embedding=("timestep", 4), parts=_PARTS
+        name="Latte",
+        class_name="LatteTransformer3DModel",
+        branches=CONCATENATED,
+        stacks=_ALTERNATING,
+        time_embedding=("timestep", 4),
+        parts=_PARTS,
     ),
-    _chain("SANA-Video", "SanaVideoTransformer3DModel", CONCATENATED, time_embedding=("timestep", 4)),
-    Family("SANA-WM", "SanaWMTransformer3DModel", CONCATENATED, ("blocks",), True, ("t", 2)),
+    _chain(
+        name="SANA-Video",
+        class_name="SanaVideoTransformer3DModel",
+        branches=CONCATENATED,
+        time_embedding=("timestep", 4),
+    ),
+    Family(
+        name="SANA-WM",
+        class_name="SanaWMTransformer3DModel",
+        branches=CONCATENATED,
+        stacks=("blocks",),
+        is_chain=True,
+        time_embedding=("t", 2),
+    ),
     _without_plain_latent(
-        "MiniMax-H3", "MiniMaxH3Transformer3DModel", NO_GUIDANCE, is_chain=True, time_embedding=("temb", 1)
+        name="MiniMax-H3",
+        class_name="MiniMaxH3Transformer3DModel",
+        branches=NO_GUIDANCE,
+        is_chain=True,
+        time_embedding=("temb", 1),
     ),
 )
 FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}

@@ -12,6 +12,7 @@ from galaxydit.config import GalaxyDiTConfig
 from galaxydit.energy import Energy
 from galaxydit.outcome import Goal, headline
 from galaxydit.policies.policy import Reason
+from galaxydit.policies.safeguard import GuardAction, GuardRecord, guard_lines
 from galaxydit.policies.threshold import Threshold
 
 COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
@@ -66,8 +67,9 @@ class Report:
             decoded after the last step, as with a bare transformer.
         energy_joules: joules of the generation from the devices' counters; None without a counter, which
             `galaxydit.energy.meter_of` explains.
-        expected_psnr: lower end, middle and upper end of the expected PSNR against the plain video in dB; None where it
-            is unknown.
+        guard: what each full step showed about predictions, and what the guard changed because of it.
+        expected_psnr: lower end, middle and upper end of the expected PSNR against the plain video in dB; None where
+            the profile has no measured scale for it (`galaxydit.profiles.evidence.Fidelity`).
         goal: what was asked for; None where settings were given by hand.
         plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless somebody who measured it
             puts it in, with `dataclasses.replace`.
@@ -81,6 +83,7 @@ class Report:
     denoise_seconds: float | None
     end_to_end_seconds: float | None
     energy_joules: Energy | None = None
+    guard: tuple[GuardRecord, ...] = ()
     expected_psnr: tuple[float, float, float] | None = None
     goal: Goal | None = None
     plain_seconds: float | None = None
@@ -147,6 +150,7 @@ class Report:
         reasons = Counter(reason for _, reason in self.computed_steps)
         lines += ["Steps were computed because of:"] if reasons else []
         lines += [f"  - {reason.value} ({count} step{'s' * (count > 1)})" for reason, count in reasons.most_common()]
+        lines += guard_lines(self.guard)
         shared = [self.energy_joules.shared] if self.energy_joules and self.energy_joules.shared else []
         return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
 
@@ -210,4 +214,4 @@ def _compute_fraction(calls: Sequence[CallRecord]) -> float:
 
 
 def _plain(value: Any) -> str:
-    return value.name if isinstance(value, Reason) else str(value)
+    return value.name if isinstance(value, Reason | GuardAction) else str(value)

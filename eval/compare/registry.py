@@ -18,6 +18,7 @@ NAMES_BY_SOURCE = {
         "fewer steps",
         "repeated plain run",
         "optimised noise levels",
+        "plain at scheduled levels",
         "uniform skip order 0",
         "uniform skip order 1",
         "step list",

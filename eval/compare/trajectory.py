@@ -12,12 +12,12 @@ from diffusers import DiffusionPipeline
 from numpy.typing import NDArray
 from torch import Tensor
 
-from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.eval.compare.rules.decision import CONDITIONAL, UNCONDITIONAL
 from galaxydit.eval.compare.rules.rule_observer import EMBEDDER, check_branches
 from galaxydit.families import blocks_of, family_of
 from galaxydit.pipelines.generate import generate, generate_batch
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.runtime.guidance import guidance_of
 
 
 @dataclass(eq=False)

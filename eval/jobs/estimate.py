@@ -94,8 +94,10 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
     """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
-    if variant.method == FEWER_STEPS and steps:
-        return float(variant.options["steps"] / steps)
+    options = variant.options
     if variant.method == PLUGIN:
-        return 1 / (Request(**variant.options).planned_speedup or 1.0)
-    return 1.0
+        return 1 / (Request(**options).planned_speedup or 1.0)
+    if "speedup" in options:
+        return 1 / float(options["speedup"])
+    computed = options["steps"] if variant.method == FEWER_STEPS else len(options.get("full", ()))
+    return float(computed / steps) if computed and steps else 1.0

@@ -1,13 +1,15 @@
-"""Gain of the correction after reused steps on the shipped schedules, and on step lists published for Wan2.1.
+"""Rules of prediction and correction on the shipped schedules, and on step lists published for Wan2.1.
 
-`python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR on captions not used in training without and
-with the correction. The published step lists run at their own flow shift and guidance. There wan-tiny's PSNRs are near
-the published ones, so reuse errs about as much as on the real weights.
+`python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR of each rule on captions not used in training.
+The published step lists run at their own flow shift and guidance. There wan-tiny's PSNRs are near the published ones,
+so reuse errs about as much as on the real weights.
 """
 
 import argparse
 import logging
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +17,12 @@ import torch
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.published import StepList, load_published
+from galaxydit.calibration.published_plan import RULE as PUBLISHED_RULE
+from galaxydit.calibration.surrogate.step_lists import determines_offset
 from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.eval.realism.step_lists import Cases, References
+from galaxydit.files import write_json
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.psnr import psnr
@@ -29,41 +34,64 @@ SEED, BATCH = 500, 6
 OWN_SHIFT, OWN_GUIDANCE = 5.0, 5.0  # published values that equal wan-tiny's own after scaling
 
 
-def measure(references: References, name: str, row: StepList | None, config: GalaxyDiTConfig) -> None:
-    """Log mean and worst PSNR in dB without and with the correction; without `row` at the model's own flow shift."""
+RULES: dict[str, dict[str, Any]] = {
+    "order 0": {"order": 0, "correction": False},
+    "order 0 corrected": {"order": 0},
+    "order 1": {"order": 1, "correction": False},
+    "order 1 corrected": {"order": 1},
+    "published profile's rule": {
+        "order": PUBLISHED_RULE.order,
+        "slope": PUBLISHED_RULE.slope,
+        "largest_ahead": PUBLISHED_RULE.largest_ahead,
+        "correction_share": PUBLISHED_RULE.correction,
+    },
+}
+"""How reused steps are predicted and full steps corrected: changes to a configuration."""
+
+
+def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
+    """PSNR of each caption in dB; without `row` at the model's own flow shift."""
     plain, settings = references.at(row.flow_shift, row.guidance) if row else references.at(OWN_SHIFT, OWN_GUIDANCE)
-    for correction in (False, True):
-        found: list[float] = []
-        for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-            with galaxydit.accelerate(references.pipe, config=replace(config, correction=correction)):
-                videos = generate_batch(references.pipe, prompts, seeds, settings)
-            found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
-        kind = "corrected" if correction else "plain"
-        logger.info("%s, %s: %.2f dB, worst %.1f", name, kind, np.mean(found), min(found))
+    found: list[float] = []
+    for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
+        with galaxydit.accelerate(references.pipe, config=config):
+            videos = generate_batch(references.pipe, prompts, seeds, settings)
+        found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--speedups", type=float, nargs="*", default=[2.0, 2.5, 3.0], help="of the shipped schedules")
-    parser.add_argument("--lists", type=int, default=5, help="number of published step lists, from the first")
+    parser.add_argument("--lists", type=int, default=4, help="number of published step lists, from the first")
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--out", type=Path, help="JSON file for the PSNR of each caption")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe = load_pipeline("wan-tiny", dtype=getattr(torch, arguments.dtype))
     pipe.set_progress_bar_config(disable=True)
     seeds = tuple(range(SEED, SEED + arguments.prompts))
     cases = Cases(tuple(draw_prompts(arguments.prompts, SEED)), seeds, BATCH)
-    lists = [row for row in load_published().step_lists if row.steps and not (row.method or row.conditional_only)]
+    lists = [row for row in load_published().step_lists if determines_offset(row) and not row.conditional_only]
     references = References(pipe, cases, recommended_settings(pipe), SHIFT_FACTOR)
-    for speedup in arguments.speedups:
-        planned = shipped(pipe, speedup=speedup)
-        measure(references, f"the shipped schedule at {speedup:g}x", None, planned)
-        measure(references, f"the same at order 0, {speedup:g}x", None, replace(planned, order=0))
-    for row in lists[: arguments.lists]:
-        for order in (0, 1):
-            config = GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual", order=order)
-            measure(references, f"{row.name}, order {order}", row, config)
+    planned: list[tuple[str, StepList | None, GalaxyDiTConfig]] = [
+        (f"the shipped schedule at {speedup:g}x", None, shipped(pipe, speedup=speedup))
+        for speedup in arguments.speedups
+    ]
+    planned += [
+        (row.name, row, GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual"))
+        for row in lists[: arguments.lists]
+    ]
+    results: dict[str, Any] = {"conditions": vars(arguments) | {"out": None, "first_seed": SEED}, "psnr": {}}
+    for name, row, config in planned:
+        for rule in arguments.rules:
+            found = measure(references, row, replace(config, **RULES[rule]))
+            results["psnr"].setdefault(name, {})[rule] = found
+            logger.info("%s, %s: %.2f dB, worst %.1f", name, rule, np.mean(found), min(found))
+            if arguments.out:
+                write_json(arguments.out, results)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 `python -m galaxydit.eval.studies.proxy_ranking --parts profile.parts --out DIR` takes the recordings of a calibration,
 ranks their proxies, solves the threshold of the paper's rule for each, and compares the videos at equal compute on
 captions not used in training. It writes `results.json` with the PSNR of each prompt, `table.md` and `ranking.png`.
+`--alone` adds each proxy with guidance branches that decide alone, at the same thresholds, and the difference that
+alignment makes at equal compute.
 """
 
 import argparse
@@ -40,8 +42,10 @@ from galaxydit.proxies import PROXIES
 from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
-SPEEDUPS = (2.0, 2.5)
-SOLVED_FOR = (1.93, 2.65)  # they enclose `SPEEDUPS`, because distances are larger while steps are reused
+ENCLOSING = (0.965, 1.06)
+"""Thresholds are solved for the first speedup times the first factor, the last speedup times the last factor, and those
+between, so that they enclose all: distances are larger while steps are reused."""
+ALONE = " branches alone"
 LIMITS = Limits(warmup=0.2, keep_last=0, max_consecutive=None)
 CALLS, BLOCKS = 2, 10  # of wan-tiny: guidance branches and blocks
 
@@ -69,14 +73,33 @@ def _fraction(recording: Recording, proxy: str, threshold: float) -> float:
     return compute_fraction(len(full_steps), recording.steps, PROXIES[proxy].cost / (CALLS * BLOCKS))
 
 
-def method_of(recordings: Sequence[Recording], proxy: str) -> Method:
+def method_of(
+    recordings: Sequence[Recording], proxy: str, speedups: Sequence[float], *, aligned: bool = True
+) -> Method:
     """The paper's rule on one proxy, at the thresholds that were solved on the recordings; all are scored."""
-    settings = [{"threshold": solve(recordings, proxy, speedup)} for speedup in SOLVED_FOR]
+    asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * ENCLOSING[1])
+    settings = [{"threshold": solve(recordings, proxy, speedup)} for speedup in asked]
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-        return accelerated(pipe, config=paper_rule(proxy, setting["threshold"]))
+        return accelerated(pipe, config=paper_rule(proxy, setting["threshold"], guidance_alignment=aligned))
 
-    return Method(proxy, lambda steps: settings, attach, identity=core_identity, tuned=False)
+    name = proxy if aligned else proxy + ALONE
+    return Method(name, lambda steps: settings, attach, identity=core_identity, tuned=False)
+
+
+def alignment_lines(comparison: Comparison) -> list[str]:
+    """For each proxy and speedup a line with what alignment gains in dB, the mean and its 95 % interval."""
+    at = {(one.method, one.speedup): one for one in comparison.at_speedups if one.psnr is not None}
+    lines = []
+    for (name, speedup), aligned in at.items():
+        if (alone := at.get((name + ALONE, speedup))) is not None:
+            gains = [one - other for one, other in zip(aligned.psnr_of_prompt, alone.psnr_of_prompt, strict=True)]
+            low, high = np.quantile(np.array(gains)[draws_of(len(gains))].mean(axis=1), [0.025, 0.975])
+            lines.append(
+                f"- Alignment gains {fmean(gains):+.2f} dB ({low:+.2f} to {high:+.2f}) at {speedup:g}x with {name}: "
+                f"{aligned.psnr:.2f} against {alone.psnr:.2f} dB, {len(gains)} prompts."
+            )
+    return lines
 
 
 def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float, float]:
@@ -91,21 +114,22 @@ def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float,
 
 def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
     """Write table.md, ranking.json and ranking.png, and log the correlations."""
+    speedups = comparison.plan.speedups
     rows = {row.proxy: row for row in ranking.rows}
     lines = ["| proxy | rho along a trajectory | rho between samples |"]
-    lines[0] += "".join(f" PSNR at {speedup:g}x, dB | worst |" for speedup in SPEEDUPS)
-    lines.append("|---|---:|---:|" + "---:|---:|" * len(SPEEDUPS))
+    lines[0] += "".join(f" PSNR at {speedup:g}x, dB | worst |" for speedup in speedups)
+    lines.append("|---|---:|---:|" + "---:|---:|" * len(speedups))
     at = {(one.method, one.speedup): one for one in comparison.at_speedups if one.psnr is not None}
-    proxies = [name for name in rows if all((name, speedup) in at for speedup in SPEEDUPS)]
-    for name in sorted(proxies, key=lambda name: -(at[name, SPEEDUPS[0]].psnr or 0)):
-        cells = [f"{at[name, speedup].psnr:.2f} | {at[name, speedup].psnr_worst:.1f}" for speedup in SPEEDUPS]
+    proxies = [name for name in rows if all((name, speedup) in at for speedup in speedups)]
+    for name in sorted(proxies, key=lambda name: -(at[name, speedups[0]].psnr or 0)):
+        cells = [f"{at[name, speedup].psnr:.2f} | {at[name, speedup].psnr_worst:.1f}" for speedup in speedups]
         lines.append(f"| {name} | {rows[name].rho:.3f} | {rows[name].between:.3f} | {' | '.join(cells)} |")
     found: dict[str, Any] = {"rankings": [asdict(rows[name]) for name in proxies], "correlations": []}
     lines.append("")
     figure = Figure(figsize=(10, 4.5), layout="constrained")
-    for axes, speedup in zip(figure.subplots(1, len(SPEEDUPS)), SPEEDUPS, strict=True):
+    for axes, speedup in zip(figure.subplots(1, len(speedups)), speedups, strict=True):
         psnrs = np.array([at[name, speedup].psnr_of_prompt for name in proxies])
-        for kind, marker in (("rho", "o"), ("between", "x")):
+        for kind, marker in (("rho", "o"), ("between", "x")) if len(proxies) > 2 else ():
             rhos = [getattr(rows[name], kind) for name in proxies]
             rho, low, high = correlation(rhos, psnrs)
             label = {"rho": "along a trajectory", "between": "between samples"}[kind]
@@ -118,6 +142,7 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
             axes.annotate(name, (rows[name].rho, at[name, speedup].psnr or 0), fontsize=5)
         axes.set(xlabel="Spearman's rho with the error of reuse", ylabel="PSNR, dB", title=f"{speedup:g}x by compute")
         axes.legend(frameon=False, loc="lower left", fontsize=7)
+    lines += alignment_lines(comparison)
     (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "ranking.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     figure.savefig(out / "ranking.png", dpi=120)
@@ -129,6 +154,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--proxies", help="names with commas; by default all that move, with the L1 distance")
+    parser.add_argument("--speedups", default="2,2.5", help="two or more with commas, rising")
+    parser.add_argument("--alone", action="store_true", help="also let the guidance branches decide alone")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     recordings = read_recordings(arguments.parts)
@@ -142,10 +169,12 @@ def main() -> None:
     reserved = tuple(read_prompts(WAN_TINY_PROMPTS))
     drawn = draw_prompts(arguments.prompts + len(reserved), seed=0)  # the captions of `galaxydit compare`
     prompts = tuple(prompt for prompt in drawn if prompt not in reserved)[: arguments.prompts]
-    plan = ComparisonPlan(prompts, (0,), reserved, SPEEDUPS, 1)
+    speedups = tuple(map(float, arguments.speedups.split(",")))
+    plan = ComparisonPlan(prompts, (0,), reserved, speedups, 1)
     pipe = load_pipeline("wan-tiny")
     pipe.set_progress_bar_config(disable=True)
-    methods = [method_of(recordings, proxy) for proxy in wanted]
+    ways = (True, False) if arguments.alone else (True,)
+    methods = [method_of(recordings, proxy, speedups, aligned=aligned) for proxy in wanted for aligned in ways]
     comparison = run_comparison(
         pipe,
         methods,

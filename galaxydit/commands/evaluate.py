@@ -70,6 +70,7 @@ def run(
     read = read_job(job)
     if dry_run:
         show_plan(read, out, cluster.workers or 1, retry_failed=retry_failed, verify=verify)
+        show("nothing was made")
         return
     outcome = make_videos(read, out, cluster, retry_failed=retry_failed, verify=verify)
     show(f"{out}: {outcome.done} done, {outcome.failed} failed; `galaxydit eval report {out}` shows the results")

@@ -28,7 +28,8 @@ def families(
     else:
         for row in accepted:
             marks = [name for name, value in row.items() if value == "yes"]
-            offers = (row["guidance"], f"reuse {row['reuse']}", f"profiles: {row['profiles']}", ", ".join(marks))
+            facts = (f"profiles: {row['profiles']}", f"run with trained weights: {row['run with trained weights']}")
+            offers = (row["guidance"], f"reuse {row['reuse']}", *facts, ", ".join(marks))
             show(f"{row['family']}: {row['transformer']}", f"  {'; '.join(filter(None, offers))}")
         show(
             *(["not accepted:"] if refused else []), *(f"  {row['not accepted']}: {row['because']}" for row in refused)
@@ -48,9 +49,11 @@ def family_rows() -> list[Row]:
     from galaxydit.families import FAMILIES
     from galaxydit.profiles.registry import shipped_profiles
 
-    profiles = defaultdict(list)
+    profiles, measured = defaultdict(list), defaultdict(list)
     for profile in shipped_profiles():
         profiles[profile.model.class_name].append(profile.name)
+        if profile.kind == "measured":  # nothing was run for the other profiles
+            measured[profile.model.class_name].append(profile.name)
     rows = []
     for family in FAMILIES.values():
         kind = getattr(diffusers, family.class_name)
@@ -60,6 +63,7 @@ def family_rows() -> list[Row]:
             "guidance": family.branches,
             "reuse": "output, residual" if family.is_chain else "output",
             "profiles": ", ".join(profiles[family.class_name]) or "general schedule",
+            "run with trained weights": ", ".join(measured[family.class_name]) or "never",
             "LoRA": "yes" if hasattr(kind, "load_lora_adapter") else "no",
             "regional compile": "yes" if getattr(kind, "_repeated_blocks", None) else "no",
             "context parallel": "yes" if getattr(kind, "_cp_plan", None) else "no",

@@ -11,7 +11,7 @@ from galaxydit.commands import options
 from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
-from galaxydit.commands.jobs import make_videos
+from galaxydit.commands.jobs import job_keys, make_videos
 from galaxydit.request import AUTO
 
 if TYPE_CHECKING:
@@ -92,12 +92,10 @@ def _job_of(
     lossless: bool,
 ) -> "Job":
     """The job that makes these videos: its only variant is the plugin with these options, or the plain pipeline."""
-    from galaxydit.eval.jobs.job import PLUGIN, RENAMED
+    from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of
 
-    keys = {field: key for key, field in RENAMED.items()}
-    data = {**vars(source), **{keys.get(name, name): value for name, value in vars(sizes).items()}}
-    data = {name: value for name, value in data.items() if value is not None}
+    data = job_keys(source, sizes)
     data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
     if acceleration is not None:
         data |= {"baseline": False, "variants": {PLUGIN: acceleration}}

@@ -1,14 +1,23 @@
 """Run a job, or show which videos it would make. Commands that make many videos share this."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import resumable, say, show, table_of
-from galaxydit.commands.options import RayOptions
+from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
     from galaxydit.pipelines.runs import Outcome
+
+
+def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
+    """The given options as keys of a job file."""
+    from galaxydit.eval.jobs.job import RENAMED
+
+    keys = {field: key for key, field in RENAMED.items()}
+    given = {**vars(source), **{keys.get(name, name): value for name, value in vars(sizes).items()}}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def make_videos(
@@ -61,4 +70,4 @@ def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False,
     seconds = sum(each.videos * each.seconds for each in estimates)
     more = f" and {len(calibrations)} calibrations of unknown length" if calibrations else ""
     shared = f", {seconds / workers:.0f} s on {workers} workers" if workers > 1 else ""
-    show(f"{len(left)} videos{more} to make, about {seconds:.0f} s of one worker{shared}; nothing was made")
+    show(f"{len(left)} videos{more} to make, about {seconds:.0f} s of one worker{shared}")

@@ -1,14 +1,16 @@
 """How a generation differs from the conditions of its profile."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from galaxydit.adapters import adapters_of
 from galaxydit.policies.policy import FEW_STEPS
-from galaxydit.profiles.schema import Profile
+from galaxydit.profiles.schema import Profile, Served
 from galaxydit.runtime.session import Source
 
 SIGMA_TOLERANCE = 1e-3
+LAST_TIME = 1e-3  # sigma without its flow shift at which diffusers' UniPC ends; Wan's own code ends at 0
 SERVED_SHARE = 0.28
 """Share of the steps of a calibration below which generations are computed in full by default. At 2x the profile of
 wan-tiny, for 50 steps, is 6.5 dB ahead of half the steps without reuse at 14 steps, 0.6 dB at 10 (4 captions)."""
@@ -21,13 +23,11 @@ def differences(
 
     With `short_in_full`, generations of fewer steps than the profile serves are computed in full.
     """
-    conditions = profile.conditions
-    differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
-    if differing and profile.kind == "published":
-        differing = [
-            f"steps or flow shift differ from those of the published measurements ({conditions.steps} steps, shift "
-            f"{conditions.flow_shift}): the planned steps keep their places among all steps"
-        ]
+    conditions, served = profile.conditions, profile.conditions.served
+    if served is not None:
+        differing = _served_differences(served, steps, sigmas)
+    else:
+        differing = _sigma_differences(conditions.sigmas, steps, sigmas) if conditions.sigmas else []
     if steps <= FEW_STEPS:
         differing = []  # all steps are computed, and the report says so
     elif steps < fewest_steps(profile):
@@ -38,11 +38,17 @@ def differences(
         ]
     for name in ("guidance_scale", "guidance_scale_2"):
         guidance, known = getattr(source.pipe, f"_{name}", None), getattr(conditions, name)
-        if guidance is not None and known not in (None, guidance):
-            how = "planned from measurements" if profile.kind == "published" else "measured"
+        if guidance is None or known is None or (served is None and guidance == known):
+            continue
+        if served is None or not served.guidance_scale[0] <= guidance <= served.guidance_scale[1]:
+            how = (
+                f"measured at {known:g}"
+                if served is None
+                else "planned for {:g} to {:g}".format(*served.guidance_scale)
+            )
             differing.append(
-                f"{name}={guidance:g}, and the profile was {how} at {known:g}: the speedup is met all the same, the "
-                "quality is unknown"
+                f"{name}={guidance:g}, and the profile was {how}: the speedup is met all the same, the quality is "
+                "unknown"
             )
     boundary = boundary_of(source.pipe)
     if boundary != conditions.boundary and profile.second_model is not None:
@@ -83,6 +89,36 @@ def fewest_steps(profile: Profile) -> int:
 def boundary_of(pipe: Any) -> float | None:
     """The noise level below which the second transformer of a pipeline computes; None without a second transformer."""
     return getattr(getattr(pipe, "config", None), "boundary_ratio", None)
+
+
+def _served_differences(served: Served, steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
+    """A sentence if the steps or any noise level lie outside those for which a profile was planned."""
+    (fewest, most), (low, high) = served.steps, served.flow_shift
+
+    def level(flow_shift: float, time: float) -> float:
+        return flow_shift * time / (1 + (flow_shift - 1) * time)
+
+    inside = sigmas is not None and all(
+        level(low, 1 - step / steps) - SIGMA_TOLERANCE
+        <= sigma
+        <= level(high, 1 - step * (1 - LAST_TIME) / steps) + SIGMA_TOLERANCE
+        for step, sigma in enumerate(sigmas)
+    )
+    if inside and fewest <= steps <= most:
+        return []
+    return [
+        f"steps or flow shift lie outside those that the profile was planned for ({fewest} to {most} steps, shift "
+        f"{low:g} to {high:g}): the planned steps keep their places among all steps"
+    ]
+
+
+def expected_psnr(
+    profile: Profile | None, source: Source
+) -> Callable[[float | None], tuple[float, float, float] | None] | None:
+    """`Fidelity.expected_psnr` of the profile; None where it was not measured in the dtype of the transformer."""
+    fidelity = None if profile is None else profile.evidence.fidelity
+    dtype = str(getattr(source.transformer, "dtype", "")).removeprefix("torch.")
+    return None if fidelity is None or fidelity.dtype != dtype else fidelity.expected_psnr
 
 
 def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:

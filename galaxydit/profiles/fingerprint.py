@@ -77,12 +77,18 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does."""
+    """Why a profile does not belong to the transformers of a pipeline; None if it does or if it is shared with them."""
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
         text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
         return Mismatch("transformers", text)
-    return next(filter(None, map(model_mismatch, models, transformers)), None)
+    mismatch = next(filter(None, map(model_mismatch, models, transformers)), None)
+    return None if mismatch is not None and is_shared(profile, transformers) else mismatch
+
+
+def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
+    """Whether the transformer of a pipeline is one of the models that a profile is shared with."""
+    return len(transformers) == 1 and any(model_mismatch(one, transformers[0]) is None for one in profile.shared_with)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:

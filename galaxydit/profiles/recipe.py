@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 
 from galaxydit.errors import GalaxyDiTError, check_ascending, check_choice
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD
 from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.profiles.evidence import Share
 from galaxydit.proxies import PROXIES
@@ -40,7 +41,7 @@ class Recipe:
     """All that the runtime follows.
 
     Attributes:
-        proxy, reuse, order: see `GalaxyDiTConfig`.
+        proxy, reuse, order, slope, largest_ahead, correction_share: see `GalaxyDiTConfig`.
         error_map: expected error of the guided prediction by proxy distance and sigma; None in a published profile.
         cumulative_distance: mean proxy distance by sigma; None in a published profile.
         targets: settings by rising speedup.
@@ -54,6 +55,9 @@ class Recipe:
     cumulative_distance: CumulativeDistance | None
     targets: tuple[Target, ...]
     proxy_share: Share = 0.0
+    slope: Share = DAMPING
+    largest_ahead: Annotated[float, Ge(0), Le(LARGEST_AHEAD)] = LARGEST_AHEAD
+    correction_share: Share | None = None
 
     def __post_init__(self) -> None:
         check_choice("proxy", self.proxy, tuple(PROXIES))

@@ -19,8 +19,8 @@ from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.conditions import boundary_of, fewest_steps
-from galaxydit.profiles.fingerprint import profile_mismatch
-from galaxydit.profiles.recipe import Target
+from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
+from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
 from galaxydit.profiles.verified import fastest_verified, verification_of
@@ -89,7 +89,7 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
         )
         note = f"{missing}: full steps come from {source}; `galaxydit calibrate` measures a profile"
         return Settings(config, None, (note,))
-    return _with_profile(pipe, request, profile, len(transformers), speedup)
+    return _with_profile(pipe, request, profile, transformers, speedup)
 
 
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
@@ -137,11 +137,7 @@ def schedule_for(
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
     """The rule of arXiv 2512.03451 on the profile's proxy, without a cap on consecutive reuse."""
     assert request.threshold is not None
-    plain = (
-        GalaxyDiTConfig()
-        if profile is None
-        else replace(GalaxyDiTConfig(), order=profile.recipe.order, reuse=profile.recipe.reuse)
-    )
+    plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
     known = None if profile is None or not profile.evidence.ranking else profile.recipe.proxy
     config = replace(
         plain,
@@ -153,14 +149,16 @@ def _by_threshold(request: Request, profile: Profile | None, family: Family) -> 
     return Settings(config)
 
 
-def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: int, speedup: float | None) -> Settings:
+def _with_profile(
+    pipe: Any, request: Request, profile: Profile, transformers: Sequence[nn.Module], speedup: float | None
+) -> Settings:
     recipe = profile.recipe
     reads_own_proxy = request.proxy in (None, recipe.proxy)
     proxy = request.proxy or recipe.proxy
     if profile.kind == "published" and request.proxy is None:
-        proxy = documented_proxy(family_of(next(iter(transformers_of(pipe).values()))))
+        proxy = documented_proxy(family_of(transformers[0]))
         reads_own_proxy = False
-    config = replace(GalaxyDiTConfig(), proxy=proxy, order=recipe.order, reuse=recipe.reuse)
+    config = replace(_predicting_as(recipe), proxy=proxy)
     if speedup is None:
         assert request.max_error is not None
         warmup = PAPER_WARMUP if request.warmup is None else request.warmup
@@ -169,10 +167,10 @@ def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: i
     target = profile.target_for(speedup)
     warmup = target.warmup if request.warmup is None else request.warmup
     config = replace(config, warmup=warmup, max_consecutive=target.max_consecutive)
-    _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, transformers)
+    _check_reachable(speedup, profile.conditions.steps or USUAL_STEPS, config, len(transformers))
     fewest, boundary = fewest_steps(profile) if request.spares_short else 0, boundary_of(pipe)
     schedule = schedule_for(profile, target, speedup, fewest, boundary)
-    notes, warned = _static_notes(profile), _warnings(profile, speedup)
+    notes, warned = _static_notes(profile, transformers), _warnings(profile, speedup)
     if request.max_error is not None:
         error_map = recipe.error_map if reads_own_proxy else None
         return Settings(replace(config, policy=Online(request.max_error, error_map, schedule)), profile, notes, warned)
@@ -187,6 +185,17 @@ def _with_profile(pipe: Any, request: Request, profile: Profile, transformers: i
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
     solved = ProxyThreshold(schedule, target.threshold or 1.0)
     return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes, warned)
+
+
+def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
+    """The default configuration with the recipe's prediction and correction."""
+    return GalaxyDiTConfig(
+        order=recipe.order,
+        slope=recipe.slope,
+        largest_ahead=recipe.largest_ahead,
+        correction_share=recipe.correction_share,
+        reuse=recipe.reuse,
+    )
 
 
 def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
@@ -214,9 +223,11 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
     return profile, ""
 
 
-def _static_notes(profile: Profile) -> tuple[str, ...]:
+def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
     """Notes that hold for every generation."""
     notes = []
+    if is_shared(profile, transformers):
+        notes.append(f"profile {profile.name} is a guess for this model, for which no measurements are published")
     if profile.kind == "published":
         notes.append(
             f"profile {profile.name} was planned from published measurements ({profile.source}): "

@@ -39,11 +39,20 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Served:
+    """Settings for which a published profile was planned: the lowest and the highest of each."""
+
+    steps: tuple[Count, Count]
+    flow_shift: tuple[float, float]
+    guidance_scale: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Conditions:
     """What the calibration ran under. `prompts_sha256` covers prompts, seeds and their order.
 
     Below the noise level `boundary` a second transformer computes, with `guidance_scale_2` if it is not the first
-    one's.
+    one's. A profile that was planned for more settings than those of its measurements has `served`.
     """
 
     scheduler: str
@@ -60,6 +69,7 @@ class Conditions:
     sigmas: tuple[float, ...]
     guidance_scale_2: float | None = None
     boundary: float | None = None
+    served: Served | None = None
 
     def __post_init__(self) -> None:
         check_ascending("sigmas", tuple(reversed(self.sigmas)), strictly=True)
@@ -72,7 +82,8 @@ class Profile:
     """What `accelerate` needs to know about a model, and where it comes from.
 
     `kind` is "measured" for a calibration, "published" for a plan from published measurements that was never run here.
-    Pipelines with a `transformer_2` need a profile with its `second_model`.
+    Pipelines with a `transformer_2` need a profile with its `second_model`. Models `shared_with` have no measurements
+    of their own, so the profile is a guess for them.
     """
 
     schema_version: int
@@ -84,6 +95,7 @@ class Profile:
     recipe: Recipe
     evidence: Evidence
     second_model: Model | None = None
+    shared_with: tuple[Model, ...] = ()
 
     @property
     def fastest(self) -> float:

@@ -13,6 +13,7 @@ from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.identity import UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
@@ -54,7 +55,11 @@ class Engine:
         self._inputs = list(inspect.signature(type(transformer).forward).parameters)[1:]
 
     def _make_reuse(self) -> OutputReuse:
-        return (OutputReuse if self.config.reuse == "output" else ResidualReuse)(self.transformer, self.session)
+        kind = OutputReuse if self.config.reuse == "output" else ResidualReuse
+        return kind(self.transformer, self.session, self._make_guard())
+
+    def _make_guard(self) -> FullStepGuard:
+        return FullStepGuard(self.transformer, self.component, self.family, self.session)
 
     def end_generation(self) -> None:
         """The pipeline reports the end of its generation."""
@@ -164,5 +169,5 @@ class Engine:
                 f"proxy {self._policy_proxy!r} was not read in a call, so it was computed in full"
             )
         if call.info.is_last:
-            call.state.release(call.branch, call.scope)
+            call.state.release(call.branch, call.scope, call.info.step)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

@@ -1,6 +1,7 @@
 """One generation: the state between its calls, and its report."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,9 @@ from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
 from galaxydit.outcome import Goal
 from galaxydit.policies.policy import Controller, Decision
+from galaxydit.policies.safeguard import GuardRecord, reuse_error
 from galaxydit.report import CallRecord, Report
+from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
 
 
@@ -28,6 +31,7 @@ class TransformerState:
         proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope (one branch, or all
             branches jointly).
         controllers: decide step by step, by decision scope and sample.
+        trails: samples of the last full steps and what the guard makes of them, by decision scope and sample.
     """
 
     samples: int = 0
@@ -39,6 +43,7 @@ class TransformerState:
     decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
     errors: dict[tuple[str, int], float] = field(default_factory=dict)
     texts: dict[str, KnownInput] = field(default_factory=dict)
+    trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
         """Drop the state of all other branches: they were not called in a step, so their cached steps are too old."""
@@ -49,15 +54,20 @@ class TransformerState:
         self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
-    def release(self, branch: str, scope: str) -> None:
-        """Drop the tensors of a branch after the last step, because the video decoder needs the memory."""
+    def release(self, branch: str, scope: str, step: int) -> None:
+        """Drop the tensors of a branch after the last step, because the video decoder needs the memory.
+
+        Samples of full steps stay while `step` waits for other branches.
+        """
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
+        self.trails = {key: trail for key, trail in self.trails.items() if key[0] != scope or trail.waits_at(step)}
 
     def bytes_held(self) -> int:
-        """Bytes of the cached steps and proxies."""
+        """Bytes of the cached steps and proxies, and of the samples of full steps."""
         tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        sampled = sum(trail.bytes_held() for trail in self.trails.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + sampled
 
 
 @dataclass
@@ -74,13 +84,14 @@ class Generation:
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
+        expected_psnr: that of the session.
         timesteps_address: memory address of the pipeline's timesteps, where calls show it.
         goal: what was asked for; None where settings were given by hand.
         step, sigma: index and noise level of the current step.
         latent: input that all calls of the current step share, where they share it.
         seen: transformer and branch of the calls of the current step.
         states: by transformer.
-        calls, notes, bytes_held: for the report.
+        calls, notes, guard, bytes_held: for the report.
         denoise_started, denoise_ended, decoded_at: clock readings in seconds.
         energy: the joules of the devices.
         finished: whether the pipeline has reported the end.
@@ -95,6 +106,7 @@ class Generation:
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
     response: tuple[float, ...] | None = None
+    expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     timesteps_address: int | None = None
     goal: Goal | None = None
     step: int = -1
@@ -104,6 +116,7 @@ class Generation:
     states: dict[str, TransformerState] = field(default_factory=dict)
     calls: list[CallRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    guard: list[GuardRecord] = field(default_factory=list)
     bytes_held: int = 0
     denoise_started: float = field(default_factory=time.perf_counter)
     denoise_ended: float | None = None
@@ -124,6 +137,8 @@ class Generation:
                 None if self.decoded_at is None else self.text_seconds + self.decoded_at - self.denoise_started
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
+            guard=tuple(self.guard),
+            expected_psnr=None if self.expected_psnr is None else self.expected_psnr(reuse_error(self.guard)),
             goal=self.goal,
         )
 

@@ -9,6 +9,7 @@ from galaxydit.context_parallel import token_group
 from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.samples import join_samples
 from galaxydit.runtime.session import Session
@@ -21,10 +22,11 @@ class OutputReuse:
     watches_stack: ClassVar[bool] = False
     """Whether the blocks' input and output are observed, and reused steps run embedding and output head."""
 
-    def __init__(self, transformer: nn.Module, session: Session) -> None:
+    def __init__(self, transformer: nn.Module, session: Session, guard: FullStepGuard) -> None:
         self._transformer = transformer
         self._session = session
         self._config = session.config
+        self._guard = guard
 
     @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
@@ -37,7 +39,9 @@ class OutputReuse:
         return join_samples([self._predict(call, place) for place in range(len(call.samples))])
 
     def _predict(self, call: Call, place: int) -> Tensor:
-        return predict(call.state.history[call.branch, call.samples[place]], call.info.sigma, self._config.order)
+        sample, config = call.samples[place], self._config
+        history, share = call.state.history[call.branch, sample], self._guard.of(call, sample).slope
+        return predict(history, call.info.sigma, config.order, config.slope, config.largest_ahead, share)
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
@@ -46,16 +50,20 @@ class OutputReuse:
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step, and the error that its prediction would have had if the policy learns errors.
+        """Keep the tensor of a full step, and the error that its prediction would have had if the policy learns errors;
+        then the guard learns from the outputs.
 
         The last step is not kept, because no step follows that could reuse it.
         """
-        history, count, config = call.state.history, len(call.samples), self._config
         if not outputs:
             self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
-            return
-        if call.info.is_last or config.history_length == 0:
-            return
+        elif self._config.history_length > 0:
+            if not call.info.is_last:
+                self._keep(call, outputs)
+            self._guard.observe(call, outputs)
+
+    def _keep(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
+        history, count, config = call.state.history, len(call.samples), self._config
         call.state.shapes[call.branch] = tuple(output.shape for output in outputs)
         tensor = self._tensor(call, outputs)
         if tensor is None:
@@ -102,7 +110,11 @@ class OutputReuse:
         if max(step - full_step for full_step in full_steps) < 2 or not self._session.corrects(generation):
             return []
         sigmas, response = generation.sigmas, self._session.response(generation)
-        return [missed(sigmas, response, full_step, step) for full_step in full_steps]
+        guards = [self._guard.of(call, sample) for sample in call.samples]
+        return [
+            missed(sigmas, response, full_step, step) * guard.corrects
+            for full_step, guard in zip(full_steps, guards, strict=True)
+        ]
 
     def _beside_reuse(
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
@@ -119,8 +131,10 @@ class OutputReuse:
         for place, weight in enumerate(weights):
             rows = computed[place::count]
             if weight:
-                slopes = len(call.state.history[call.branch, call.samples[place]]) - 1
-                added = correction(rows, predicted[place::count], weight, min(self._config.order, slopes))
+                sample, config = call.samples[place], self._config
+                slopes = len(call.state.history[call.branch, sample]) - 1 if self._guard.of(call, sample).slope else 0
+                order = min(config.order, slopes)
+                added = correction(rows, predicted[place::count], weight, order, config.correction_share)
                 rows = added.add_(rows)
             samples.append(rows)
         return unpack(join_samples(samples), tuple(output.shape for output in outputs))

@@ -172,7 +172,7 @@ def test_a_part_that_fails_is_named(
     def fail(*_: object) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr("galaxydit.calibration.calibration.record_sample", fail)
+    monkeypatch.setattr("galaxydit.calibration.parts.record_sample", fail)
     with pytest.raises(GalaxyDiTError, match=r"sample-0000-.* failed: RuntimeError: no luck"):
         calibrate(
             tiny_wan_pipeline, prompts, resume_dir=tmp_path / "p", samples=3, settings=settings, verified_prompts=1
@@ -192,7 +192,7 @@ def test_the_order_with_the_better_videos_is_chosen(
         psnr = 30.0 if profile.recipe.order == better else 29.0
         return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, psnr, 1.0, 2.0)
 
-    monkeypatch.setattr("galaxydit.calibration.calibration.verify_target", verified)
+    monkeypatch.setattr("galaxydit.calibration.parts.verify_target", verified)
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0)}
     found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
     assert found.profile.recipe.order == better

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from galaxydit.calibration.evidence import add_measurements, choose_compared_proxy
+from galaxydit.calibration.evidence import add_measurements, choose_compared_proxy, choose_order
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.profiles.evidence import Seconds
 from galaxydit.profiles.schema import Profile
@@ -22,6 +22,16 @@ def test_the_cheapest_proxy_that_is_not_worse_than_the_best_is_used() -> None:
     assert choose_compared_proxy([best, near], [0.05, 0.01]) == 1
     assert choose_compared_proxy([best, near], [0.01, 0.05]) == 0
     assert choose_compared_proxy([best, unsure], [0.05, 0.01]) == 0
+
+
+@pytest.mark.parametrize(
+    ("leads", "order"),
+    [([0.5, 1.0, 0.7, 0.8], 0), ([2.0, -1.5, 0.6, -0.3], 1), ([-0.5, -1.0, -0.7, -0.8], 1)],
+    ids=["order 0 is ahead beyond chance", "a coin's toss", "order 0 is behind"],
+)
+def test_order_0_is_chosen_only_if_it_is_ahead_beyond_chance(leads: list[float], order: int) -> None:
+    ones = [31.0, 32.0, 33.0, 34.0]
+    assert choose_order({1: ones, 0: [one + lead for one, lead in zip(ones, leads, strict=True)]}) == order
 
 
 @pytest.mark.parametrize(("lead", "policy"), [(1.0, "proxy"), (0.0, "schedule"), (-1.0, "schedule")])

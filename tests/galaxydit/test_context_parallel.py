@@ -31,11 +31,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "two samples": {"config": replace(OFTEN, policy=Threshold(0.1)), "samples": 2},
     "two samples, learned errors": {"config": replace(OFTEN, policy=Online(max_error=0.3)), "samples": 2},
 }
-Result = tuple[list[bool], list[float | None], Tensor]
+Result = tuple[list[bool], list[float | None], list[float], Tensor]
 
 
 def denoise(transformer: WanTransformer3DModel, settings: dict[str, Any], attach: Callable[[], None]) -> Result:
-    """Decisions, distances and latents of a small generation with two branches."""
+    """Decisions, distances, errors of predictions and latents of a small generation with two branches."""
     scheduler = FlowMatchEulerDiscreteScheduler(shift=5.0)
     scheduler.set_timesteps(12)
     generator = torch.Generator().manual_seed(0)
@@ -51,8 +51,8 @@ def denoise(transformer: WanTransformer3DModel, settings: dict[str, Any], attach
             words = [transformer(latents, timestep.expand(len(latents)), text, return_dict=False)[0] for text in texts]
             guided = words[1] + 3.0 * (words[0] - words[1])
             latents = scheduler.step(guided, timestep, latents, return_dict=False)[0]
-    calls = acceleration.report.calls
-    return [call.reused for call in calls], [call.distance for call in calls], latents
+    calls, errors = acceleration.report.calls, [record.error for record in acceleration.report.guard]
+    return [call.reused for call in calls], [call.distance for call in calls], errors, latents
 
 
 def attend(ctx: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -106,17 +106,18 @@ def test_two_ranks_decide_as_one_process_does(
     assert len(first) == 2 * len(SETTINGS)
     for name, settings in SETTINGS.items():
         torch.manual_seed(0)
-        decisions, distances, latents = denoise(tiny_transformer(3), settings, lambda: None)
+        decisions, distances, errors, latents = denoise(tiny_transformer(3), settings, lambda: None)
         assert 0 < sum(decisions) < 0.75 * len(decisions), "the threshold must have a say"
         if "samples" in settings:
             assert decisions[::2] != decisions[1::2], "one sample is computed while the other is reused"
         for order in ("split first", "attach first"):
             found = first[name, order]
-            assert found[:2] == second[name, order][:2], "not close: equal, or a rank may decide otherwise"
-            assert torch.equal(found[2], second[name, order][2])
+            assert found[:3] == second[name, order][:3], "not close: equal, or a rank may decide otherwise"
+            assert torch.equal(found[3], second[name, order][3])
             assert found[0] == decisions
             assert found[1] == [None if known is None else pytest.approx(known, rel=1e-4) for known in distances]
-            assert torch.allclose(found[2], latents, atol=1e-4)
+            assert found[2] == pytest.approx(errors, rel=1e-2)
+            assert torch.allclose(found[3], latents, atol=1e-4)
 
 
 def test_only_the_ranks_that_share_a_video_are_asked() -> None:

@@ -14,6 +14,13 @@ def test_order_0_repeats_and_order_1_follows_the_damped_slope() -> None:
     assert torch.allclose(predict(history, 0.7, 1), torch.full((2, 3), 3.0 + 2 * DAMPING))
 
 
+def test_a_profile_may_follow_another_share_of_the_slope_and_correct_another_share_of_the_error() -> None:
+    assert torch.allclose(predict(cached((0.9, 1.0), (0.8, 3.0)), 0.7, 1, 0.5), torch.full((2, 3), 4.0))
+    assert torch.allclose(predict(cached((0.9, 1.0), (0.8, 3.0)), 0.4, 1, 0.5, 1.0), torch.full((2, 3), 5.0))
+    output, predicted = torch.full((2, 3), 3.0), torch.ones(2, 3)
+    assert torch.equal(correction(output, predicted, 2.0, 1, 0.75), torch.full((2, 3), 3.0))
+
+
 def test_order_1_with_one_cached_step_or_equal_sigmas_repeats() -> None:
     assert torch.equal(predict(cached((0.8, 3.0)), 0.7, 1), torch.full((2, 3), 3.0))
     assert torch.equal(predict(cached((0.8, 1.0), (0.8, 3.0)), 0.7, 1), torch.full((2, 3), 3.0))

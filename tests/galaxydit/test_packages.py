@@ -30,6 +30,7 @@ EVAL_LAYERS = (
     ("jobs", "latency", "realism", "demo"),
     ("vbench",),
     ("report", "studies"),
+    ("validate",),
 )
 OTHER_PACKAGES = ("pipelines", "calibration", "eval")
 FILES = [path for path in FOLDER.rglob("*.py") if path.relative_to(FOLDER).parts[0] not in OTHER_PACKAGES]

@@ -4,7 +4,7 @@ A setting takes the noise levels either from another flow shift or from a schedu
 recorded generations (compare Align Your Steps, arXiv 2404.14507).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 
 SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
 PLANNED = "planned"
+Choose = Callable[[Sequence[float]], Sequence[int]]
+"""From the noise levels of all steps, falling, to the indices of those that are kept."""
 
 
 class NoiseLevelSubset(UniPCMultistepScheduler):
@@ -36,7 +38,8 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
         """Set the scheduler's own timesteps, then replace their noise levels."""
         choice = self.config._choice
         super().set_timesteps(choice["of"])
-        levels, ratio = self.sigmas[:-1].double()[choice["kept"]], choice["ratio"]
+        levels, kept, ratio = self.sigmas[:-1].double(), choice["kept"], choice["ratio"]
+        levels = levels[list(kept(levels.tolist()) if callable(kept) else kept)]
         super().set_timesteps(len(levels), device=device, **kwargs)
         levels = ratio * levels / (1 + (ratio - 1) * levels)
         self.sigmas = torch.cat([levels, levels.new_zeros(1)]).float()
@@ -45,17 +48,20 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
 
 
 @contextmanager
-def at_noise_levels(pipe: DiffusionPipeline, of: int, kept: Sequence[int], ratio: float = 1.0) -> Iterator[Attached]:
+def at_noise_levels(
+    pipe: DiffusionPipeline, of: int, kept: Sequence[int] | Choose, ratio: float = 1.0
+) -> Iterator[Attached]:
     """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift.
 
-    The caller passes `len(kept)` as the number of steps. Raises GalaxyDiTError if the scheduler is not UniPC.
+    `kept` holds indices of steps, or is a function from all noise levels to these indices. The caller passes their
+    number as the number of steps. Raises GalaxyDiTError if the scheduler is not UniPC.
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):
         expected = "UniPCMultistepScheduler, whose noise levels can be replaced"
-        raise refusal("scheduler", type(original).__name__, expected, "leave the method 'optimised noise levels' out")
+        raise refusal("scheduler", type(original).__name__, expected, "leave this method out")
     pipe.scheduler = NoiseLevelSubset.from_config(original.config)
-    pipe.scheduler.register_to_config(_choice={"of": of, "kept": list(kept), "ratio": ratio})
+    pipe.scheduler.register_to_config(_choice={"of": of, "kept": kept, "ratio": ratio})
     try:
         yield Attached(lambda: 0)
     finally:

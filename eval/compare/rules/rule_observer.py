@@ -14,7 +14,6 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from galaxydit import Observer
-from galaxydit.calibration.generation_observer import guidance_of
 from galaxydit.errors import refusal
 from galaxydit.eval.compare.compute_counter import only_transformer
 from galaxydit.eval.compare.method import Attached
@@ -24,6 +23,7 @@ from galaxydit.eval.compare.third_party import bytes_in
 from galaxydit.families import SEPARATE, family_of
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.guidance import guidance_of
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the

@@ -31,6 +31,8 @@ def call(*arguments: str | Path) -> int:
         (Variant("default", "galaxydit"), 0.5),
         (Variant("by error", "galaxydit", {"max_error": 0.1}), 1.0),
         (Variant("half", "fewer-steps", {"steps": 10}), 0.5),
+        (Variant("levels", "plain-at-scheduled-levels", {"speedup": 2.0, "of": 20}), 0.5),
+        (Variant("list", "step-list", {"list": "a", "full": [0, 1, 9, 14, 19]}), 0.25),
         (Variant("other", "teacache", {"threshold": 0.1}), 1.0),
     ],
 )
@@ -67,7 +69,7 @@ def test_a_dry_run_counts_what_is_missing_times_the_model_and_makes_nothing(
     assert call("eval", "run", job_file, "--out", out, "--dry-run", "--ray", "--workers", 2) == 0
     shown = capsys.readouterr().out
     assert "6 videos to make" in shown
-    assert "on 2 workers; nothing was made" in shown
+    assert "on 2 workers\nnothing was made" in shown
     assert (out / "run.json").read_bytes() == before
 
 

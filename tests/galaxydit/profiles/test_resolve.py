@@ -5,7 +5,7 @@ from dataclasses import replace
 import accelerate
 import pytest
 import torch
-from diffusers import UniPCMultistepScheduler, WanPipeline
+from diffusers import UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
 from profile_parts import PROMPT, SETTINGS, profile_for, target_of
 
 import galaxydit
@@ -17,9 +17,9 @@ from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.policies.threshold import Threshold
 from galaxydit.profiles.evidence import RankedProxy
-from galaxydit.profiles.fingerprint import model_mismatch, model_of, project_weights
+from galaxydit.profiles.fingerprint import is_shared, model_mismatch, model_of, project_weights
 from galaxydit.profiles.recipe import Target
-from galaxydit.profiles.registry import load_profile, shipped_profiles
+from galaxydit.profiles.registry import find_profile, load_profile
 
 RANKED = RankedProxy("block_residual", 0.05, 0.9, 0.8, 0.95, 0.3, 0.1, 0.5, 0.7)
 
@@ -163,8 +163,22 @@ def test_a_published_profile_is_used_and_says_that_it_is_not_measured(tiny_wan_p
         assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
     config = acceleration.report.config
     assert isinstance(config.policy, Schedule)
-    assert (config.reuse, config.order) == ("residual", 0)
+    assert (config.reuse, config.order) == ("residual", 1)
+    for name in ("slope", "largest_ahead", "correction_share"):
+        assert getattr(config, name) == getattr(shipped.recipe, name) != getattr(GalaxyDiTConfig(), name)
     assert any("never run with these weights" in note for note in acceleration.report.notes)
+    assert not any("is a guess for this model" in note for note in acceleration.report.notes)
+
+
+def test_a_model_without_published_measurements_shares_a_profile_and_is_told(tiny_wan_pipeline: WanPipeline) -> None:
+    shipped = load_profile("wan2.1-t2v-1.3b")
+    shared = replace(shipped, shared_with=(replace(shipped.model, config={"num_layers": 3}),))
+    with pytest.raises(GalaxyDiTError, match="does not belong to this model"):
+        galaxydit.accelerate(tiny_wan_pipeline, profile=shipped)
+    with galaxydit.accelerate(tiny_wan_pipeline, profile=shared) as acceleration:
+        generate(tiny_wan_pipeline, PROMPT, SETTINGS, 0)
+    assert any("is a guess for this model" in note for note in acceleration.report.notes)
+    assert acceleration.report.compute_fraction == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_published_profile_knows_no_errors_so_max_error_learns_them_online(tiny_wan_pipeline: WanPipeline) -> None:
@@ -176,14 +190,17 @@ def test_a_published_profile_knows_no_errors_so_max_error_learns_them_online(tin
     assert acceleration.config.policy.learns_errors
 
 
-def test_published_profiles_are_told_apart_by_layers_and_input_channels() -> None:
-    found = {
-        (p.model.config["num_layers"], p.model.config["in_channels"]): p.name
-        for p in shipped_profiles()
-        if p.kind == "published"
-    }
-    assert found[30, 16] == "wan2.1-t2v-1.3b"
-    assert found[40, 16] == "wan2.1-t2v-14b"
+@pytest.mark.parametrize(("layers", "heads", "channels"), [(30, 12, 16), (40, 40, 16), (40, 40, 36)])
+def test_one_published_profile_serves_the_models_of_wan_2_1(layers: int, heads: int, channels: int) -> None:
+    size = {"num_layers": layers, "num_attention_heads": heads, "in_channels": channels}
+    with torch.device("meta"):
+        transformer = WanTransformer3DModel(**size, attention_head_dim=128, ffn_dim=8, text_dim=8)
+        other = WanTransformer3DModel(**size | {"in_channels": 48}, attention_head_dim=128, ffn_dim=8, text_dim=8)
+    profile, _ = find_profile(transformer)
+    assert profile is not None
+    assert profile.name == "wan2.1-t2v-1.3b"
+    assert is_shared(profile, [transformer]) is (layers == 40)
+    assert find_profile(other)[0] is None
 
 
 @pytest.mark.parametrize(

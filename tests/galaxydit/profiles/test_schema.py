@@ -187,10 +187,10 @@ def test_seconds_do_not_belong_to_the_identity() -> None:
 
 
 def test_shipped_profiles_are_sound_and_say_what_they_are() -> None:
-    names = {profile.name: profile.kind for profile in shipped_profiles()}
-    for name in ("t2v-1.3b", "t2v-14b", "i2v-14b"):
-        assert names[f"wan2.1-{name}"] == "published"
-    models = [profile.model for profile in shipped_profiles()]
+    kinds = {profile.name: profile.kind for profile in shipped_profiles()}
+    assert kinds == {"wan-tiny": "measured", "wan2.1-t2v-1.3b": "published"}
+    models = [model for profile in shipped_profiles() for model in (profile.model, *profile.shared_with)]
+    assert len(models) == 4
     assert all(model not in models[:index] for index, model in enumerate(models)), "a model has one profile"
 
 

@@ -1,0 +1,154 @@
+"""The parts of a calibration: one unit of the store each, so that an interrupted calibration resumes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.calibration.costs import measure_proxy_costs, measure_seconds
+from galaxydit.calibration.generation_observer import record_sample
+from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
+from galaxydit.calibration.provenance import device_name, package_versions
+from galaxydit.calibration.recording import Recording
+from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
+from galaxydit.calibration.verify import VerifiedPrompt, verify_target
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.inputs import hash_files
+from galaxydit.pipelines.runs import Executor, Maker, Output, Rank, Store, Unit, progress_of, results, run
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.sharing import share_video
+from galaxydit.profiles.evidence import ErrorPropagation
+from galaxydit.profiles.schema import Profile, parse_profile
+from galaxydit.request import PROXY, SCHEDULE
+from galaxydit.validation import parse
+
+VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
+CHOICE_SEED = 20_000  # likewise, for the drafts
+
+Draft = tuple[Profile, str, Sequence[float]]
+"""A profile to try, the policy, and the speedups."""
+
+
+@dataclass(eq=False)
+class CalibrationMaker(Maker):
+    """Measures the parts of a calibration on one worker; `load` returns its pipeline."""
+
+    load: Callable[[], DiffusionPipeline]
+
+    def prepare(self, rank: Rank) -> None:
+        """Load the pipeline."""
+        self.pipe = self.load()
+        share_video(self.pipe, rank)
+
+    def make(self, unit: Unit) -> Output:
+        """The part that the unit names, measured from its prompt and seed."""
+        data = unit.data
+        measure = getattr(self, f"_{data['part']}")
+        return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
+
+    def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """Seconds of a step and of each proxy, with the device and the packages of the process that measures."""
+        seconds = measure_seconds(self.pipe, prompt, settings, seed)
+        costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
+        versions = package_versions()
+        return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
+
+    def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """A recording of a generation, and what errors at some of its noise levels do to the video."""
+        recording, generation = record_sample(self.pipe, prompt, settings, seed)
+        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
+        return {"recording": asdict(recording), "perturbations": perturbations}
+
+    def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """The drafts on one prompt: for each draft a row for each speedup."""
+        plain = generate(self.pipe, prompt, settings, seed)
+        verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
+        drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
+        return [
+            [asdict(verify(draft, speedup, policy=policy)) for speedup in speedups]
+            for draft, policy, speedups in drafts
+        ]
+
+    def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """Both policies of the profile at each of its verified speedups."""
+        plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
+        verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
+        asked = [target.speedup for target in profile.evidence.verifications]
+        return [asdict(verify(speedup=speedup, policy=word)) for speedup in asked for word in (SCHEDULE, PROXY)]
+
+    def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
+        """How much the outputs of each block change from step to step."""
+        return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one calibration, measured or read from the store.
+
+    Attributes:
+        store, maker, executor: where the parts are kept, what measures them, and on which workers.
+        key: what all parts depend on, as JSON data.
+        seed: of the first sample.
+        progress: called with the stage, the number of finished parts and the number of all parts.
+    """
+
+    store: Store
+    maker: CalibrationMaker
+    executor: Executor
+    key: Mapping[str, Any]
+    seed: int
+    progress: Callable[[str, int, int], None]
+
+    def timing(self, prompt: str) -> Mapping[str, Any]:
+        """Seconds, costs of the proxies, device and versions."""
+        (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
+        return dict(timing)
+
+    def samples(self, prompts: Sequence[str], count: int) -> tuple[tuple[Recording, ...], ErrorPropagation]:
+        """Recordings of `count` samples, which cycle through the prompts, and the mean propagation of their errors."""
+        units = []
+        for index in range(count):
+            intervals = list(range(index, len(INTERVALS), count))
+            prompt, seed = prompts[index % len(prompts)], self.seed + index
+            unit = self._unit(f"sample-{index:04d}", "sample", prompt, seed, intervals=intervals, bounds=INTERVALS)
+            units.append(unit)
+        parts = self._measure("recording", units)
+        recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
+        return recordings, average_perturbations([tuple(one) for part in parts for one in part["perturbations"]])
+
+    def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
+        """Measurements of the drafts: by draft, then by speedup, a row for each prompt."""
+        data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
+        by_prompt = self._measure("choosing", self._units("choice", prompts, CHOICE_SEED, tried=data))
+        return [
+            [[VerifiedPrompt(**row) for row in rows] for rows in zip(*of_prompts, strict=True)]
+            for of_prompts in zip(*by_prompt, strict=True)
+        ]
+
+    def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
+        """Both policies at each verified speedup of the profile on each prompt."""
+        units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
+        return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
+
+    def redundancy(self, prompt: str) -> Redundancy:
+        """The redundancy of the blocks in one generation."""
+        (measured,) = self._measure("analysing", [self._unit("redundancy", "redundancy", prompt, self.seed)])
+        return parse(Redundancy, measured, "redundancy")
+
+    def _units(self, part: str, prompts: Sequence[str], offset: int, **details: Any) -> list[Unit]:
+        return [
+            self._unit(f"{part}-{index:04d}", part, prompt, self.seed + offset + index, **details)
+            for index, prompt in enumerate(prompts)
+        ]
+
+    def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
+        """The unit of a part that generates from a prompt and a seed; files that the prompt names enter by hash."""
+        files = hash_files(prompt)
+        start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
+        return Unit(name, {**self.key, "part": part, **start, **details})
+
+    def _measure(self, stage: str, units: Sequence[Unit]) -> list[Any]:
+        run(units, self.maker, self.store, self.executor, progress=progress_of(stage, self.progress), retry_failed=True)
+        return results(units, self.store)

@@ -1,0 +1,1 @@
+"""A surrogate of a video model: independent directions with exact denoisers, fitted to a measured curvature."""

@@ -1,0 +1,52 @@
+"""The published step lists on a surrogate, and the constant that makes its PSNRs comparable."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from galaxydit.calibration.published import Published, StepList
+from galaxydit.calibration.surrogate.surrogate import Curvature, Rule, Surrogate
+
+METHODS = {
+    None: Rule(),
+    "TaylorSeer": Rule(order=1, slope=1.0, by_step=True),
+    "HiCache": Rule(order=1, slope=0.5, by_step=True),
+}
+"""Rules of the published methods. Both methods extrapolate the features of each block, a surrogate the output."""
+
+
+def published_curvature(published: Published) -> Curvature:
+    """The curvature of Wan2.1-T2V-1.3B."""
+    table = published.data["curvature"]
+    return Curvature(table["flow_shift"], tuple(table["steps"]), tuple(table["rho2"]))
+
+
+def determines_offset(row: StepList) -> bool:
+    """Whether a list reuses the residual and computes late steps, too: without them nearly all directions are wrong."""
+    return row.method is None and row.plain_steps is None and max(row.steps) > 40
+
+
+def predicted_psnrs(
+    surrogate: Surrogate, rows: Sequence[StepList], known: Sequence[float], shift_factor: float = 1.0
+) -> list[float]:
+    """The PSNR of each published row, dB. The constant comes from the `known` PSNRs of the residual lists among them.
+
+    `shift_factor` is the model's flow shift / the published one. A step of the conditional branch counts as computed.
+    """
+    levels = [
+        surrogate.level(
+            {*row.steps, *row.conditional_only} if row.plain_steps is None else range(row.plain_steps),
+            METHODS[row.method],
+            row.flow_shift * shift_factor,
+            computed=row.plain_steps,
+        )
+        for row in rows
+    ]
+    constant = offset(rows, known, levels)
+    return [level + constant for level in levels]
+
+
+def offset(rows: Sequence[StepList], known: Sequence[float], levels: Sequence[float]) -> float:
+    """Known PSNR less the level of a surrogate, mean over the residual lists, dB."""
+    triples = zip(rows, known, levels, strict=True)
+    return float(np.mean([psnr - level for row, psnr, level in triples if determines_offset(row)]))

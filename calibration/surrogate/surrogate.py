@@ -1,0 +1,164 @@
+"""The PSNR of reuse that a surrogate predicts for a list of full steps."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from math import log10
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from scipy.stats import norm
+from torch import Tensor
+
+from galaxydit.calibration.recording import Array
+from galaxydit.calibration.surrogate.directions import VARIANCES, Directions, Distribution
+from galaxydit.calibration.surrogate.solver import LinearSolver, unipc
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict, remember
+
+WIDEST = 4.0
+"""Largest variance / the variance of a direction whose signal equals the noise at the first measured step. Wider
+directions are decided before, so the curvature does not determine their energies."""
+QUANTILES = 800  # of the initial noise; by symmetry only those above 0 are computed
+COARSE, NEAR = 40, 24
+"""Nodes of the initial noise: upper quantiles, and nodes on each side of each boundary between clean values."""
+NEAREST, FARTHEST = 1e-4, 0.3  # distances of the latter from the boundary
+BISECTIONS, FAR = 40, 6.0  # of the boundary, among initial noise of up to this many standard deviations
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Measured curvature rho2 of a guided trajectory: the second derivative of the path by sigma / chord length.
+
+    Attributes:
+        flow_shift: of the trajectory, which has 50 steps.
+        steps: indices of the steps at which it was measured.
+        rho2: the curvature there.
+    """
+
+    flow_shift: float
+    steps: tuple[int, ...]
+    rho2: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How reused steps are predicted and full steps corrected.
+
+    Attributes:
+        order, slope, largest_ahead: see `GalaxyDiTConfig`.
+        correction: share of the estimated error that is made up for; 0 for none.
+        by_step: extrapolate in the index of the step, not in sigma, as TaylorSeer does.
+    """
+
+    order: int = 0
+    slope: float = DAMPING
+    largest_ahead: float = LARGEST_AHEAD
+    correction: float = 0.0
+    by_step: bool = False
+
+    def predict(self, history: tuple[CachedStep, ...], level: float) -> Tensor:
+        """The prediction at a noise level, or at a step with its sign reversed."""
+        return predict(history, level, self.order, self.slope, self.largest_ahead)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Initial noise at which a generation is computed, probability of each node, and where full steps end."""
+
+    noise: Tensor
+    probabilities: Array
+    final: Tensor
+
+
+class Surrogate:
+    """Independent directions whose energies reproduce a measured curvature, generated as the runtime generates.
+
+    A direction is decided for one of its values near the noise level at which its signal equals the noise. The error of
+    reuse moves some of the noise across the boundary between two values, so their share grows with the error itself,
+    not with its square; a quadratic model of the error lacks this.
+
+    Energies are fitted by non-negative least squares to the squared curvature, each step in proportion to its value.
+    The expected PSNR is known up to a constant, which step lists of known PSNR determine (`offset`).
+    """
+
+    def __init__(self, distribution: Distribution, curvature: Curvature) -> None:
+        solver = unipc(curvature.flow_shift, 50)
+        first = solver.sigmas[curvature.steps[0]]
+        variances = VARIANCES[WIDEST * (first / (1 - first)) ** 2 >= VARIANCES]
+        directions = Directions(distribution, variances)
+        upper = norm.ppf((np.arange(QUANTILES // 2, QUANTILES) + 0.5) / QUANTILES)
+        noise = torch.tensor(np.tile(upper, (len(variances), 1)))
+        _, predictions = generate(directions, solver, noise)
+        bends = (np.gradient(predictions.numpy(), solver.sigmas, axis=0) ** 2).mean(-1)
+        relative = bends[list(curvature.steps)] / np.array(curvature.rho2)[:, None] ** 2
+        scale = np.linalg.norm(relative, axis=0)
+        scale[scale < 1e-12 * scale.max()] = np.inf  # such directions are straight at all steps
+        energies = nnls(relative / scale, np.ones(len(relative)), maxiter=10_000)[0] / scale
+        self.fitted = np.sqrt(relative @ energies)  # curvature of the surrogate / measured one
+        self.directions = Directions(distribution, variances[energies > 0])
+        self.energies = energies[energies > 0]
+        self._nodes: dict[tuple[float, int], _Nodes] = {}
+
+    def level(
+        self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, computed: int | None = None
+    ) -> float:
+        """Expected PSNR in dB up to a constant, of the final latent against full steps, with only `full` computed.
+
+        With `computed`, that many plain steps against `steps` of them.
+        """
+        nodes = self._nodes_at(flow_shift, steps)
+        final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
+        errors = ((final - nodes.final).numpy() ** 2 * nodes.probabilities).sum(-1)
+        return -10 * log10(max(float(errors @ self.energies), 1e-300))
+
+    def _nodes_at(self, flow_shift: float, steps: int) -> _Nodes:
+        """Nodes above 0, dense around the initial noise at which the final value of full steps changes."""
+        if (flow_shift, steps) not in self._nodes:
+            solver, boundaries = unipc(flow_shift, steps), self.directions.boundaries
+            low, high = torch.zeros_like(boundaries), torch.full_like(boundaries, FAR)
+            for _ in range(BISECTIONS):
+                middle = (low + high) / 2
+                below = generate(self.directions, solver, middle)[0] < boundaries
+                low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+            coarse = norm.ppf(0.5 + (np.arange(COARSE) + 0.5) / (2 * COARSE))
+            distances = np.geomspace(NEAREST, FARTHEST, NEAR)
+            around = (low[..., None].numpy() + np.concatenate([distances, -distances])).reshape(len(low), -1)
+            both = [coarse, distances]  # those around 0, where a distribution without the value 0 has a boundary
+            noise = np.sort(np.abs(np.hstack([np.tile(np.hstack(both), (len(low), 1)), around])), axis=1)
+            below = norm.cdf(noise)
+            edges = np.pad((below[:, 1:] + below[:, :-1]) / 2, ((0, 0), (1, 1)), constant_values=((0, 0), (0.5, 1)))
+            final, _ = generate(self.directions, solver, torch.tensor(noise))
+            self._nodes[flow_shift, steps] = _Nodes(torch.tensor(noise), 2 * np.diff(edges), final)
+        return self._nodes[flow_shift, steps]
+
+
+def generate(
+    directions: Directions,
+    solver: LinearSolver,
+    noise: Tensor,
+    full: Container[int] | None = None,
+    rule: Rule = Rule(),
+) -> tuple[Tensor, Tensor]:
+    """The final latent `(directions, nodes)`, and the predictions that the scheduler got `(steps, directions, nodes)`.
+
+    Only the steps `full` are computed, all if None. The runtime's own functions predict and correct.
+    """
+    steps, response = solver.steps, solver.response
+    levels: Sequence[float] = [-float(step) for step in range(steps)] if rule.by_step else solver.sigmas
+    given = torch.empty(steps + 1, *noise.shape, dtype=torch.float64)
+    flat, history = given.flatten(1), tuple[CachedStep, ...]()
+    given[steps] = noise
+    for step in range(steps):
+        if full is not None and step not in full:
+            given[step] = rule.predict(history, levels[step])
+            continue
+        latent = solver.weights[step, :step] @ flat[:step] + solver.weights[step, -1] * flat[steps]
+        output = directions.velocity(latent.view_as(noise), solver.sigmas[step])
+        given[step] = output
+        if rule.correction and history and step < steps - 1:
+            weight = missed(levels, response, history[-1].step, step)
+            predicted = rule.predict(history, levels[step])
+            order = min(rule.order, len(history) - 1)
+            given[step] += correction(output, predicted, weight, order, rule.correction)
+        history = remember(history, CachedStep(step, levels[step], output), 2)
+    return (solver.weights[-1] @ flat).view_as(noise), given[:steps]

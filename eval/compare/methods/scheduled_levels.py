@@ -1,0 +1,47 @@
+"""Control: plain steps at the noise levels of the full steps that the plugin's schedule plans for a speedup.
+
+It separates what the choice of noise levels gains from what the reused steps between them gain.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from galaxydit.errors import check_count
+from galaxydit.eval.compare.identity import code_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods import optimised_noise_levels
+from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, profile_identity
+from galaxydit.policies.budget import full_step_count
+from galaxydit.policies.policy import Limits, Observation
+from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.resolve import resolve
+from galaxydit.request import SCHEDULE, Request
+
+LEVELS = Path(optimised_noise_levels.__file__)
+
+
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+    check_count("of", setting["of"], minimum=1)
+    config = resolve(pipe, Request(speedup=setting["speedup"], policy=SCHEDULE)).config
+    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
+    assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
+
+    def full_steps(levels: Sequence[float]) -> Sequence[int]:
+        steps = len(levels)
+        return schedule.place(Observation(0, steps, None, False, sigmas=tuple(levels), limits=limits))
+
+    return optimised_noise_levels.at_noise_levels(pipe, setting["of"], full_steps)
+
+
+METHOD = Method(
+    name="plain at scheduled levels",
+    settings=lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
+    attach=_attach,
+    identity=lambda pipe: f"{profile_identity(pipe)} {code_identity([Path(__file__), LEVELS])}",
+    generation=lambda settings, setting: replace(settings, steps=full_step_count(setting["of"], setting["speedup"])),
+)

@@ -1,0 +1,179 @@
+"""Does what full steps show tell the PSNR of a video, and does the guard against harm hold what it promises?
+
+`python -m galaxydit.eval.studies.expected_fidelity --prompts 32 --dtype float32 --out DIR` generates captions that were
+not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the first
+speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. If the
+scale passes, `--profile FILE` receives a copy of the shipped profile with it. A later run with the same `--out` takes
+the generations that are finished there.
+"""
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+
+from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
+from galaxydit.eval.compare.identity import code_identity, core_identity
+from galaxydit.eval.compare.methods.ablations import shipped
+from galaxydit.eval.studies.fidelity_tables import Result, fit_fidelity, table
+from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
+from galaxydit.files import write_json
+from galaxydit.pipelines.conditions import conditions_of
+from galaxydit.pipelines.generate import GeneratedVideo, generate
+from galaxydit.pipelines.loading import load_pipeline
+from galaxydit.pipelines.psnr import psnr
+from galaxydit.pipelines.published_models import recommended_settings
+from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Rank, Store, Unit, hash_of, results, run
+from galaxydit.pipelines.wan_tiny.world import draw_prompts
+from galaxydit.policies.safeguard import reuse_error
+from galaxydit.profiles.registry import load_profile
+
+logger = logging.getLogger(__name__)
+KIND, MODEL, SEED = "expected fidelity", "wan-tiny", 700
+RECORDED = ("step", "reused", "share", "error", "slope_ratio", "correction_share")  # of `GuardRecord`
+KINDS = ("guarded", "unguarded", "order 0")
+"""With the guard, without it, and with order 0 in place of order 1 and without the guard."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One generation of a caption: a speedup, one of `KINDS`, and the name of a failure."""
+
+    speedup: float
+    kind: str = "guarded"
+    failure: str = NONE.name
+
+
+def variants(speedups: Sequence[float]) -> list[Variant]:
+    """The generations of each caption. Failures are injected at the first speedup."""
+    healthy = [Variant(speedup, kind) for speedup in speedups for kind in KINDS[:2]]
+    return healthy + [Variant(speedups[0], kind, failure.name) for failure in FAILURES for kind in KINDS]
+
+
+@dataclass(eq=False)
+class FidelityMaker(Maker):
+    """Makes one `Variant` of one caption; keeps the plain video of the last caption."""
+
+    dtype: str
+    _plain: tuple[str, GeneratedVideo] | None = None
+    _guarded: tuple[Mapping[str, Any], Output] | None = None
+
+    def prepare(self, rank: Rank) -> None:
+        """Load the pipeline."""
+        self._pipe = load(self.dtype)
+        self._settings = recommended_settings(self._pipe)
+
+    def make(self, unit: Unit) -> Output:
+        """PSNR in dB, the estimated error and what the guard did."""
+        data = unit.data
+        if data["kind"] == "unguarded" and self._guarded is not None:
+            made_with, output = self._guarded
+            if made_with == {**data, "kind": "guarded"} and not output.result["actions"]:
+                return output  # a guard that did not act changes nothing, bit for bit, which a test shows
+        if self._plain is None or self._plain[0] != data["prompt"]:
+            self._plain = (data["prompt"], generate(self._pipe, data["prompt"], self._settings, data["seed"]))
+        failure: Failure = next(one for one in (NONE, *FAILURES) if one.name == data["failure"])
+        config = shipped(self._pipe, speedup=data["speedup"])
+        if data["kind"] == "order 0":
+            config = replace(config, order=0)
+        with failure.attach(self._pipe, config, guarded=data["kind"] == "guarded") as acceleration:
+            video = generate(self._pipe, data["prompt"], self._settings, data["seed"])
+        report = acceleration.report
+        limited = [record for record in report.guard if record.actions] if data["kind"] == "guarded" else []
+        output = Output(
+            {
+                "psnr": psnr(video.frames, self._plain[1].frames),
+                "reuse_error": reuse_error(report.guard),
+                "compute_fraction": report.compute_fraction,
+                "actions": [[record.step, action.name] for record in limited for action in record.actions],
+                "full_steps": [
+                    [
+                        record.step,
+                        record.reused,
+                        record.share,
+                        record.error,
+                        record.slope_ratio,
+                        record.correction_share,
+                    ]
+                    for record in report.guard
+                ],
+            }
+        )
+        if data["kind"] == "guarded":
+            self._guarded = (dict(data), output)
+        return output
+
+
+def load(dtype: str) -> DiffusionPipeline:
+    """wan-tiny in this dtype."""
+    pipe = load_pipeline(MODEL, dtype=getattr(torch, dtype))
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def unseen_captions(count: int) -> list[str]:
+    """Captions that no calibration uses."""
+    reserved = set(read_prompts(WAN_TINY_PROMPTS))
+    return [prompt for prompt in draw_prompts(count + len(reserved), SEED) if prompt not in reserved][:count]
+
+
+def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str) -> list[Unit]:
+    """The units of all captions, caption by caption."""
+    units = []
+    for index, prompt in enumerate(prompts):
+        for variant in variants(speedups):
+            data = {"prompt": prompt, "seed": SEED + index, "conditions": conditions, **asdict(variant)}
+            units.append(Unit(f"caption-{index:03d}", data, group=f"caption-{index:03d}"))
+    return units
+
+
+def cost(speedups: Sequence[float], prompts: int) -> float:
+    """Plain generations that the study takes in block evaluations, if the guard acts with failures alone."""
+    half = 1 / speedups[0]
+    failing = sum(len(failure.steps) / 50 if failure.steps else half for failure in FAILURES)
+    return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5, 3.0])
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="float32")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--profile", type=Path, help="where the profile with the measured scale is written")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    pipe = load(arguments.dtype)
+    here = Path(__file__).parent
+    conditions = {
+        **conditions_of(pipe, recommended_settings(pipe)),
+        "code": core_identity(pipe) + code_identity([here / "injected_failures.py"]),
+        "profile": load_profile(MODEL).identity,
+    }
+    logger.info("about %.0f plain generations", cost(arguments.speedups, arguments.prompts))
+    store = Store(arguments.out / "runs").create(KIND, {})
+    units = units_of(unseen_captions(arguments.prompts), arguments.speedups, hash_of(conditions))
+    with LiveProgress() as progress:
+        run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
+    measured = [Result(**unit.data, **found) for unit, found in zip(units, results(units, store), strict=True)]
+    fidelity = fit_fidelity(measured, arguments.dtype)
+    text = table(measured, fidelity)
+    logger.info(text)
+    (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
+    write_json(
+        arguments.out / "results.json",
+        {"conditions": conditions, "fidelity": asdict(fidelity), "results": [asdict(one) for one in measured]},
+    )
+    if arguments.profile is not None and fidelity.is_good:
+        profile = load_profile(MODEL)
+        evidence = replace(profile.evidence, fidelity=fidelity.fidelity)
+        replace(profile, evidence=evidence).save(arguments.profile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Failures that are injected into the plugin, to see whether its guard keeps them from harming a video."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.acceleration import Acceleration
+from galaxydit.calibration.published import load_published
+from galaxydit.runtime.call import Call
+from galaxydit.runtime.engine import Engine
+from galaxydit.runtime.full_step_guard import FullStepGuard
+from galaxydit.runtime.outputs import build_output, tensors_of
+
+NOISE = 0.03  # of the root mean square of each output; guidance of 5 makes it 0.2 of the guided output
+SEED = 0
+
+
+class UnguardedEngine(Engine):
+    """The plugin with a guard that only measures."""
+
+    def _make_guard(self) -> FullStepGuard:
+        guard = super()._make_guard()
+        guard.acts = False
+        return guard
+
+
+class WrongSigmas:
+    """The plugin believes noise levels that are drawn at random and sorted, so their distances are wrong."""
+
+    seed = SEED
+
+    def _locate(self, *arguments: Any) -> Call | None:
+        call: Call | None = super()._locate(*arguments)  # type: ignore[misc]
+        if call is not None:
+            drawn = np.random.default_rng(self.seed).uniform(size=call.info.steps)
+            levels = tuple(float(level) for level in np.sort(drawn)[::-1])
+            call.generation.sigmas = levels
+            call.info = replace(call.info, sigma=levels[call.info.step])
+        return call
+
+
+class NoisyOutputs:
+    """White noise is added to each computed output, drawn anew for each call."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._generator = torch.Generator().manual_seed(SEED)
+        super().__init__(*arguments)
+
+    def run_transformer(
+        self, context: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        def noisy(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            tensors = (_with_noise(tensor, self._generator) for tensor in tensors_of(output))
+            return build_output(tuple(tensors), type(output))
+
+        return super().run_transformer(context, noisy, args, kwargs)  # type: ignore[misc]
+
+
+def _with_noise(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    size = NOISE * tensor.float().square().mean().sqrt()
+    drawn = torch.randn(tensor.shape, generator=generator).to(tensor.device)
+    return (tensor + size * drawn).to(tensor.dtype)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure: what is mixed into the engine, or a list of steps in place of the schedule."""
+
+    name: str
+    mixin: type | None = None
+    steps: tuple[int, ...] = ()
+
+    def attach(
+        self, pipe: DiffusionPipeline, config: GalaxyDiTConfig, *, guarded: bool
+    ) -> AbstractContextManager[Acceleration]:
+        """The plugin with this configuration and the failure, with or without its guard."""
+        if self.steps:
+            config = replace(config, policy=FixedSteps(self.steps))
+        bases = (Engine,) if guarded else (UnguardedEngine,)
+        kind = type("FailingEngine", (self.mixin, *bases), {}) if self.mixin else bases[0]
+        return Acceleration(pipe, config, engine=partial(kind))
+
+
+def published_list(name: str) -> tuple[int, ...]:
+    """The computed steps of a published row."""
+    return next(row.steps for row in load_published().step_lists if row.name == name)
+
+
+NONE = Failure("none")
+FAILURES = (
+    Failure("wrong sigmas", WrongSigmas),
+    Failure("noise", NoisyOutputs),
+    Failure("TaylorSeer's steps", steps=published_list("TaylorSeer, shift 3")),
+)

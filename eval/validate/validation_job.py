@@ -1,0 +1,68 @@
+"""The job of a validation: the plain pipeline, controls that need no plugin, and the plugin."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from galaxydit.errors import refusal
+from galaxydit.eval.jobs.job import Job
+from galaxydit.eval.jobs.jobfile import job_of
+from galaxydit.pipelines.published_models import CHECKPOINTS, WAN_TINY, Checkpoint
+
+RUNS = {
+    "repeated-plain-run": "every step computed, the first outputs rounded differently",
+    "half-the-steps": "plain, half the steps",
+    "plain-at-2x-levels": "plain, only the noise levels that the plugin computes at 2x",
+    "published-list": "a published step list, residuals repeated",
+    "galaxydit-2x": "the plugin, `speedup=2`",
+    "galaxydit-2.5x": "the plugin, `speedup=2.5`",
+    "galaxydit-proxy-2x": 'the plugin, `speedup=2, policy="proxy"`',
+}
+"""The runs beside the plain one, and what each of them is."""
+
+
+def validation_prompts() -> tuple[str, ...]:
+    """Ten prompts of this project, on which no profile was measured."""
+    return tuple((files(__package__) / "prompts.txt").read_text(encoding="utf-8").splitlines())
+
+
+def checkpoint_of(model: str) -> Checkpoint | None:
+    """The published model of this name or hub id."""
+    named = (each for name, each in CHECKPOINTS.items() if model in (name, each.hub_id))
+    return next(named, None)
+
+
+def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
+    """The job with these keys of a job file, these prompts and these of `RUNS`.
+
+    LPIPS is among the metrics where its weights are. Raises GalaxyDiTError for an unknown run, and without a number of
+    steps for a model that is not published.
+    """
+    from galaxydit.eval.metrics import METRICS
+
+    for name in runs:
+        if name not in RUNS:
+            raise refusal("runs", name, f"one of {', '.join(RUNS)}", "check the spelling")
+    checkpoint = checkpoint_of(keys["model"])
+    recommended = WAN_TINY if keys["model"] == "wan-tiny" else None if checkpoint is None else checkpoint.settings
+    steps = keys.get("steps") or (None if recommended is None else recommended.steps)
+    if steps is None:
+        raise refusal("steps", None, "a number of steps for a model that is not published", "pass for example steps=50")
+    variants = {name: options for name, options in _variants(steps).items() if name in runs}
+    metrics = [name for name in ("psnr", "ssim", "lpips") if METRICS[name].missing() is None]
+    own = {"steps": steps, "metrics": metrics, "prompts": {"texts": list(prompts)}, "variants": variants}
+    return job_of(keys | own, Path())
+
+
+def _variants(steps: int) -> dict[str, dict[str, Any]]:
+    from galaxydit.eval.compare.methods import step_list
+
+    return {
+        "repeated-plain-run": {"steps": steps},
+        "half-the-steps": {"method": "fewer-steps", "steps": steps // 2},
+        "plain-at-2x-levels": {"method": "plain-at-scheduled-levels", "speedup": 2.0, "of": steps},
+        "published-list": {"method": "step-list", **step_list.settings(steps)[0]},
+        "galaxydit-2x": {"method": "galaxydit", "speedup": 2.0},
+        "galaxydit-2.5x": {"method": "galaxydit", "speedup": 2.5},
+        "galaxydit-proxy-2x": {"method": "galaxydit", "speedup": 2.0, "policy": "proxy"},
+    }

@@ -1,0 +1,156 @@
+"""The results of a validation as JSON data, and as Markdown for an issue."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+
+from galaxydit.calibration.bootstrap import interval
+from galaxydit.calibration.published import load_published
+from galaxydit.eval.compare.markdown import number
+from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.report.read_run import Run
+from galaxydit.eval.report.summary import figures_of, summarise
+from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
+from galaxydit.pipelines.model_names import INDEX
+
+AT_2X = "galaxydit-2x"
+COMPARED = ("half-the-steps", "plain-at-2x-levels", "published-list", "galaxydit-proxy-2x")
+VIDEO_FIELDS = (
+    *("unit", "prompt", "seed", "variant", "status", "reason", "compute_fraction", "metrics", "skipped"),
+    *("denoise_seconds", "end_to_end_seconds", "energy_per_video_joules", "energy_note", "frames_sha256"),
+)
+COLUMNS = {  # heading: figure, field of its estimate, format
+    "compute": ("compute_fraction", "mean", ".2f"),
+    "PSNR dB": ("psnr", "mean", ".2f"),
+    "95 % low": ("psnr", "low", ".1f"),
+    "high": ("psnr", "high", ".1f"),
+    "worst": ("psnr", "worst", ".2f"),
+    "SSIM": ("ssim", "mean", ".4f"),
+    "LPIPS": ("lpips", "mean", ".4f"),
+    "denoise s": ("denoise_seconds", "mean", ",.2f"),
+    "speedup": ("denoise_speedup", "mean", ".2f"),
+    "end to end s": ("end_to_end_seconds", "mean", ",.2f"),
+    "end to end speedup": ("end_to_end_speedup", "mean", ".2f"),
+    "joules": ("energy_per_video_joules", "mean", ",.0f"),
+}
+
+
+def validation_data(run: Run) -> dict[str, Any]:
+    """The page as JSON data: conditions, the figures of each run, differences in PSNR, and values of every video."""
+    plain = next(iter(run.baselines.values()), run.records[0])
+    bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
+    names = [variant.name for variant in run.job.variants]
+    return {
+        "conditions": {
+            "model": _identity(run),
+            "weights": bound["weights"],
+            "dtype": sorted({part["dtype"] for part in bound["transformers"].values()}),
+            "device": plain.device,
+            "versions": plain.versions,
+            "settings": plain.settings,
+            "first_seed": run.job.seed,
+        },
+        "runs": [{"run": name, "what": RUNS.get(name, "every step computed"), **_figures(run, name)} for name in names],
+        "differences": [each for name in COMPARED for each in _difference(run, name)],
+        "videos": [{name: getattr(record, name) for name in VIDEO_FIELDS} for record in run.records],
+    }
+
+
+def _identity(run: Run) -> dict[str, str | None]:
+    """Name of the model, and of one on the hub its id, revision and commit. A folder's place is left out."""
+    given, checkpoint = run.job.model, checkpoint_of(run.job.model)
+    if checkpoint is None and ("/" not in given or Path(given).is_dir()):
+        return {"name": Path(given).name, "hub_id": None, "revision": None, "commit": None}
+    hub_id = given if checkpoint is None else checkpoint.hub_id
+    revision = run.job.revision or (checkpoint and checkpoint.revision) or "main"
+    index = try_to_load_from_cache(hub_id, INDEX, revision=revision)
+    commit = Path(index).parent.name if isinstance(index, str) else None
+    return {"name": given, "hub_id": hub_id, "revision": revision, "commit": commit}
+
+
+def _figures(run: Run, name: str) -> dict[str, Any]:
+    summary = summarise(name, run.records, run.baselines, figures_of(run.records), len(run.job.prompts))
+    made = [record.energy_per_video_joules for record in run.records if record.variant == name]
+    figures = {key: vars(estimate) for key, estimate in summary.estimates.items()}
+    if joules := [value for value in made if value is not None]:
+        figures["energy_per_video_joules"] = {"mean": fmean(joules)}
+    return {"done": summary.done, "failed": summary.failed, "figures": figures}
+
+
+def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
+    """PSNR of the plugin at 2x minus that of another run, over the prompts that both finished."""
+    done = [record for record in run.records if record.is_done]
+    ours, theirs = (
+        {record.pair: record.metrics["psnr"] for record in done if record.variant == name} for name in (AT_2X, other)
+    )
+    if pairs := [value - theirs[pair] for pair, value in ours.items() if pair in theirs]:
+        low, high = interval(pairs)
+        yield {"run": AT_2X, "minus": other, "psnr": fmean(pairs), "low": low, "high": high, "prompts": len(pairs)}
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The page: conditions, the table of runs, differences, and what was not measured."""
+    heading = f"## `galaxydit validate` on {data['conditions']['model']['name']}"
+    shown = {
+        name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])
+    }
+    rows = [
+        [
+            "plain" if row["run"] == BASELINE else f"`{row['run']}`",
+            row["what"],
+            *(number(row["figures"].get(key, {}).get(field), form) for key, field, form in shown.values()),
+        ]
+        for row in data["runs"]
+    ]
+    runs = _table(["run", "what it is", *shown], rows, labels=2)
+    pairs = [
+        [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
+        for each in data["differences"]
+    ]
+    differences = [_table(["PSNR over the same prompts", "dB", "95 % low", "high"], pairs, labels=1)] if pairs else []
+    return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
+
+
+def _conditions(data: dict[str, Any]) -> str:
+    conditions = data["conditions"]
+    model, settings = conditions["model"], conditions["settings"] or {}
+    names = ("width", "height", "num_frames", "steps", "guidance_scale", "guidance_scale_2", "flow_shift")
+    facts = {
+        "model": ", ".join(filter(None, (model["hub_id"] or model["name"], model["revision"], model["commit"]))),
+        "weights": ", ".join(f"{name} {start}" for name, start in conditions["weights"].items()),
+        "device": f"{conditions['device']}, {', '.join(conditions['dtype'])}",
+        "versions": ", ".join(f"{name} {one}" for name, one in conditions["versions"].items()),
+        "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
+        "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
+    }
+    return _table(["", ""], list(facts.items()), labels=2)
+
+
+def _notes(data: dict[str, Any]) -> Iterator[str]:
+    yield (
+        "PSNR, SSIM and LPIPS compare decoded frames with the plain video of the same prompt and seed. "
+        "The PSNR of `repeated-plain-run` is what rounding alone leaves."
+    )
+    if any(row["run"] == "published-list" for row in data["runs"]):
+        row = max(load_published().step_lists, key=lambda row: len(row.steps))  # the one that the job repeats
+        yield (
+            f"`published-list` is {row.name!r}. Published on Wan2.1-T2V-1.3B with other prompts, at flow shift "
+            f"{row.flow_shift:g}, guidance {row.guidance:g} and 50 steps: {row.psnr:.1f} dB (arXiv 2506.09045)."
+        )
+    if not any("lpips" in {**video["metrics"], **video["skipped"]} for video in data["videos"]):
+        yield "LPIPS was not measured: its weights were not there (`pip install 'galaxydit[lpips]'`)."
+    reasons = {name: why for video in data["videos"] for name, why in video["skipped"].items() if video["metrics"]}
+    yield from (f"{name} was not measured: {why}" for name, why in reasons.items())
+    if shared := sorted({video["energy_note"] for video in data["videos"]} - {""}):
+        yield f"Joules: {'; '.join(shared)}"
+    if failed := [f"- {video['unit']}: {video['reason']}" for video in data["videos"] if video["status"] == "failed"]:
+        yield "Failed:\n\n" + "\n".join(failed)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], labels: int) -> str:
+    rules = ["---" if index < labels else "---:" for index in range(len(headings))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))

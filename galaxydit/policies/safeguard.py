@@ -1,0 +1,217 @@
+"""The guard against harm: full steps show what predictions were worth, and where following the slope or correcting does
+worse than repeating the last full step, it is reduced.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import fmean, median
+
+SLOPES = (1.0, 0.5, 0.0)
+"""Shares of the configured slope; the last one repeats full steps (order 0). The guard moves by one place at a time."""
+
+WORSE = 2.5
+"""Error of order 1 / error of order 0, root mean square over three full steps, above which the slope is reduced.
+
+On wan-tiny this ratio reaches 2.2 in generations where order 1 gives the better video, because it also counts errors
+that a video hardly shows. Failures such as wrong noise levels have ratios of 5 to 10.
+"""
+
+RIGHT_AGAIN = 1.0
+"""The same ratio at the next larger slope over eight full steps, below which that slope is restored."""
+
+SMALLEST_SHARE = 0.4
+"""Share of its estimated error that an interval had; three full steps in a row below it turn the correction off."""
+
+WINDOW, RECOVERY = 3, 8  # full steps
+
+
+class GuardAction(Enum):
+    """What the guard changed at a full step; the value is the text for people."""
+
+    SLOPE_HALVED = "half of the slope"
+    SLOPE_DROPPED = "order 0"
+    SLOPE_RAISED = "half of the slope again"
+    SLOPE_RESTORED = "the whole slope again"
+    CORRECTION_OFF = "no correction"
+    CORRECTION_ON = "correction again"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """What the output y of a full step shows about predictions, y_1 to y_3 being those of the full steps before it.
+
+    Attributes:
+        step: index of the full step.
+        products: mean products of the differences y - y_1, y_1 - y_2, y_2 - y_3 with each other, as far as these full
+            steps exist, `(1, 1)` to `(3, 3)`. They determine the error of every prediction.
+        ahead: times that order 1 adds y_1 - y_2 to y_1 to predict y (`galaxydit.extrapolation.slope_ahead`).
+        skipping: times that order 1 adds y_2 - y_3 to y_2 to predict y, and y_1.
+        inner: distance in sigma from y_2 to y_1 / from y_2 to y.
+        rounding: expected mean square of the rounding error of y.
+    """
+
+    step: int
+    products: tuple[tuple[float, ...], ...]
+    ahead: float = 0.0
+    skipping: tuple[float, float] = (0.0, 0.0)
+    inner: float = 0.0
+    rounding: float = 0.0
+
+    def error(self, slope: float) -> float:
+        """Mean square of y minus its prediction with this share of the slope, beyond rounding; at least 0."""
+        coefficients = self._padded(1.0, -slope * self.ahead)
+        # Rounding errors are those of the outputs, in which a difference has the coefficients 1 and -1.
+        of_outputs = [new - old for new, old in zip((*coefficients, 0.0), (0.0, *coefficients), strict=True)]
+        rounding = self.rounding * sum(value**2 for value in of_outputs)
+        return max(0.0, self._mean_product(coefficients, coefficients) - rounding)
+
+    def slope_ratio(self, slope: float = 1.0) -> float | None:
+        """Error of following this share of the slope / error of repeating y_1, as root mean squares.
+
+        None with fewer than two full steps before this one, and where repeating has no error beyond rounding.
+        """
+        repeated = self.error(0.0)
+        return math.sqrt(self.error(slope) / repeated) if len(self.products) > 1 and repeated > 0 else None
+
+    def correction_share(self, slope: float) -> float | None:
+        """Least-squares share of the error that the correction estimates for y_1, had y_1 been reused: it assumes an
+        error that grows linearly in sigma from 0 at y_2 to that of the prediction of y.
+
+        None with too few full steps before this one, three of them with a slope and two without, and without an error.
+        """
+        if len(self.products) < 2 + (slope > 0):
+            return None
+        at_end = self._padded(1.0, 1.0, -slope * self.skipping[0])
+        between = self._padded(0.0, 1.0, -slope * self.skipping[1])
+        estimated = self.inner * self._mean_product(at_end, at_end)
+        return self._mean_product(between, at_end) / estimated if estimated > 0 else None
+
+    def _padded(self, *coefficients: float) -> tuple[float, ...]:
+        """Coefficients of the differences, as many as there are."""
+        return (*coefficients, 0.0, 0.0)[: len(self.products)]
+
+    def _mean_product(self, left: Sequence[float], right: Sequence[float]) -> float:
+        rows = zip(left, self.products, strict=True)
+        return sum(a * b * product for a, row in rows for b, product in zip(right, row, strict=True))
+
+
+@dataclass(frozen=True)
+class GuardRecord:
+    """What one full step showed, and what the guard did.
+
+    Attributes:
+        step: index of the full step.
+        transformer: component of the pipeline.
+        scope: guidance branch, or "all branches".
+        sample: index of the sample in the batch; 0 where one decision serves the batch.
+        reused: number of steps reused between the full step before it and this one.
+        share: linear response of the final latent to its output / its noise level; None without known noise levels.
+        error: mean square of its output minus the prediction that reuse would have made, beyond rounding.
+        slope_ratio: error of order 1 / error of order 0, as root mean squares; None if it is unknown.
+        correction_share: least-squares share of the error that the correction estimates; None if it is unknown.
+        slope: share of the slope that is followed from here on.
+        corrects: whether full steps are corrected from here on.
+        actions: what the guard changed here.
+    """
+
+    step: int
+    transformer: str
+    scope: str
+    sample: int
+    reused: int
+    share: float | None
+    error: float
+    slope_ratio: float | None
+    correction_share: float | None
+    slope: float
+    corrects: bool
+    actions: tuple[GuardAction, ...] = ()
+
+
+@dataclass(frozen=True)
+class Safeguard:
+    """The guard of one decision scope and sample: a value, which each full step replaces by another.
+
+    Attributes:
+        order: of the configuration; at order 0 there is no slope to guard.
+        slope: share of the configured slope that predictions follow, one of `SLOPES`.
+        corrects: whether full steps are corrected, as far as the configuration wants it.
+        recent: what the last full steps showed, oldest first.
+    """
+
+    order: int = 1
+    slope: float = SLOPES[0]
+    corrects: bool = True
+    recent: tuple[Hindsight, ...] = field(default=(), repr=False)
+
+    @property
+    def followed(self) -> float:
+        """Share of the slope that predictions follow at the order of the configuration."""
+        return self.slope if self.order else 0.0
+
+    def after(self, hindsight: Hindsight) -> tuple["Safeguard", tuple[GuardAction, ...]]:
+        """The guard after a full step, and what it changed."""
+        recent = (*self.recent, hindsight)[-RECOVERY:]
+        slope = _next_slope(self.slope, recent) if self.order else self.slope
+        corrects = _next_corrects(self.corrects, self.followed, recent[-WINDOW:])
+        actions = []
+        if slope < self.slope:
+            actions.append(GuardAction.SLOPE_HALVED if slope > 0 else GuardAction.SLOPE_DROPPED)
+        elif slope > self.slope:
+            actions.append(GuardAction.SLOPE_RESTORED if slope == SLOPES[0] else GuardAction.SLOPE_RAISED)
+        if corrects != self.corrects:
+            actions.append(GuardAction.CORRECTION_ON if corrects else GuardAction.CORRECTION_OFF)
+        return Safeguard(self.order, slope, corrects, recent), tuple(actions)
+
+
+def reuse_error(records: Sequence[GuardRecord]) -> float | None:
+    """Estimated error of a generation from what its full steps showed: the sum of share^2 times the error over full
+    steps after reused ones, averaged over the samples; None without such a step.
+
+    The share weights a step by how much of the remaining noise it removes.
+    """
+    counted = [(record.share**2 * record.error, record.sample) for record in records if record.reused and record.share]
+    samples = {sample for _, sample in counted}
+    return sum(error for error, _ in counted) / len(samples) if samples else None
+
+
+def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
+    """Lines for people: both ratios, as medians over the full steps after reused ones, and what the guard changed."""
+    after_reuse = [record for record in records if record.reused]
+    ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
+    shares = [record.correction_share for record in after_reuse if record.correction_share is not None]
+    measured = [f"order 1 errs {median(ratios):.2f} times as much as order 0"] if ratios else []
+    measured += [f"intervals err {median(shares):.2f} times as much as the correction assumes"] if shares else []
+    several = len({(record.transformer, record.scope, record.sample) for record in records}) > 1
+    lines = ["At full steps after reused ones, " + ", ".join(measured)] if measured else []
+    for record in records:
+        where = f" ({record.transformer}, {record.scope}, sample {record.sample})" if several else ""
+        lines += [f"Guard: {action.value} from step {record.step} on{where}" for action in record.actions]
+    return lines
+
+
+def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
+    place = SLOPES.index(slope)
+    if slope > 0 and (ratio := _rms_ratio(slope, recent[-WINDOW:], WINDOW)) is not None and ratio > WORSE:
+        return SLOPES[place + 1]
+    if place > 0 and (ratio := _rms_ratio(SLOPES[place - 1], recent, RECOVERY)) is not None and ratio < RIGHT_AGAIN:
+        return SLOPES[place - 1]
+    return slope
+
+
+def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
+    """Root mean square of the ratios of these full steps; None with fewer than `count` known ones."""
+    ratios = [ratio for one in recent if (ratio := one.slope_ratio(slope)) is not None]
+    return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None
+
+
+def _next_corrects(corrects: bool, slope: float, recent: Sequence[Hindsight]) -> bool:
+    shares = [share for one in recent if (share := one.correction_share(slope)) is not None]
+    if len(shares) < WINDOW:
+        return corrects
+    return max(shares) >= SMALLEST_SHARE if corrects else min(shares) >= SMALLEST_SHARE

@@ -1,0 +1,84 @@
+"""The guard of one transformer: measures what its full steps show, and limits slope and correction by that."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from galaxydit.context_parallel import token_group
+from galaxydit.families import Family
+from galaxydit.policies.safeguard import GuardRecord, Safeguard
+from galaxydit.runtime.guidance import branches_of, guidance_of
+from galaxydit.runtime.hindsight import Trail, measure, sampled
+from galaxydit.torch_compile import beside_the_model
+
+if TYPE_CHECKING:
+    from galaxydit.runtime.call import Call
+    from galaxydit.runtime.generation import Generation
+    from galaxydit.runtime.session import Session
+
+
+class FullStepGuard:
+    """Guards the predictions of one transformer, for each sample and decision scope by itself.
+
+    Under context parallelism the products are summed over the ranks, so that all ranks have the same numbers.
+    """
+
+    acts = True
+    """Whether the guard limits predictions; a subclass with False only measures."""
+
+    def __init__(self, transformer: nn.Module, component: str, family: Family, session: "Session") -> None:
+        self._transformer, self._component, self._family, self._session = transformer, component, family, session
+
+    def of(self, call: "Call", sample: int) -> Safeguard:
+        """What predictions of a sample may do."""
+        trail = call.state.trails.get((call.scope, sample))
+        return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
+
+    @beside_the_model
+    def observe(self, call: "Call", outputs: tuple[Tensor, ...]) -> None:
+        """Learn from the outputs of a full step. Once those of all branches are known, each sample's guard decides how
+        the following steps are predicted and corrected.
+        """
+        count, scale = len(call.samples), guidance_of(self._session.source.pipe, self._component)
+        if count > 1 and any(len(output) != len(call.latent) for output in outputs):
+            return  # the samples cannot be told apart
+        for place, sample in enumerate(call.samples):
+            trails, key = call.state.trails, (call.scope, sample)
+            trail = trails.setdefault(key, Trail(Safeguard(self._session.config.order)))
+            branches: dict[str, list[Tensor]] = {}
+            for output in outputs:
+                for name, rows in branches_of(output[place::count], call.branch, self._family, scale).items():
+                    branches.setdefault(name, []).append(rows)
+            samples = {name: sampled(rows) for name, rows in branches.items()}
+            epsilon = torch.finfo(outputs[0].dtype).eps
+            if trail.add(call.info.step, call.info.sigma, samples, scale, epsilon):
+                self._judge(call, sample, trail)
+
+    def _judge(self, call: "Call", sample: int, trail: Trail) -> None:
+        generation = call.generation
+        step = trail.steps[-1].step
+        reused = step - trail.steps[-2].step - 1
+        config = self._session.config
+        hindsight = measure(trail.steps, token_group(self._transformer), config.slope, config.largest_ahead)
+        followed = trail.guard.followed if self.acts else float(trail.guard.order)
+        trail.guard, actions = trail.guard.after(hindsight)
+        record = GuardRecord(
+            step=step,
+            transformer=self._component,
+            scope=call.scope,
+            sample=sample,
+            reused=reused,
+            share=self._share(generation, step) if reused else None,
+            error=hindsight.error(followed),
+            slope_ratio=hindsight.slope_ratio(),
+            correction_share=hindsight.correction_share(followed),
+            slope=trail.guard.followed,
+            corrects=trail.guard.corrects,
+            actions=actions,
+        )
+        generation.guard.append(record)
+
+    def _share(self, generation: "Generation", step: int) -> float | None:
+        sigmas, response = generation.sigmas, self._session.response(generation)
+        return response[step] / sigmas[step] if sigmas and response and sigmas[step] > 0 else None

@@ -1,0 +1,46 @@
+"""Guided predictions: which guidance branches an output holds, and how a pipeline combines them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from galaxydit.families import CONCATENATED, Family
+
+CONDITIONAL, UNCONDITIONAL = "cond", "uncond"
+_NAMES = {"call 0": CONDITIONAL, "call 1": UNCONDITIONAL}  # where a pipeline names no branch
+
+
+def guidance_of(pipe: Any, component: str = "transformer") -> float:
+    """The guidance scale of the generation under way; 1 for a pipeline without guidance, and for a bare transformer."""
+    own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
+    scale = getattr(pipe, "_guidance_scale", None) if own is None else own
+    return float(scale) if isinstance(scale, int | float) else 1.0
+
+
+def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> dict[str, Tensor]:
+    """The rows of each branch in the output `(rows, ...)` of one call; a concatenated batch has the unconditional half
+    first.
+    """
+    if family.branches == CONCATENATED and scale > 1 and len(output) % 2 == 0:
+        return dict(zip((UNCONDITIONAL, CONDITIONAL), output.chunk(2), strict=True))
+    return {_NAMES.get(branch, branch): output}
+
+
+def weights_of(branches: Mapping[str, Tensor], scale: float) -> dict[str, float] | None:
+    """Weights of the branches in u + s (c - u); None where they are not known to be combined in this way."""
+    if branches.keys() == {CONDITIONAL, UNCONDITIONAL} and scale > 1:
+        return {CONDITIONAL: scale, UNCONDITIONAL: 1 - scale}
+    return None
+
+
+def guided(branches: Mapping[str, Tensor], scale: float) -> Tensor:
+    """The guided prediction of flat outputs, `(values,)`; the branches one after the other where their combination is
+    unknown.
+    """
+    weights = weights_of(branches, scale)
+    if weights is None:
+        return torch.cat([branches[name] for name in sorted(branches)])
+    conditional, unconditional = branches[CONDITIONAL], branches[UNCONDITIONAL]
+    return unconditional + scale * (conditional - unconditional)

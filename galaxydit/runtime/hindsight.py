@@ -1,0 +1,133 @@
+"""What full steps show in hindsight: from strided samples of guided outputs to the numbers that the guard decides by.
+
+The errors of all predictions follow from the products of differences between full steps. So a full step costs these
+products of a few vectors, and one transfer of some numbers from the device. No block and no output head runs for it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from galaxydit.context_parallel import sum_over
+from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, slope_ahead
+from galaxydit.policies.safeguard import Hindsight, Safeguard
+from galaxydit.runtime.guidance import guided, weights_of
+from galaxydit.torch_compile import beside_the_model
+
+LARGEST_SAMPLE = 2**16  # values of one branch
+KEPT = 4  # full steps
+
+
+@dataclass(frozen=True)
+class SampledStep:
+    """A full step: its number and noise level, its guidance branches, and a sample of its guided output `(values,)`.
+
+    `rounding` is the sum over this sample of the expected square of the rounding error, `()`.
+    """
+
+    step: int
+    sigma: float
+    branches: frozenset[str]
+    values: Tensor
+    rounding: Tensor
+
+
+@dataclass
+class Trail:
+    """The last full steps of one decision scope and sample, and its guard.
+
+    Attributes:
+        guard: what predictions may do.
+        steps: the last full steps, oldest first.
+        pending: samples of the branches of the newest full step, until all of them are known.
+        pending_step: number and noise level of that step.
+        scale: its guidance scale.
+    """
+
+    guard: Safeguard
+    steps: list[SampledStep] = field(default_factory=list)
+    pending: dict[str, Tensor] = field(default_factory=dict)
+    pending_step: tuple[int, float] = (-1, 0.0)
+    scale: float = 1.0
+
+    @beside_the_model
+    def add(self, step: int, sigma: float, branches: dict[str, Tensor], scale: float, epsilon: float) -> bool:
+        """Add samples of some or all branches of a full step. Returns whether they complete a step that can be compared
+        with the full step before it, which had the same branches.
+        """
+        if self.pending and self.pending_step[0] != step:
+            self._complete(epsilon)  # it had other branches than the step before it, and all are known by now
+        self.pending_step, self.scale = (step, sigma), scale
+        self.pending |= branches
+        if self.steps and self.steps[-1].branches == self.pending.keys():
+            self._complete(epsilon)
+            return len(self.steps) > 1
+        return False
+
+    def _complete(self, epsilon: float) -> None:
+        weights = weights_of(self.pending, self.scale) or dict.fromkeys(self.pending, 1.0)
+        # Each output is rounded in proportion to its size.
+        squares = [(epsilon * weight) ** 2 * self.pending[name].square().sum() for name, weight in weights.items()]
+        values = guided(self.pending, self.scale)
+        added = SampledStep(*self.pending_step, frozenset(self.pending), values, torch.stack(squares).sum())
+        comparable = self.steps if self.steps and self.steps[-1].branches == added.branches else []
+        self.steps, self.pending = [*comparable, added][-KEPT:], {}
+
+    def waits_at(self, step: int) -> bool:
+        """Whether other branches of this full step are still to come."""
+        return bool(self.pending) and self.pending_step[0] == step
+
+    def bytes_held(self) -> int:
+        """Bytes of the samples."""
+        tensors = [step.values for step in self.steps] + list(self.pending.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@beside_the_model
+def measure(
+    steps: Sequence[SampledStep],
+    group: object | None = None,
+    slope: float = DAMPING,
+    largest: float = LARGEST_AHEAD,
+) -> Hindsight:
+    """What the last of at least two full steps shows about predictions from those before it, which follow a slope as
+    `galaxydit.extrapolation.slope_ahead` says.
+    """
+    ahead_of = partial(slope_ahead, slope=slope, largest=largest)
+    newest_first = steps[::-1]
+    sigmas = [step.sigma for step in newest_first]
+    differences = torch.stack([new.values - old.values for new, old in pairwise(newest_first)])
+    products = (differences[:, None] * differences).sum(-1).flatten()
+    size = products.new_tensor([differences.shape[1]])
+    *sums, rounding, count = sum_over(group, torch.cat([products, steps[-1].rounding[None], size])).tolist()
+    side = len(differences)
+    rows = tuple(tuple(value / count for value in sums[at : at + side]) for at in range(0, side * side, side))
+    ahead = ahead_of(*sigmas[:3]) if len(sigmas) > 2 else 0.0
+    skipping = tuple(ahead_of(sigma, *sigmas[2:4]) for sigma in sigmas[:2]) if len(sigmas) > 3 else (0.0, 0.0)
+    distance = sigmas[2] - sigmas[0] if len(sigmas) > 2 else 0.0
+    return Hindsight(
+        step=steps[-1].step,
+        products=rows,
+        ahead=ahead,
+        skipping=(skipping[0], skipping[1]),
+        inner=(sigmas[2] - sigmas[1]) / distance if distance else 0.0,
+        rounding=rounding / count,
+    )
+
+
+@beside_the_model
+def sampled(outputs: Sequence[Tensor]) -> Tensor:
+    """At most `LARGEST_SAMPLE` values of the outputs of one branch at a fixed stride, in float32, `(values,)`.
+
+    The stride has no common factor with the last axis, because only some columns of a frame would be sampled otherwise.
+    """
+    total = sum(output.numel() for output in outputs)
+    stride = -(-total // LARGEST_SAMPLE)
+    while any(math.gcd(stride, output.shape[-1]) > 1 for output in outputs):
+        stride += 1
+    return torch.cat([output.detach().flatten()[::stride] for output in outputs]).float()

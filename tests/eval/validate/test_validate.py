@@ -1,0 +1,93 @@
+"""`galaxydit validate`: one command from a model to a page, which resumes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from galaxydit.cli import main
+from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.validate.validation_job import RUNS, validation_job, validation_prompts
+
+pytestmark = pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning", "ignore::galaxydit.ProfileWarning")
+
+
+@pytest.fixture(autouse=True)
+def _keep_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line takes SIGTERM over, which is the test run's."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+
+def validate(out: Path, *arguments: str | Path) -> dict[str, Any]:
+    with pytest.raises(SystemExit) as stopped:
+        main(["validate", "--out", str(out), *map(str, arguments)])
+    assert not stopped.value.code
+    return json.loads((out / "validation.json").read_text())
+
+
+def content(data: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the time and the process do not change."""
+    names = ("unit", "seed", "variant", "status", "compute_fraction", "metrics", "frames_sha256")
+    return [tuple(video[name] for name in names) for video in data["videos"]]
+
+
+@pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning")
+def test_every_run_is_on_the_page_and_a_stopped_validation_resumes(
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "out"
+    prompts.write_text("a red ball\na blue square\n")
+    options = ("--model", tiny_wan_folder, "--prompts", prompts, "--steps", "10", "--guidance", "3")
+    options += ("--height", "32", "--width", "32", "--frames", "5", "--dtype", "float32")
+    data = validate(out, *options)
+    assert "16 videos to make, about" in capsys.readouterr().out
+    assert [row["run"] for row in data["runs"]] == [BASELINE, *RUNS]
+    assert all((row["done"], row["failed"]) == (2, 0) for row in data["runs"])
+    figures = {row["run"]: row["figures"] for row in data["runs"]}
+    for name, fraction in (("repeated-plain-run", 1), ("half-the-steps", 0.5), ("galaxydit-2x", 0.5)):
+        assert figures[name]["compute_fraction"]["mean"] == pytest.approx(fraction)
+    assert figures["plain-at-2x-levels"]["compute_fraction"]["mean"] == pytest.approx(0.5)
+    assert {each["minus"]: each["prompts"] for each in data["differences"]}["half-the-steps"] == 2
+    page = (out / "validation.md").read_text()
+    assert all(f"| `{name}` | {what} |" in page for name, what in RUNS.items())
+    assert str(tmp_path) not in page + json.dumps(data)  # it is posted in public
+    assert (out / "report.html").is_file()
+
+    made = sorted((out / "units").glob("*.json"))
+    for record in (made[1], made[4], made[15]):
+        record.unlink()
+    again = validate(out, *options)
+    assert "3 videos to make" in capsys.readouterr().out
+    assert content(again) == content(data)
+    assert again["differences"] == data["differences"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_embedded_model_is_validated(tmp_path: Path) -> None:
+    runs = "half-the-steps,plain-at-2x-levels,galaxydit-2x"
+    options = ("--model", "wan-tiny", "--prompts", "1", "--steps", "9", "--dtype", "float32", "--runs", runs)
+    options += ("--height", "32", "--width", "32", "--frames", "5")
+    data = validate(tmp_path / "out", *options)
+    assert [row["run"] for row in data["runs"]] == [BASELINE, *runs.split(",")]
+    assert all(5 < row["figures"]["psnr"]["mean"] < 60 for row in data["runs"][1:])
+    assert data["conditions"]["model"]["name"] == "wan-tiny"
+
+
+def test_a_published_model_is_validated_at_its_authors_steps() -> None:
+    job = validation_job({"model": "wan2.1-t2v-1.3b"}, validation_prompts())
+    assert (len(job.prompts), job.steps) == (10, 50)
+    options = {variant.name: variant.options for variant in job.variants}
+    assert options["half-the-steps"] == {"steps": 25}
+    assert len(options["published-list"]["full"]) == 24
+    assert list(options) == [BASELINE, *RUNS]
+
+
+def test_a_model_that_is_not_published_needs_a_number_of_steps(
+    tiny_wan_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["validate", "--model", str(tiny_wan_folder), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert "steps=None is not allowed" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
