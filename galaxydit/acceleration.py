@@ -173,8 +173,8 @@ class Acceleration:
         source = Source(pipe, next(iter(transformers.values())), scheduler)
         short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
-        expected = expected_psnr(profile, source)
-        self._session = Session(config, source, notes, compared, keep_reports, expected, warnings, goal)
+        fidelity = expected_psnr(profile, source)
+        self._session = Session(config, source, notes, compared, keep_reports, fidelity, warnings, goal)
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():

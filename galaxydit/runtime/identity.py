@@ -80,7 +80,7 @@ def identify(
         raise UnknownCallError(
             "the step of this call is unknown (frames at different noise levels have none), so it is computed in "
             "full; accelerate the pipeline, pass scheduler=..., or call the transformer inside cache_context(name, "
-            "step_index=..., num_inference_steps=..., sigma=...)"
+            "step_index=..., num_inference_steps=..., sigma=..., timestep=...)"
         )
     return CallIdentity(
         component=component,
@@ -89,7 +89,7 @@ def identify(
         signature=Signature(tuple(latent.shape), latent.dtype, latent.device, adapter_states(transformer)),
         text=text if isinstance(text, Tensor) else None,
         latent=latent if family.shares_latent else None,
-        timesteps_address=timesteps_address(timestep),
+        timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,
     )
 

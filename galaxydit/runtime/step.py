@@ -31,11 +31,15 @@ class StepInfo:
         return self.step == self.steps - 1
 
 
-def timesteps_address(timestep: Any) -> int | None:
-    """Memory address of a pipeline's timesteps if `timestep` is a view of one of them, else None.
+def timesteps_address(*given: Any) -> int | None:
+    """Memory address of a pipeline's timesteps if any of these timesteps is a view of one of them, else None.
 
     Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are views of a row that is made for each call.
     """
+    return next((address for one in given if (address := _address_beneath(one)) is not None), None)
+
+
+def _address_beneath(timestep: Any) -> int | None:
     if type(timestep) is not Tensor or timestep.is_meta:
         return None
     if any(stride and size > 1 for size, stride in zip(timestep.shape, timestep.stride(), strict=True)):
@@ -62,21 +66,23 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     """The step of a call, from the pipeline's cache context or else from its scheduler; None if neither gives it."""
     given = context or CacheContext("none")
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
+    # Models that scale their timestep receive one that the scheduler does not know; the context has the scheduler's.
+    stated = timestep if given.timestep is None else given.timestep
     timesteps, sigmas = getattr(scheduler, "timesteps", None), _sigmas(scheduler)
     if steps is None and timesteps is not None:
         steps = len(timesteps)
     if step is None:
-        step = _scheduler_step(scheduler, timesteps, timestep)
+        step = _scheduler_step(scheduler, timesteps, stated, timestep)
     if step is None or steps is None or not 0 <= step < steps:
         return None
     if sigma is None and sigmas is not None and step < len(sigmas):
         sigma = sigmas[step]
     if sigma is not None:
         return StepInfo(step, steps, sigma if sigmas is None else noise_level(sigma, sigmas))
-    if timestep is None:
+    if stated is None:
         return None
     # Given tokens, such as a first frame, have a smaller timestep than the denoised ones.
-    return StepInfo(step, steps, float(torch.as_tensor(timestep).max()) / 1000)
+    return StepInfo(step, steps, float(torch.as_tensor(stated).max()) / 1000)
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
@@ -121,8 +127,11 @@ def _sigmas(scheduler: Any | None) -> list[float] | None:
     return _READ_SIGMAS[sigmas]
 
 
-def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: Tensor | float | None) -> int | None:
-    """The scheduler's own step counter, else the position of `timestep` among its timesteps; None if both are unknown.
+def _scheduler_step(
+    scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
+) -> int | None:
+    """The scheduler's own step counter, else the position of the `stated` timestep among its timesteps; None if both
+    are unknown, and where the model `received` several of the scheduler's timesteps.
 
     The timestep is looked up before the first step and without a counter, because video-to-video generations begin in
     the middle of the schedule.
@@ -134,11 +143,16 @@ def _scheduler_step(scheduler: Any | None, timesteps: Tensor | None, timestep: T
         step = getattr(scheduler, "begin_index", None)
     if step is not None:
         return int(step)
-    if timestep is not None:
-        known, given = timesteps.double(), torch.as_tensor(timestep, dtype=torch.double, device=timesteps.device)
-        if torch.isin(known, given).sum() > 1:
+    if stated is not None:
+        known = timesteps.double()
+        given = [
+            torch.as_tensor(one, dtype=torch.double, device=known.device)
+            for one in (received, stated)
+            if one is not None
+        ]
+        if torch.isin(known, given[0]).sum() > 1:
             return None  # asynchronous diffusion forcing: the frames are at different steps
-        positions = (known == given.max()).nonzero()
+        positions = (known == given[-1].max()).nonzero()
         if len(positions):
             return int(positions[0])
     return 0 if hasattr(scheduler, "step_index") else None

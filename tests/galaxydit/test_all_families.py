@@ -11,6 +11,8 @@ import diffusers
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
+from diffusers.hooks import HookRegistry
+from diffusers.models.cache_utils import CacheMixin
 from torch import Tensor, nn
 
 import galaxydit
@@ -326,19 +328,43 @@ def denoise(
 
 
 def call(
-    transformer: Any, tiny: Tiny, latents: dict[str, Tensor], timestep: Tensor, text: dict[str, Tensor], name: str
+    transformer: Any,
+    tiny: Tiny,
+    latents: dict[str, Tensor],
+    timestep: Tensor,
+    text: dict[str, Tensor],
+    name: str,
+    stated: dict[str, Any] | None = None,
 ) -> tuple[Tensor, ...]:
-    """The predictions of one call, in a cache context of this name where the class has them."""
+    """The predictions of one call, in a cache context of this name, which states this, where the class has them."""
     batch = len(latents["hidden_states"])
     arguments = latents | text | tiny.others
     if tiny.condition_channels:
         given = torch.ones(batch, tiny.condition_channels, *latents["hidden_states"].shape[2:])
         arguments["hidden_states"] = torch.cat([latents["hidden_states"], given], dim=1)
     arguments |= {name: tensor.expand(batch, *tensor.shape) for name, tensor in tiny.fixed.items()}
-    context = transformer.cache_context(name) if hasattr(transformer, "cache_context") else nullcontext()
+    context = (
+        transformer.cache_context(name, **(stated or {})) if hasattr(transformer, "cache_context") else nullcontext()
+    )
     with context:
         output = transformer(timestep=timestep.expand(batch, *tiny.timestep), **arguments, return_dict=False)
     return (output,) if isinstance(output, Tensor) else tuple(output)
+
+
+@torch.no_grad()
+def call_steps(transformer: Any, tiny: Tiny, steps: range) -> None:
+    """Calls of the conditional branch of a generation of `STEPS` steps, whose context states all that diffusers has."""
+    text, latents = noise(tiny.conditions, 1), noise(tiny.latents, 0)
+    for step in steps:
+        sigma = 1 - step / STEPS
+        where = {"step_index": step, "num_inference_steps": STEPS, "sigma": sigma, "timestep": 1000 * sigma}
+        call(transformer, tiny, latents, torch.tensor(1000 * sigma), text, "cond", where)
+
+
+def hooks_of(transformer: nn.Module) -> list[tuple[str, str]]:
+    """Module and name of every hook of diffusers in a transformer."""
+    modules = [(path, module) for path, module in transformer.named_modules() if hasattr(module, "_diffusers_hook")]
+    return [(path, name) for path, module in modules for name in module._diffusers_hook.hooks]
 
 
 def equal(latents: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
@@ -415,6 +441,46 @@ def test_a_family_keeps_all_promises(tiny: Tiny, scheduler: Any) -> None:
     registries = [module._diffusers_hook for module in transformer.modules() if hasattr(module, "_diffusers_hook")]
     assert not [name for registry in registries for name in registry.hooks]
     assert equal(denoise(transformer, tiny, scheduler), plain)
+
+
+@torch.no_grad()
+def test_a_family_keeps_the_contract_of_diffusers_caches(tiny: Tiny, scheduler: Any) -> None:
+    """The checks of diffusers' `CacheTesterMixin`; classes without `CacheMixin` are reset by their hook registry."""
+    transformer = tiny.build()
+    plain, before = denoise(transformer, tiny, scheduler), hooks_of(transformer)
+    acceleration = galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler)
+    assert ("", "galaxydit") in hooks_of(transformer)
+    with pytest.raises(ValueError, match="accelerated already"):
+        galaxydit.accelerate(transformer, config=OFTEN, scheduler=scheduler)
+    reused = denoise(transformer, tiny, scheduler)
+    assert not equal(reused, plain)
+
+    # A reset in the middle ends the generation, and nothing of it is in the next one.
+    is_cache_mixin = isinstance(transformer, CacheMixin)
+    registry = HookRegistry.check_if_exists_or_initialize(transformer)
+    reset = transformer._reset_stateful_cache if is_cache_mixin else registry.reset_stateful_hooks
+    scheduler.set_timesteps(STEPS)
+    for timestep in scheduler.timesteps[:3]:
+        call(transformer, tiny, noise(tiny.latents, 0), timestep, noise(tiny.conditions, 1), "cond")
+    reset()
+    assert [report.steps_run for report in acceleration.reports] == [STEPS, 3]
+    assert not acceleration._session.current.states
+    assert equal(denoise(transformer, tiny, scheduler), reused)
+    assert len(acceleration.reports) == 3
+    acceleration.remove()
+    assert hooks_of(transformer) == before
+    assert equal(denoise(transformer, tiny, scheduler), plain)
+
+    if not is_cache_mixin:
+        return
+    # Without a scheduler, the contexts state the step; a reset makes the same steps a generation of their own.
+    with galaxydit.accelerate(transformer, config=OFTEN) as acceleration:
+        call_steps(transformer, tiny, range(4))
+        transformer._reset_stateful_cache()
+        call_steps(transformer, tiny, range(STEPS))
+    first, second = ([(made.step, made.reused) for made in report.calls] for report in acceleration.reports)
+    assert second == [(step, step in REUSED) for step in range(STEPS)]
+    assert first == second[:4]
 
 
 class Tables:

@@ -69,6 +69,25 @@ def test_a_scheduler_drives_the_calls_that_have_its_noise_levels_and_timesteps()
     assert driving(context, others, torch.tensor(500)) is None
 
 
+def test_a_stated_timestep_finds_the_step_that_a_scaled_one_does_not() -> None:
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
+    scheduler.set_timesteps(5)
+    t = scheduler.timesteps[3]
+    scaled = t.expand(2) / 1000
+    assert locate(CacheContext("cond"), scheduler, scaled) == StepInfo(0, 5, 1.0), "the start is assumed without it"
+    for stated in (t, float(t)):
+        context = CacheContext("cond", timestep=stated)
+        assert locate(context, scheduler, scaled) == StepInfo(3, 5, float(scheduler.sigmas[3]))
+        assert locate(context, scheduler, None) == StepInfo(3, 5, float(scheduler.sigmas[3]))
+    assert timesteps_address(scaled, t) == timesteps_address(t)
+    assert locate(CacheContext("cond", timestep=t), scheduler, scheduler.timesteps[:2]) is None, "frames differ in step"
+
+
+def test_a_context_alone_tells_the_step_and_the_noise_level() -> None:
+    context = CacheContext("cond", step_index=2, num_inference_steps=9, timestep=torch.tensor(700.0))
+    assert locate(context, None, None) == StepInfo(2, 9, pytest.approx(0.7))
+
+
 def test_scaling_and_unscaling_an_adapter_leaves_its_scale() -> None:
     assert 0.85 * 0.6 / 0.6 != 0.85
     scales = [scales_of(SimpleNamespace(scaling={"style": value})) for value in (0.85, 0.85 * 0.6 / 0.6, 0.86)]
