@@ -397,7 +397,6 @@ def test_every_family_has_a_tiny_transformer() -> None:
     assert TINY.keys() == FAMILIES.keys()
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 def test_a_family_keeps_all_promises(tiny: Tiny, scheduler: Any) -> None:
     transformer = tiny.build()
     calls = 2 if tiny.branches == SEPARATE else 1

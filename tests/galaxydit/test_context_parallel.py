@@ -88,7 +88,6 @@ def work(rank: int, folder: Path, build: Callable[[int], WanTransformer3DModel],
     distributed.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("exchange", ["Ulysses", "ring"])
 def test_two_ranks_decide_as_one_process_does(

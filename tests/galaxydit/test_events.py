@@ -19,7 +19,6 @@ from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning"),
-    pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model"),
 ]
 
 

@@ -131,7 +131,6 @@ def test_hunyuan_has_two_stacks_and_true_guidance_decides_once(tiny_pipeline: Bu
         assert [call.branch for call in acceleration.report.calls] == ["cond"] * 12
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 def test_a_speedup_is_met_without_a_profile(tiny: Any, guidance: dict[str, Any]) -> None:
     with galaxydit.accelerate(tiny.pipe, speedup=2.0) as acceleration:
         latents = tiny.run(num_inference_steps=30, **guidance)

@@ -28,6 +28,7 @@ from torch import Tensor
 
 import galaxydit
 from galaxydit import GalaxyDiTConfig, Threshold
+from galaxydit.pipelines.published_models import CHECKPOINTS
 
 OFTEN = GalaxyDiTConfig(Threshold(50.0), max_consecutive=2)
 REUSED = (3, 4, 6, 7, 9, 10)
@@ -175,7 +176,15 @@ def test_video_and_audio_follow_one_decision_in_all_branches(kind: str, guidance
     assert equal(run(), plain)
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
+def test_nothing_is_warned_of_at_the_authors_settings(recwarn: pytest.WarningsRecorder) -> None:
+    settings = CHECKPOINTS["ltx-2"].settings
+    pipe, run = build(LTX2Pipeline)
+    with galaxydit.accelerate(pipe) as acceleration:
+        run(num_inference_steps=settings.steps, guidance_scale=settings.guidance_scale)
+    assert not [str(warning.message) for warning in recwarn if "galaxydit" in str(warning.message)]
+    assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_speedup_is_met(kind: str) -> None:
     pipeline, inputs = KINDS[kind]

@@ -21,7 +21,6 @@ FIRST = max(20, GENERATIONS // 10)  # above the number of reports that are kept
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::galaxydit.FullComputeWarning"),
-    pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model"),
 ]
 
 

@@ -44,12 +44,28 @@ def test_every_step_of_a_pipeline_is_computed_or_reused_as_decided(tiny: Tiny) -
     assert torch.equal(run(), plain)
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 def test_a_pipeline_gets_the_speedup_that_is_asked_for(tiny: Tiny) -> None:
     pipe, run = tiny.build()
     with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
         run(steps=30)
     assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["Mochi", "CogVideoX image", "LTX image"])
+def test_a_context_that_states_the_timestep_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the pipelines of diffusers' main do; those of 0.42 state the name alone."""
+    pipe, run = PIPELINES[name].build()
+    with galaxydit.accelerate(pipe, config=OFTEN) as acceleration:
+        expected = run()
+        context = pipe.transformer.cache_context
+        monkeypatch.setattr(
+            pipe.transformer, "cache_context", lambda name: context(name, timestep=pipe.current_timestep)
+        )
+        assert torch.equal(run(), expected)
+        assert acceleration._session.current.timesteps_address == pipe.scheduler.timesteps.data_ptr()
+    first, second = acceleration.reports
+    assert second.calls == first.calls
+    assert second.notes == first.notes
 
 
 def test_the_second_scale_of_a_video_starts_in_the_middle() -> None:
@@ -64,7 +80,6 @@ def test_the_second_scale_of_a_video_starts_in_the_middle() -> None:
     assert not acceleration.report.notes
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 @pytest.mark.parametrize("strength", [0.4, 0.5, 0.9])
 def test_a_video_that_starts_in_the_middle_gets_the_speedup_that_is_asked_for(strength: float) -> None:
     name = "CogVideoX video"

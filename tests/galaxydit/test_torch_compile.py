@@ -146,7 +146,6 @@ def test_a_compiled_wrapper_around_the_transformer_is_accelerated(tiny_wan: Any)
     pipe.transformer = transformer
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 @pytest.mark.parametrize("reuse", ["output", "residual"])
 def test_other_decisions_compile_nothing_anew(
     tiny_transformer: Callable[[int], WanTransformer3DModel], reuse: str

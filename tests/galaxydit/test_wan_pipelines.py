@@ -216,7 +216,6 @@ def test_a_pipeline_with_the_second_transformer_alone_is_accelerated(two_stage: 
     assert acceleration.report.reused_steps > 0
 
 
-@pytest.mark.filterwarnings("ignore:galaxydit. no profile belongs to this model")
 @pytest.mark.parametrize("speedup", [1.5, 2.0, 2.5])
 @pytest.mark.parametrize("boundary", [0.9, 0.6])
 def test_a_speedup_is_met_with_two_transformers(two_stage: Any, speedup: float, boundary: float) -> None:

@@ -68,6 +68,7 @@ def vae() -> Part:
         spatial_compression_ratio=8,
         latents_mean=torch.zeros(4),
         latents_std=torch.ones(4),
+        modules=list,
         encode=encode,
         decode=decode,
     )
