@@ -51,7 +51,11 @@ def only_transformer(pipe: DiffusionPipeline) -> nn.Module:
 def measure_parts(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int = 0
 ) -> tuple[Part, ...]:
-    """The parts of all blocks, from a plain generation of two steps, which also warms up the pipeline."""
+    """Return one `Part` for each measured part of every block: its operations and input size in one plain call.
+
+    Runs a plain generation of two steps, which also warms up the pipeline. Raises GalaxyDiTError if the pipeline has
+    two transformers, and ValueError if no block ran a layer with weights.
+    """
     transformer = only_transformer(pipe)
     seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     with transformer.register_forward_pre_hook(lambda _, *inputs: seen.append(inputs), with_kwargs=True):

@@ -189,7 +189,7 @@ def main() -> None:
 
 
 def _factor(log_errors: Sequence[float]) -> float:
-    """The factor within which 90 % of the predictions lie."""
+    """Return the factor, 1 or larger, that 90 % of the predictions miss by at most; errors are natural logarithms."""
     return float(np.exp(np.quantile(np.abs(log_errors), 0.9)))
 
 

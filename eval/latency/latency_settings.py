@@ -78,7 +78,7 @@ def parse_size(text: str) -> VideoSize:
 
 @dataclass(frozen=True)
 class ForcedSteps:
-    """The number of steps of a trajectory, and the indices of the full ones, ascending from 0."""
+    """How many denoising steps a run has, and which of them are computed in full: 0-based, in ascending order."""
 
     steps: int
     full: tuple[int, ...]

@@ -64,7 +64,7 @@ class MethodBench:
         return MethodRow(row["name"], row["psnr"], tuple(psnrs), sum(fractions) / len(fractions), setting)
 
     def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
-        """A video, and the operations done / those of the plain generation."""
+        """Return the frames of one video, and its operations / those of a plain run (1 if every step is computed)."""
         video, counter = self.workload.run(case, method, setting, calibration)
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
         operations = sum(part.flops for part in self.workload.parts) * branches * self.references.steps

@@ -1,9 +1,10 @@
-"""The results of VBench as the page shows them."""
+"""The results of VBench and VBench-2.0 as the page shows them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from galaxydit.eval.published.vbench import DIMENSIONS, GROUP_WEIGHTS
+from galaxydit.eval.published.suite import Suite
+from galaxydit.eval.published.suites import SUITES
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.vbench.results import DimensionScore, Results, VariantScores, read_results, results_path
 
@@ -12,21 +13,25 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
-    """A table of dimensions, groups and total by variant, in points; an empty list without results of VBench."""
-    if run.root is None or not (path := results_path(run.root)).is_file():
+    """For each benchmark with results a table of dimensions, groups and total by variant, in points."""
+    if run.root is None:
         return []
-    results = read_results(path)
+    paths = [(suite, results_path(run.root, suite.name)) for suite in SUITES.values()]
+    return [_table(run, suite, read_results(path)) for suite, path in paths if path.is_file()]
+
+
+def _table(run: Run, suite: Suite, results: Results) -> dict[str, Any]:
     scores = [results.variants.get(variant.name, UNMEASURED) for variant in run.job.variants]
     rows: list[dict[str, Any]] = [
         {"name": name.replace("_", " "), "cells": [_cell(each.dimensions.get(name)) for each in scores]}
-        for name in DIMENSIONS
+        for name in suite.dimensions
     ]
-    for name in (*GROUP_WEIGHTS, "total"):
+    for name in (*suite.groups, "total"):
         points = [each.total if name == "total" else each.groups.get(name) for each in scores]
         cells = [None if value is None else {"points": value} for value in points]
         rows.append({"name": name, "isTotal": True, "cells": cells})
     rows = [row for row in rows if any(row["cells"])]
-    return [{"title": "VBench", "rows": rows, "notes": list(_notes(results, scores))}]
+    return {"title": suite.title, "rows": rows, "notes": list(_notes(suite, results, scores))}
 
 
 def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
@@ -36,9 +41,9 @@ def _cell(score: DimensionScore | None) -> dict[str, Any] | None:
     return {"points": score.points, "isPartial": not score.complete, **drop}
 
 
-def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
+def _notes(suite: Suite, results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
     kept = "without loss" if results.lossless else "compressed with loss"
-    yield f"vbench {results.package_version}, in points, 100 being the best; videos {kept}."
+    yield f"{suite.package} {results.package_version}, in points, 100 being the best; videos {kept}."
     if any(not score.complete for each in scores for score in each.dimensions.values()):
         yield "* other prompts or fewer videos than the benchmark's protocol asks for: no part of a total."
     missing = list(dict.fromkeys(name for each in scores if each.total is None for name in each.missing))
@@ -46,6 +51,7 @@ def _notes(results: Results, scores: Sequence[VariantScores]) -> Iterator[str]:
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         yield f"No total, which would need every dimension in full. Lacking: {', '.join(missing[:NAMED])}{more}."
     if results.left_out:
-        yield f"{results.left_out} pairs of prompt and seed left out: VBench ran before each variant had their video."
+        why = f"{suite.title} ran before each variant had their video"
+        yield f"{results.left_out} pairs of prompt and seed left out: {why}."
     for place, why in results.failed.items():
         yield f"No score for {place}: {why}"

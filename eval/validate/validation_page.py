@@ -61,7 +61,10 @@ def validation_data(run: Run) -> dict[str, Any]:
 
 
 def _identity(run: Run) -> dict[str, str | None]:
-    """Name of the model, and of one on the hub its id, revision and commit. A folder's place is left out."""
+    """Return the model's name, and for a model of the hub its id, revision and downloaded commit (else None).
+
+    For a model in a local folder the name is the folder's last part, so no path of a machine is published.
+    """
     given, checkpoint = run.job.model, checkpoint_of(run.job.model)
     if checkpoint is None and ("/" not in given or Path(given).is_dir()):
         return {"name": Path(given).name, "hub_id": None, "revision": None, "commit": None}

@@ -61,7 +61,7 @@ def score(
     *,
     cluster: RayOptions,
 ) -> None:
-    """Measure dimensions on all videos of a run, and how much each variant lost. The same command resumes."""
+    """Score every video of a run with VBench, and compare each variant with the baseline. Run it again to resume."""
     benchmark = SUITES[suite]
     names = split(dimensions)
     benchmark.select(names)

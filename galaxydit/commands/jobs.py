@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
-    """The given options as keys of a job file."""
+    """Return the options that the user gave (not None) under the names that a job file uses for them."""
     from galaxydit.eval.jobs.job import RENAMED
 
     keys = {field: key for key, field in RENAMED.items()}

@@ -151,7 +151,7 @@ class RayOptions:
                 raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
 
     def executor(self) -> "AbstractContextManager[Executor]":
-        """What makes the units."""
+        """Return a context that makes the units of work, such as videos: in this process, or on Ray with --ray."""
         from galaxydit.pipelines.runs import InProcess, OnRay
 
         return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)

@@ -89,7 +89,10 @@ class OutputReuse:
 
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
-        """The outputs of a full step, corrected for the reused steps before it; None where nothing is corrected."""
+        """Return a full step's outputs, shifted by what the reused steps before it missed; None if nothing is added.
+
+        `outputs` and the result have the same shapes. `forward` calls the transformer; only residual reuse calls it.
+        """
         weights = self._correction_weights(call) if outputs else []
         if not any(weights):
             return None

@@ -166,7 +166,10 @@ def _track(blobs: Mask, others: Mask) -> Track:
 
 
 def _edges(shadows: Mask) -> Floats:
-    """First and last pixel `(frames, 2)` of shadows `(frames, side)`, as shares of the side."""
+    """Return where each shadow begins and ends, `(frames, 2)`, in shares of the side from 0 to 1.
+
+    `shadows` is `(frames, side)`, true where the object is seen in that column or row. The end is one past the last.
+    """
     side = shadows.shape[1]
     return np.stack([shadows.argmax(axis=1), side - shadows[:, ::-1].argmax(axis=1)], axis=1) / side
 

@@ -22,7 +22,10 @@ from galaxydit.request import Request
 
 
 def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
-    """The configuration of `accelerate(pipe, **target)`. Raises GalaxyDiTError for a model without a profile."""
+    """Return the configuration that `accelerate(pipe, **target)` would take from the model's shipped profile.
+
+    Raises GalaxyDiTError if no profile is shipped for this model, or if the pipeline has two transformers.
+    """
     transformer = only_transformer(pipe)
     profile, why = find_profile(transformer)
     if profile is None:

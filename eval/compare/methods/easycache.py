@@ -32,7 +32,7 @@ def settings(steps: int) -> list[Setting]:
 
 
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-    """The latent plus prediction - latent of the last full step."""
+    """Return the latent plus (output - latent) of the branch's last full step; all have the latent's shape."""
     return latent + (cached.output - cached.latent)
 
 

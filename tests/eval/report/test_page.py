@@ -254,7 +254,7 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
     }
     write_json(results_path(root), asdict(Results(2, "0.1.5", True, 2, variants, {"fast/scene": "no <weights>"})))
     (table,) = build(root).data["benchmarks"]
-    assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench", ["temporal flickering"])
+    assert (table["title"], [row["name"] for row in table["rows"]]) == ("VBench 1.0", ["temporal flickering"])
     assert table["rows"][0]["cells"] == [
         {"points": 92.0, "isPartial": True},
         {"points": 89.0, "isPartial": True, "drop": 3.0, "low": 1.0, "high": 5.0},
@@ -265,6 +265,18 @@ def test_benchmark_results_are_shown_with_their_drops_and_without_a_total_they_l
     del variants["fast"]
     write_json(results_path(root), asdict(Results(2, "0.1.5", True, 2, variants, {})))
     assert build(root).data["benchmarks"][0]["rows"][0]["cells"] == [{"points": 92.0, "isPartial": True}, None]
+
+
+def test_the_page_has_a_table_for_each_benchmark(run_of: Callable[..., Path]) -> None:
+    root = run_of(["a"])
+    for suite, dimension in (("vbench", "temporal_flickering"), ("vbench2", "Diversity")):
+        score = DimensionScore(0.97, 92.0, "custom_input", False, {}, None)
+        variants = {"baseline": VariantScores({}, None, (), {dimension: score})}
+        write_json(results_path(root, suite), asdict(Results(2, "1.0", True, 0, variants, {}, suite)))
+    tables = build(root).data["benchmarks"]
+    assert [table["title"] for table in tables] == ["VBench 1.0", "VBench-2.0"]
+    assert [row["name"] for table in tables for row in table["rows"]] == ["temporal flickering", "Diversity"]
+    assert tables[1]["notes"][0].startswith("vbench2 1.0")
 
 
 def test_infinities_reach_the_page(run_of: Callable[..., Path]) -> None:
