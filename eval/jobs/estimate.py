@@ -95,8 +95,9 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 def denoise_share(variant: Variant, steps: int | None) -> float:
     """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
     options = variant.options
-    if variant.method == PLUGIN:
-        return 1 / (Request(**options).planned_speedup or 1.0)
+    if variant.method == PLUGIN:  # a limit of errors may cost any of the speed
+        planned = None if "max_error" in options else Request(**options).planned_speedup
+        return 1 / (planned or 1.0)
     if "speedup" in options:
         return 1 / float(options["speedup"])
     computed = options["steps"] if variant.method == FEWER_STEPS else len(options.get("full", ()))

@@ -19,7 +19,7 @@ README = (Path(galaxydit.__file__).parent / "README.md").read_text(encoding="utf
 
 def run_example(heading: str, **names: Any) -> dict[str, Any]:
     """Run the first Python block below a heading, and return what it defines."""
-    found = re.search(rf"^## {heading}$.*?^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^##+ {heading}$.*?^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     assert found is not None
     exec(found[1], names)
     return names
@@ -83,6 +83,24 @@ def test_a_proxy_is_one_entry(tiny_wan: Any) -> None:
     assert [call.step for call in calls[::2] if call.reused] == [3, 4, 6, 7, 9, 10]
     assert None not in [call.distance for call in calls[2::2]]
     assert "pooled_latent" in galaxydit.describe(tiny_wan.pipe)[0].proxies
+
+
+@pytest.mark.parametrize("knows_scheduler", [True, False])
+def test_a_loop_of_ones_own_states_all_that_is_needed(tiny_wan: Any, knows_scheduler: bool) -> None:
+    run = run_example("A denoising loop of your own")["denoise"]
+    transformer, scheduler = tiny_wan.pipe.transformer, tiny_wan.pipe.scheduler
+    generator = torch.Generator().manual_seed(0)
+    latents, text = torch.randn(1, 16, 2, 4, 4, generator=generator), torch.randn(1, 8, 128, generator=generator)
+    with torch.no_grad():
+        plain = run(transformer, scheduler, latents, text, 0 * text, 20)
+        given = {"scheduler": scheduler} if knows_scheduler else {}
+        with galaxydit.accelerate(transformer, quality="balanced", **given) as acceleration:
+            videos = [run(transformer, scheduler, latents, text, 0 * text, 20) for _ in range(2)]
+    assert torch.equal(*videos)
+    assert not torch.equal(videos[0], plain)
+    assert [report.compute_fraction for report in acceleration.reports] == [0.5, 0.5]
+    unknown = [note for note in acceleration.report.notes if "scheduler is unknown" in note]
+    assert bool(unknown) is not knows_scheduler
 
 
 @pytest.mark.filterwarnings("ignore::galaxydit.NoEffectWarning")

@@ -27,6 +27,16 @@ def test_the_command_names_the_saved_joules(capsys: pytest.CaptureFixture[str]) 
     assert "e+0" not in shown
 
 
+@pytest.mark.parametrize(("given", "speedup"), [((), 2), (("--quality", "fast"), 3), (("--speedup", "4"), 4)])
+def test_the_command_takes_a_speedup_or_a_word(
+    given: tuple[str, ...], speedup: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--model", "wan2.1-t2v-14b", *given])
+    assert not stopped.value.code
+    assert f"the plugin at {speedup}x by compute" in capsys.readouterr().out
+
+
 def test_the_command_refuses_an_unknown_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "a100"])

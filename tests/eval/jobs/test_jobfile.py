@@ -125,6 +125,11 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
         (SMALLEST + "[variants.galaxydit]\nspeedup = 0.5", r"galaxydit\.speedup=0\.5 is not allowed: .* equal to 1"),
         (SMALLEST + "[variants.galaxydit]\nspedup = 2", r"galaxydit\.spedup is not known: .*did you mean 'speedup'\?"),
         (SMALLEST + "[variants.galaxydit]\nspeedup = 2\nthreshold = 0.1", "threshold is given together with speedup"),
+        (
+            SMALLEST + '[variants.galaxydit]\nquality = "best"',
+            r"galaxydit\.quality='best' is not allowed: .*'lossless'",
+        ),
+        (SMALLEST + '[variants.galaxydit]\nquality = "fast"\nmin_psnr = 30', "min_psnr is given together with quality"),
         (SMALLEST + '[variants.galaxydit]\nprofile = "none"', r"galaxydit\.profile='none' .* a file, or one"),
         (SMALLEST + "[variants.fewer-steps]", r"fewer-steps\.steps is missing"),
         (with_top("steps = 9") + "[variants.fewer-steps]\nsteps = 10", r"steps=10 is not allowed: expected at most"),
