@@ -1,7 +1,8 @@
 """Full steps of Wan2.1 planned on surrogates of the real weights, for the settings that its authors recommend."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cache
+from math import log10
 from statistics import fmean
 
 from galaxydit.calibration.published import load_published
@@ -35,20 +36,29 @@ def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tupl
     )
 
 
-def improved(full: FullSteps, *, fixed: int, score: Callable[[FullSteps], float]) -> tuple[FullSteps, float]:
-    """The schedule that hill climbing reaches from `full`, and its score.
+@cache
+def expected_level(full: FullSteps) -> float:
+    """The level of the mean error over the flow shifts and distributions, dB.
 
-    Each move takes one full step to a reused one at most `FARTHEST_MOVE` steps away, and stays if the score rises. The
+    Levels above 33 dB, which are not to be believed, hardly count where another case lies below.
+    """
+    return -10 * log10(fmean(10 ** (-level / 10) for level in expected_levels(full)))
+
+
+def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
+    """The schedule that hill climbing reaches from `full`, and its `expected_level`.
+
+    Each move takes one full step to a reused one at most `FARTHEST_MOVE` steps away, and stays if the level rises. The
     first `fixed` full steps and the last one stay.
     """
-    best, tried, rises = score(full), {full}, True
+    best, tried, rises = expected_level(full), {full}, True
     while rises:
         rises = False
         for step in full[fixed:-1]:
             for moved in neighbours(full, step, fixed):
                 if moved not in tried:
                     tried.add(moved)
-                    level = score(moved)
+                    level = expected_level(moved)
                     if level > best + LEAST_GAIN:
                         full, best, rises = moved, level, True
                         break
@@ -65,6 +75,18 @@ def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
     ]
 
 
-def planned(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
-    """The schedule of as many full steps as `full` that hill climbing finds from there, and its mean level in dB."""
-    return improved(full, fixed=fixed, score=lambda schedule: fmean(expected_levels(schedule)))
+def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[FullSteps, float]]:
+    """For each number of full steps, the best schedule that hill climbing finds, and its `expected_level`.
+
+    It starts from the schedule of that number in `starts`, and from the one found for the next larger number without
+    the full step that serves it least.
+    """
+
+    found: dict[int, tuple[FullSteps, float]] = {}
+    for count in sorted(starts, reverse=True):
+        tried = [starts[count]]
+        if count + 1 in found:
+            larger = found[count + 1][0]
+            tried.append(max((tuple(x for x in larger if x != step) for step in larger[fixed:-1]), key=expected_level))
+        found[count] = max((improved(start, fixed) for start in tried), key=lambda plan: plan[1])
+    return found

@@ -91,7 +91,7 @@ def _model(layers: int, heads: int, channels: int) -> schema.Model:
 def published_targets() -> tuple[Target, ...]:
     """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
     fewest, most = (full_step_count(STEPS, speedup) for speedup in (max(SPEEDUPS), min(SPEEDUPS)))
-    plans = {count: planned(full, FORCED) for count, full in linear_plans(most).items() if count >= fewest}
+    plans = planned({count: full for count, full in linear_plans(most).items() if count >= fewest}, FORCED)
     sigmas = wan_sigmas(load_published().data["curvature"]["flow_shift"], STEPS)
     return plan_targets(plans, sigmas, SPEEDUPS, FORCED / STEPS)
 
