@@ -308,6 +308,7 @@ def test_wherever_a_table_is_printed_it_can_be_json():
         "latency",
         "realism",
         "status",
+        "validate",
     ]
     assert [name for name in sorted(commands) if any("--json" in p.opts for p in commands[name].params)] == tables
 
