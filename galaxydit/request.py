@@ -75,7 +75,8 @@ class Request:
             check_choice("quality", self.quality, tuple(QUALITIES))
         for goal, others in GOALS.items():
             barred = (*others, "policy") if goal == "quality" and self.quality == LOSSLESS else others
-            given = [name for name in barred if getattr(self, name) not in (None, AUTO)]
+            values = {name: getattr(self, name) for name in barred}
+            given = [name for name, value in values.items() if value is not None and str(value) != AUTO]
             if getattr(self, goal) is not None and given:
                 raise GalaxyDiTError(f"{goal} is given together with {' and '.join(given)}", "leave one of them out")
 

@@ -216,7 +216,7 @@ def test_a_profile_names_the_device_that_was_timed_also_when_another_one_resumes
     parts: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("build_profile", "calibration"):
+    for module in ("build_profile", "parts"):
         monkeypatch.setattr(f"galaxydit.calibration.{module}.device_name", lambda pipe: "another")
     options = {"settings": settings, "verified_prompts": 1, "speedups": (1.5, 2.0), "name": "tiny"}
     options["proxy_costs"] = proxy_costs
