@@ -81,7 +81,6 @@ def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[Full
     It starts from the schedule of that number in `starts`, and from the one found for the next larger number without
     the full step that serves it least.
     """
-
     found: dict[int, tuple[FullSteps, float]] = {}
     for count in sorted(starts, reverse=True):
         tried = [starts[count]]

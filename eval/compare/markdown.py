@@ -1,12 +1,13 @@
 """The comparison as markdown: one table per speedup, then all scored settings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
 
 DASH = "-"
+LABELS = ("method", "setting", "settings (their speedup)")
 SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup by seconds"]
 
 
@@ -15,11 +16,11 @@ def markdown(comparison: Comparison) -> str:
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
-        parts.append(f"## At {speedup:g}x by compute\n\n{_table(headings, rows)}")
+        parts.append(f"## At {speedup:g}x by compute\n\n{table(headings, rows, LABELS)}")
     measured = any(row.energy_per_video_joules is not None for row in comparison.rows)
     columns = {name: cell for name, cell in COLUMNS.items() if measured or name != "joules"}
     scored = [[cell(row) for cell in columns.values()] for row in comparison.rows]
-    parts.append(f"## All scored settings\n\n{_table(tuple(columns), scored)}")
+    parts.append(f"## All scored settings\n\n{table(tuple(columns), scored, LABELS)}")
     if comparison.failed:
         lines = "\n".join(f"- {name}: {reason}" for name, reason in comparison.failed.items())
         parts.append(f"## Left out because they failed\n\n{lines}")
@@ -78,8 +79,9 @@ def number(value: float | None, form: str) -> str:
     return DASH if value is None else format(value, form)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rules = ["---" if heading.startswith(("method", "setting")) else "---:" for heading in headings]
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], labels: Container[str]) -> str:
+    """A table; the columns under `labels` are texts, the others numbers."""
+    rules = ["---" if heading in labels else "---:" for heading in headings]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
 
 

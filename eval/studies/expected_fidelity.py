@@ -91,17 +91,7 @@ class FidelityMaker(Maker):
                 "reuse_error": reuse_error(report.guard),
                 "compute_fraction": report.compute_fraction,
                 "actions": [[record.step, action.name] for record in limited for action in record.actions],
-                "full_steps": [
-                    [
-                        record.step,
-                        record.reused,
-                        record.share,
-                        record.error,
-                        record.slope_ratio,
-                        record.correction_share,
-                    ]
-                    for record in report.guard
-                ],
+                "full_steps": [[getattr(record, name) for name in RECORDED] for record in report.guard],
             }
         )
         if data["kind"] == "guarded":
@@ -118,8 +108,7 @@ def load(dtype: str) -> DiffusionPipeline:
 
 def unseen_captions(count: int) -> list[str]:
     """Captions that no calibration uses."""
-    reserved = set(read_prompts(WAN_TINY_PROMPTS))
-    return [prompt for prompt in draw_prompts(count + len(reserved), SEED) if prompt not in reserved][:count]
+    return draw_prompts(count, SEED, apart_from=read_prompts(WAN_TINY_PROMPTS))
 
 
 def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str) -> list[Unit]:

@@ -22,13 +22,14 @@ from diffusers import DiffusionPipeline
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from galaxydit.calibration.bootstrap import draws_of
+from galaxydit.calibration.bootstrap import draws_of, interval
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.calibration.rank import Ranking, rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.thresholds import compute_fraction, replay
 from galaxydit.eval.compare.comparison import Comparison, run_comparison
 from galaxydit.eval.compare.identity import core_identity
+from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated, paper_rule
 from galaxydit.eval.compare.plan import ComparisonPlan
@@ -94,9 +95,9 @@ def alignment_lines(comparison: Comparison) -> list[str]:
     for (name, speedup), aligned in at.items():
         if (alone := at.get((name + ALONE, speedup))) is not None:
             gains = [one - other for one, other in zip(aligned.psnr_of_prompt, alone.psnr_of_prompt, strict=True)]
-            low, high = np.quantile(np.array(gains)[draws_of(len(gains))].mean(axis=1), [0.025, 0.975])
+            low, high = (number(end, "+.2f") for end in interval(gains))
             lines.append(
-                f"- Alignment gains {fmean(gains):+.2f} dB ({low:+.2f} to {high:+.2f}) at {speedup:g}x with {name}: "
+                f"- Alignment gains {fmean(gains):+.2f} dB ({low} to {high}) at {speedup:g}x with {name}: "
                 f"{aligned.psnr:.2f} against {alone.psnr:.2f} dB, {len(gains)} prompts."
             )
     return lines
@@ -167,8 +168,7 @@ def main() -> None:
         else [name for name in moving if PROXIES[name].distance == "l1"]
     )
     reserved = tuple(read_prompts(WAN_TINY_PROMPTS))
-    drawn = draw_prompts(arguments.prompts + len(reserved), seed=0)  # the captions of `galaxydit compare`
-    prompts = tuple(prompt for prompt in drawn if prompt not in reserved)[: arguments.prompts]
+    prompts = tuple(draw_prompts(arguments.prompts, 0, apart_from=reserved))  # the captions of `galaxydit compare`
     speedups = tuple(map(float, arguments.speedups.split(",")))
     plan = ComparisonPlan(prompts, (0,), reserved, speedups, 1)
     pipe = load_pipeline("wan-tiny")

@@ -1,7 +1,7 @@
 """The results of a validation as JSON data, and as Markdown for an issue."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,7 +10,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.published import load_published
-from galaxydit.eval.compare.markdown import number
+from galaxydit.eval.compare.markdown import number, table
 from galaxydit.eval.jobs.record import BASELINE
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import figures_of, summarise
@@ -109,12 +109,13 @@ def markdown(data: dict[str, Any]) -> str:
         ]
         for row in data["runs"]
     ]
-    runs = _table(["run", "what it is", *shown], rows, labels=2)
+    runs = table(["run", "what it is", *shown], rows, labels=("run", "what it is"))
     pairs = [
         [f"`{each['run']}` - `{each['minus']}`", *(number(each[name], "+.2f") for name in ("psnr", "low", "high"))]
         for each in data["differences"]
     ]
-    differences = [_table(["PSNR over the same prompts", "dB", "95 % low", "high"], pairs, labels=1)] if pairs else []
+    label = "PSNR over the same prompts"
+    differences = [table([label, "dB", "95 % low", "high"], pairs, labels=(label,))] if pairs else []
     return "\n\n".join([heading, _conditions(data), runs, *differences, *_notes(data)]) + "\n"
 
 
@@ -130,7 +131,7 @@ def _conditions(data: dict[str, Any]) -> str:
         "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
         "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
     }
-    return _table(["", ""], list(facts.items()), labels=2)
+    return table(["", ""], list(facts.items()), labels=("",))
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:
@@ -152,8 +153,3 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
         yield f"Joules: {'; '.join(shared)}"
     if failed := [f"- {video['unit']}: {video['reason']}" for video in data["videos"] if video["status"] == "failed"]:
         yield "Failed:\n\n" + "\n".join(failed)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], labels: int) -> str:
-    rules = ["---" if index < labels else "---:" for index in range(len(headings))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))

@@ -38,8 +38,7 @@ def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> t
         raise refusal("--prompts", int(given), expected, "pass for example 32")
     from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
-    drawn = draw_prompts(int(given) + len(reserved), seed=0)
-    return tuple(prompt for prompt in drawn if prompt not in reserved)[: int(given)]
+    return tuple(draw_prompts(int(given), seed=0, apart_from=reserved))
 
 
 def _read(path: Path, option: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from galaxydit.profiles.fingerprint import is_shared, profile_mismatch
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.registry import find_profile, load_profile
 from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.verified import fastest_verified, verification_of
+from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 
@@ -67,7 +67,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
         text += f", so {speedup:g}x"
     elif profile is not None and speedup is not None and (request.max_error, request.warmup) == (None, None):
         own_proxy = request.proxy in (None, profile.recipe.proxy)
-        verified = verification_of(profile, speedup, request.policy) if own_proxy else None
+        verified = verified_at(profile, speedup, request.policy) if own_proxy else None
     settings = _settings(pipe, request, profile, missing, speedup)
     psnr = None
     if verified is not None and verified.psnr_db is not None:

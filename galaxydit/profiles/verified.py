@@ -8,7 +8,7 @@ from galaxydit.profiles.schema import Profile
 from galaxydit.request import AUTO, PROXY
 
 
-def verification_of(profile: Profile, speedup: float, policy: str) -> Verification | None:
+def verified_at(profile: Profile, speedup: float, policy: str) -> Verification | None:
     """The verification of exactly this speedup, by the policy that `accelerate` follows; None if there is none.
 
     Nothing is interpolated, because PSNR does not fall evenly between two verified speedups.
@@ -26,7 +26,7 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
     speedup reached.
     """
     speedups = [] if profile is None else [one.speedup for one in profile.evidence.verifications]
-    found = [one for speedup in speedups if profile and (one := verification_of(profile, speedup, policy))]
+    found = [one for speedup in speedups if profile and (one := verified_at(profile, speedup, policy))]
     low = {one.speedup: one.psnr_low for one in found if one.psnr_low is not None}
     if profile is None or not low:
         none = missing if profile is None else f"profile {profile.name} holds none"

@@ -5,6 +5,7 @@ The grammar of captions is in README.md, section Data.
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,10 +111,12 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
             return scene
 
 
-def draw_prompts(count: int, seed: int) -> list[str]:
-    """`count` different captions not used in training."""
+def draw_prompts(count: int, seed: int, apart_from: Collection[str] = ()) -> list[str]:
+    """`count` different captions that are neither used in training nor among `apart_from`."""
     rng = np.random.default_rng([seed, 1])
     prompts: dict[str, None] = {}
     while len(prompts) < count:
-        prompts.setdefault(draw_scene(rng, held_out=True).caption)
+        caption = draw_scene(rng, held_out=True).caption
+        if caption not in apart_from:
+            prompts.setdefault(caption)
     return list(prompts)

@@ -17,7 +17,7 @@ from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.evidence import Evidence, Verification
 from galaxydit.profiles.registry import load_profile
 from galaxydit.profiles.schema import Profile
-from galaxydit.profiles.verified import fastest_verified, verification_of
+from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.request import QUALITIES, Request
 
 
@@ -68,12 +68,12 @@ def test_auto_reads_the_verification_of_the_policy_that_it_takes(tiny_wan_pipeli
     profile = measured(tiny_wan_pipeline)
     targets = tuple(replace(target, policy="proxy") for target in profile.recipe.targets)
     profile = replace(profile, recipe=replace(profile.recipe, targets=targets))
-    assert verification_of(profile, 2.0, "auto") == profile.evidence.proxy_verifications[1]
+    assert verified_at(profile, 2.0, "auto") == profile.evidence.proxy_verifications[1]
     assert fastest_verified(profile, "", 33.0, "auto").speedup == 1.5
 
 
 def test_a_speedup_between_two_verified_ones_promises_nothing(tiny_wan_pipeline: WanPipeline) -> None:
-    assert verification_of(measured(tiny_wan_pipeline), 2.25, "auto") is None
+    assert verified_at(measured(tiny_wan_pipeline), 2.25, "auto") is None
 
 
 def test_the_report_states_what_was_verified_and_nothing_under_other_conditions(tiny_wan_pipeline: WanPipeline) -> None:
