@@ -62,8 +62,10 @@ class Calibration:
     @property
     def chosen_order(self) -> str:
         """Which order the profile has, and why, as a sentence without its full stop."""
-        measured = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in self.psnr_of_order.items())
-        return f"order {self.profile.recipe.order} is used: at 2x, or near it, {measured}"
+        used, psnrs = self.profile.recipe.order, self.psnr_of_order
+        measured = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in psnrs.items())
+        chance = ", whose difference may be chance" if psnrs[used] < max(psnrs.values()) else ""
+        return f"order {used} is used: at 2x, or near it, {measured}{chance}"
 
 
 def calibrate(

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -197,6 +198,8 @@ def test_the_order_with_the_better_videos_is_chosen(
     found = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
     assert found.profile.recipe.order == better
     assert found.psnr_of_order == {better: 30.0, 1 - better: 29.0}
+    assert "chance" not in found.chosen_order
+    assert "may be chance" in replace(found, psnr_of_order={better: 30.0, 1 - better: 30.1}).chosen_order
 
 
 def test_a_decoder_that_overflows_gives_no_profile(
