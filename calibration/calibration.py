@@ -63,6 +63,8 @@ class Calibration:
     def chosen_order(self) -> str:
         """Which order the profile has, and why, as a sentence without its full stop."""
         used, psnrs = self.profile.recipe.order, self.psnr_of_order
+        if not psnrs:
+            return f"order {used} is used, not compared by videos"
         measured = ", ".join(f"order {order} {psnr:.1f} dB" for order, psnr in psnrs.items())
         chance = ", whose difference may be chance" if psnrs[used] < max(psnrs.values()) else ""
         return f"order {used} is used: at 2x, or near it, {measured}{chance}"
