@@ -13,7 +13,7 @@ from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
 from galaxydit.calibration.recording import Recording, round_digits
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import FullSteps, best_schedules
-from galaxydit.calibration.thresholds import mean_distance, solve_threshold
+from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
 from galaxydit.errors import refusal
 from galaxydit.families import SEPARATE, blocks_of, family_of, transformers_of
 from galaxydit.pipelines.runs import hash_of
@@ -93,8 +93,8 @@ def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[R
     """A profile of `build_profile` that decides by another proxy: same schedules, its own error map and thresholds."""
     recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
-    cumulative = mean_distance(recordings, proxy)
-    targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share)
+    cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
+    targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share, weight)
     verifications = tuple(
         replace(one, expected_error=largest_expected_error(profile.target_for(one.speedup), error_map, cumulative))
         for one in profile.evidence.verifications
@@ -103,6 +103,7 @@ def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[R
         recipe,
         proxy=proxy,
         proxy_share=share,
+        deviation_weight=weight,
         error_map=error_map,
         cumulative_distance=cumulative,
         targets=targets,
@@ -132,8 +133,9 @@ def _plan(
     if not verifications:
         expected = f"speedups of which one can be planned with {len(sigmas)} steps"
         raise refusal("speedups", tuple(speedups), expected, "pass smaller ones or more steps")
-    targets = with_thresholds(recordings, proxy, targets, cumulative, share_of_step)
-    recipe = Recipe(proxy, REUSE, order, error_map, cumulative, targets, proxy_share=share_of_step)
+    weight = deviation_weight(recordings, proxy, order)
+    targets = with_thresholds(recordings, proxy, targets, cumulative, share_of_step, weight)
+    recipe = Recipe(proxy, REUSE, order, error_map, cumulative, targets, share_of_step, weight)
     return recipe, fit, verifications
 
 
@@ -143,6 +145,7 @@ def with_thresholds(
     targets: Sequence[Target],
     cumulative: CumulativeDistance,
     share_of_step: float,
+    weight: float,
 ) -> tuple[Target, ...]:
     """The targets with the threshold of the proxy for each speedup, solved on the recordings."""
     steps, solved = len(recordings[0].sigmas), []
@@ -151,7 +154,7 @@ def with_thresholds(
         planned = min(targets, key=lambda other: (abs(len(other.sigmas) - round(steps / full)), other.speedup))
         schedule = Schedule(full, planned.sigmas, None, cumulative, planned_sigmas=recordings[0].sigmas)
         limits = Limits(warmup=target.warmup, max_consecutive=None)
-        policy = ProxyThreshold(schedule)
+        policy = ProxyThreshold(schedule, deviation_weight=weight)
         threshold = solve_threshold(recordings, proxy, policy, limits, target.speedup, share_of_step)
         solved.append(replace(target, threshold=threshold))
     return tuple(solved)

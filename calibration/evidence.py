@@ -50,6 +50,8 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
     speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
     where = f"{speedups} on {first.measured[0].prompts} sample prompts"
     reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
+    counted = 100 * profile.recipe.deviation_weight
+    reason += f"; {counted:.0f} % of a sample's deviation from the mean distance of {first.proxy} counts"
     return replace(profile, evidence=replace(profile.evidence, reason=reason, compared_proxies=tuple(compared)))
 
 

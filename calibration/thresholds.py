@@ -1,4 +1,4 @@
-"""Solve the threshold of the proxy policy for a speedup by replaying its decisions on recordings."""
+"""What the proxy policy needs of the recordings: mean distance, weight of deviations, threshold of each speedup."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,19 +6,41 @@ from statistics import fmean
 
 import numpy as np
 
-from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.recording import LAGS, Recording, round_digits
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
 HALVINGS = 14  # of the range's logarithm
+NO_SPREAD = 1e-9  # summed square of log distances, below which samples differ by rounding alone
 
 
 def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDistance:
     """The proxy's distance since the first step, mean over the recordings."""
     distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)
     return CumulativeDistance(recordings[0].sigmas, tuple(map(round_digits, np.cumsum(distances))))
+
+
+def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
+    """Share of a sample's deviation from the mean distance that intervals of least error follow, in [0, 1].
+
+    It is b / (order + 2). b is the elasticity of the error of reuse in the proxy's distance between samples: the slope
+    of log error on log distance, less the means of their step, pooled over steps and 1 to 4 steps after a full step.
+    The error of an interval of length h grows as rate * h^(order + 2), so for a given number of full steps the sum of
+    squared errors is least where h is proportional to rate^(-1 / (order + 2)). The plain threshold rule makes h
+    proportional to 1 / distance instead, which moves steps too far even if b is 1.
+    """
+    product = square = 0.0
+    for lag in LAGS:
+        distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
+        errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
+        known = ((distances > 0) & (errors > 0)).all(axis=0)
+        moved, erred = (np.log(values[:, known]) for values in (distances, errors))
+        moved, erred = moved - moved.mean(axis=0), erred - erred.mean(axis=0)
+        product, square = product + float((moved * erred).sum()), square + float((moved**2).sum())
+    elasticity = product / square if square > NO_SPREAD else 0.0
+    return round_digits(np.clip(elasticity / (order + 2), 0.0, 1.0), 4)
 
 
 def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:

@@ -1,11 +1,13 @@
 """Rules of prediction and correction on the shipped schedules, and on step lists published for Wan2.1.
 
 `python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR of each rule on captions not used in training.
+With `--out FILE` an interrupted run goes on.
 The published step lists run at their own flow shift and guidance. There wan-tiny's PSNRs are near the published ones,
 so reuse errs about as much as on the real weights.
 """
 
 import argparse
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +21,11 @@ from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.calibration.published import StepList, load_published
 from galaxydit.calibration.published_plan import RULE as PUBLISHED_RULE
 from galaxydit.calibration.surrogate.step_lists import determines_offset
+from galaxydit.eval.compare.identity import core_identity
 from galaxydit.eval.compare.methods.ablations import shipped
 from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.eval.realism.step_lists import Cases, References
+from galaxydit.extrapolation import LARGEST_AHEAD
 from galaxydit.files import write_json
 from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
@@ -48,6 +52,14 @@ RULES: dict[str, dict[str, Any]] = {
 }
 """How reused steps are predicted and full steps corrected: changes to a configuration."""
 
+GRID = {
+    f"slope {slope:g}, share {share:g}{limit}": {"slope": slope, "correction_share": share, "largest_ahead": ahead}
+    for limit, ahead in (("", LARGEST_AHEAD), (", 1 ahead", 1.0))
+    for slope in (0.6, 0.7, 0.85)
+    for share in (0.5, 0.7, 0.85)
+}
+"""Constants of order 1 around those that ship: slope 0.85, share 0.5."""
+
 
 def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
     """PSNR of each caption in dB; without `row` at the model's own flow shift."""
@@ -65,7 +77,8 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--speedups", type=float, nargs="*", default=[2.0, 2.5, 3.0], help="of the shipped schedules")
     parser.add_argument("--lists", type=int, default=4, help="number of published step lists, from the first")
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--rules", nargs="+", choices=RULES | GRID, default=list(RULES))
+    parser.add_argument("--grid", action="store_true", help="constants of order 1 instead of `--rules`")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--out", type=Path, help="JSON file for the PSNR of each caption")
     arguments = parser.parse_args()
@@ -84,12 +97,20 @@ def main() -> None:
         (row.name, row, GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual"))
         for row in lists[: arguments.lists]
     ]
-    results: dict[str, Any] = {"conditions": vars(arguments) | {"out": None, "first_seed": SEED}, "psnr": {}}
+    rules = GRID if arguments.grid else {name: RULES[name] for name in arguments.rules}
+    conditions = {**vars(arguments), "rules": list(rules), "out": None, "first_seed": SEED, "code": core_identity(pipe)}
+    results: dict[str, Any] = {"conditions": conditions, "psnr": {}}
+    if arguments.out and arguments.out.exists():
+        finished = json.loads(arguments.out.read_text(encoding="utf-8"))
+        if finished["conditions"] == json.loads(json.dumps(conditions)):
+            results = finished
     for name, row, config in planned:
-        for rule in arguments.rules:
-            found = measure(references, row, replace(config, **RULES[rule]))
-            results["psnr"].setdefault(name, {})[rule] = found
-            logger.info("%s, %s: %.2f dB, worst %.1f", name, rule, np.mean(found), min(found))
+        for rule, changes in rules.items():
+            psnrs = results["psnr"].setdefault(name, {})
+            if rule in psnrs:
+                continue
+            psnrs[rule] = measure(references, row, replace(config, **changes))
+            logger.info("%s, %s: %.2f dB, worst %.1f", name, rule, np.mean(psnrs[rule]), min(psnrs[rule]))
             if arguments.out:
                 write_json(arguments.out, results)
 

@@ -20,7 +20,7 @@ class ProxyState:
         planned: number of planned full steps up to each step, `(steps,)`.
         allowances: for each step the distance at which it is computed, at `threshold` 1; in mean distances of a step
             where no calibration knows the mean distance of each step.
-        accumulated: proxy distance since the last full step.
+        accumulated: proxy distance since the last full step, with its weighted deviation from the mean.
         mean: running mean of the distances of a step; None before the first distance.
         done: number of full steps.
     """
@@ -42,9 +42,10 @@ class ProxyThreshold:
         threshold * ((D(b - 1) + D(b)) / 2 - D(a))
 
     A sample that moves like the mean of the calibration follows the schedule if `threshold` is 1. A sample that moves
-    faster or slower at some noise levels is computed earlier or later there. So the schedule's knowledge (early errors
-    cost more, solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses
-    while a proxy has moved little; the threshold by noise level is this project's.
+    faster or slower at some noise levels is computed earlier or later there, as far as its deviation from the mean
+    counts: `deviation_weight` of it is added to the mean distance. So the schedule's knowledge (early errors cost more,
+    solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses while a proxy
+    has moved little; the threshold by noise level and the weight are this project's.
 
     Attributes:
         schedule: the planned full steps. Its `cumulative_distance` is D; without it, D is the running mean of this
@@ -53,11 +54,15 @@ class ProxyThreshold:
         leeway: number of full steps by which a generation may be ahead of the schedule or behind it at any step, at
             least 1; in the end it has computed as many as the schedule. None leaves the number to the proxy. Proxies
             also react to the errors of reuse, so without a leeway a sample can miss the requested speedup by far.
+        deviation_weight: share of the sample's deviation from the calibration's mean distance that counts, in [0, 1];
+            0 follows the schedule. A calibration measures it (`galaxydit.calibration.thresholds`); it has no effect
+            where no calibration knows the mean distance of each step.
     """
 
     schedule: Schedule
     threshold: float = 1.0
     leeway: int | None = 1
+    deviation_weight: float = 1.0
     reads_proxy = True
     history_length = 1
     learns_errors = False
@@ -66,19 +71,23 @@ class ProxyThreshold:
         if not isinstance(self.schedule, Schedule):
             raise refusal("schedule", self.schedule, "a Schedule", "pass for example general_schedule(2.0)")
         check_number("threshold", self.threshold, 0.0)
+        check_number("deviation_weight", self.deviation_weight, 0.0, 1.0)
         if self.leeway is not None:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
         """Compute what the limits force and what has moved beyond the threshold; a missing distance also computes."""
         state = state or self._plan(observation)
-        distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
+        distance, curve = observation.known_distance, self.schedule.cumulative_distance
         if distance is None:
             decision = Decision(False, observation.forced or Reason.NO_DISTANCE, math.inf)
             return decision, replace(state, accumulated=0.0, done=state.done + 1)
         mean = distance if state.mean is None else MEMORY * state.mean + (1 - MEMORY) * distance
+        if curve is not None:
+            before, now = (curve(level) for level in observation.noise_levels[observation.step - 1 :][:2])
+            distance = self.deviation_weight * distance + (1 - self.deviation_weight) * (now - before)
         state = replace(state, mean=mean, accumulated=state.accumulated + distance)
-        limit = self.threshold * state.allowances[observation.step] * (mean if is_learned else 1.0)
+        limit = self.threshold * state.allowances[observation.step] * (mean if curve is None else 1.0)
         planned, total = state.planned[observation.step], state.planned[-1]
         is_behind = is_ahead = False
         if self.leeway is not None:  # behind the last planned step but one, nothing may be missing

@@ -46,6 +46,7 @@ class Recipe:
         cumulative_distance: mean proxy distance by sigma; None in a published profile.
         targets: settings by rising speedup.
         proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
+        deviation_weight: of the policy "proxy", see `galaxydit.policies.proxy_threshold.ProxyThreshold`.
     """
 
     proxy: str
@@ -55,6 +56,7 @@ class Recipe:
     cumulative_distance: CumulativeDistance | None
     targets: tuple[Target, ...]
     proxy_share: Share = 0.0
+    deviation_weight: Share = 1.0
     slope: Share = DAMPING
     largest_ahead: Annotated[float, Ge(0), Le(LARGEST_AHEAD)] = LARGEST_AHEAD
     correction_share: Share | None = None

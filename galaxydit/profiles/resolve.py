@@ -183,7 +183,7 @@ def _with_profile(
         return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note), warned)
     full = full_speedup(speedup, recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
-    solved = ProxyThreshold(schedule, target.threshold or 1.0)
+    solved = ProxyThreshold(schedule, target.threshold or 1.0, deviation_weight=recipe.deviation_weight)
     return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes, warned)
 
 

@@ -5,7 +5,13 @@ from statistics import fmean
 import pytest
 
 from galaxydit.calibration.recording import Recording
-from galaxydit.calibration.thresholds import compute_fraction, mean_distance, replay, solve_threshold
+from galaxydit.calibration.thresholds import (
+    compute_fraction,
+    deviation_weight,
+    mean_distance,
+    replay,
+    solve_threshold,
+)
 from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
@@ -54,3 +60,32 @@ def test_a_second_transformers_first_step_is_computed(recordings: list[Recording
     switched = [replace(one, switch=20) for one in recordings]
     policy = replace(policy_for(switched, "block_residual", 2.0), threshold=1e9, leeway=None)
     assert replay(switched[0], "block_residual", policy, LIMITS) == (0, 1, 20, switched[0].steps - 1)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("elasticity", [0.5, 1.0])
+def test_the_weight_of_deviations_is_the_elasticity_over_the_growth_of_an_intervals_error(
+    recording_of: Callable, order: int, elasticity: float
+) -> None:
+    recordings = []
+    for scale in (0.5, 1.0, 2.0, 3.0):
+        one = recording_of(0, {"block_residual": lambda change, rng: change})
+        moved = tuple(scale * value for value in one.distances["block_residual"])
+        products = tuple(tuple(scale ** (2 * elasticity) * value for value in row) for row in one.guided_products)
+        recordings.append(replace(one, distances={"block_residual": moved}, guided_products=products))
+    assert deviation_weight(recordings, "block_residual", order) == pytest.approx(elasticity / (order + 2), abs=1e-3)
+
+
+def test_a_clock_and_a_proxy_that_falls_as_errors_rise_have_no_weight(recording_of: Callable) -> None:
+    recordings = [
+        recording_of(
+            index,
+            {
+                "time_embedding": lambda change, rng: 1 + 0 * change,
+                "block_residual": lambda change, rng: 1 / (0.01 + change),
+            },
+        )
+        for index in range(6)
+    ]
+    assert deviation_weight(recordings, "time_embedding", 1) == 0
+    assert deviation_weight(recordings, "block_residual", 1) == 0

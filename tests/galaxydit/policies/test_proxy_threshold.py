@@ -47,6 +47,14 @@ def test_a_sample_that_moves_faster_throughout_computes_more_steps() -> None:
     assert len(full_steps(ProxyThreshold(SCHEDULE, leeway=None), faster)) > len(PLANNED)
 
 
+def test_a_deviation_counts_by_its_weight() -> None:
+    changed = [None, *MEAN[1:]]
+    changed[29] = 1.0
+    assert full_steps(ProxyThreshold(SCHEDULE, deviation_weight=0.0), changed) == PLANNED
+    assert full_steps(ProxyThreshold(SCHEDULE, deviation_weight=0.01), changed) == PLANNED
+    assert 29 in full_steps(ProxyThreshold(SCHEDULE, deviation_weight=0.5), changed)
+
+
 @pytest.mark.parametrize("factor", [0.01, 0.5, 2.0, 100.0])
 def test_the_leeway_keeps_the_speedup_however_far_a_sample_moves(factor: float) -> None:
     chosen = full_steps(ProxyThreshold(SCHEDULE), [None, *(factor * distance for distance in MEAN[1:])])
