@@ -29,6 +29,7 @@ from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.profiles.schema import SCHEMA_VERSION, Conditions, Profile
 from galaxydit.proxies import PROXIES
+from galaxydit.runtime.step import draws_noise
 
 REUSE: Literal["output"] = "output"
 WARMUP = 2
@@ -59,9 +60,7 @@ def build_profile(
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
     transformers = list(transformers_of(pipe).values())
-    recipe, fit, verifications = _plan(
-        recordings, chosen, propagation, speedups, 1, _share_of_step(pipe, recordings[0], chosen)
-    )
+    recipe, fit, verifications = _plan(pipe, recordings, chosen, propagation, speedups, 1)
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name,
@@ -84,8 +83,7 @@ def at_order(
 ) -> Profile:
     """A profile of `build_profile` planned for predictions of another order, from the same recordings and speedups."""
     evidence, proxy = profile.evidence, profile.recipe.proxy
-    share = _share_of_step(pipe, recordings[0], proxy)
-    recipe, fit, verifications = _plan(recordings, proxy, evidence.propagation, speedups, order, share)
+    recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
 
 
@@ -112,18 +110,19 @@ def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[R
 
 
 def _plan(
+    pipe: DiffusionPipeline,
     recordings: Sequence[Recording],
     proxy: str,
     propagation: ErrorPropagation,
     speedups: Sequence[float],
     order: Order,
-    share_of_step: float,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
     """Recipe, fit and unmeasured verifications at one order. Raises GalaxyDiTError if no speedup can be planned."""
-    sigmas = recordings[0].sigmas
+    sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
     cumulative = mean_distance(recordings, proxy)
-    schedules = best_schedules(ScheduleError(recordings), len(sigmas), propagation, warmup=WARMUP, order=order)
+    model = ScheduleError(recordings, corrects=not draws_noise(pipe.scheduler))
+    schedules = best_schedules(model, len(sigmas), propagation, warmup=WARMUP, order=order)
     targets = plan_targets(schedules, sigmas, speedups, WARMUP / len(sigmas))
     verifications = tuple(
         Verification(target.speedup, largest_expected_error(target, error_map, cumulative))

@@ -82,6 +82,7 @@ def calibrate(
     speedups: Sequence[float] = SPEEDUPS,
     proxy_costs: Mapping[str, float] | None = None,
     name: str = "profile",
+    float32: bool = True,
     analyze: bool = False,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     executor: Executor | None = None,
@@ -102,6 +103,8 @@ def calibrate(
         proxy_costs: of `measure_proxy_costs`, by proxy, from an earlier calibration; measured by default. Timings vary,
             so two calibrations are equal only if their costs are.
         name: of the profile.
+        float32: record the guided predictions of a 16-bit model in float32, for which its transformers take twice their
+            memory and each sample is generated twice. Quantised models are recorded as they are.
         analyze: also measure how similar each block's outputs are to the step before, in one more generation.
         progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
             number of finished parts and the number of all parts.
@@ -126,7 +129,7 @@ def calibrate(
     maker, store = CalibrationMaker(load or (lambda: pipe)), Store(resume_dir).create(KIND, {})
     parts = Parts(store, maker, executor or InProcess(), key, seed, progress)
     timing = parts.timing(own[0])
-    recordings, propagation = parts.samples(own, samples)
+    recordings, propagation = parts.samples(own, samples, float32)
     progress("planning", 0, 1)
     ranking = rank_proxies(recordings, timing["costs"] if proxy_costs is None else proxy_costs)
     profile = build_profile(

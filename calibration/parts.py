@@ -1,13 +1,15 @@
 """The parts of a calibration: one unit of the store each, so that an interrupted calibration resumes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from diffusers import DiffusionPipeline
 
 from galaxydit.calibration.costs import measure_proxy_costs, measure_seconds
+from galaxydit.calibration.full_precision import in_float32, is_rounded
 from galaxydit.calibration.generation_observer import record_sample
 from galaxydit.calibration.perturbation import INTERVALS, average_perturbations, perturb
 from galaxydit.calibration.provenance import device_name, package_versions
@@ -56,10 +58,19 @@ class CalibrationMaker(Maker):
         return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """A recording of a generation, and what errors at some of its noise levels do to the video."""
-        recording, generation = record_sample(self.pipe, prompt, settings, seed)
-        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
-        return {"recording": asdict(recording), "perturbations": perturbations}
+        """A recording of a generation, and what errors at some of its noise levels do to the video.
+
+        In float32 the generation is repeated for its guided predictions and the perturbations, because 16 bits round
+        away their small changes. The distances of proxies stay those that the runtime reads.
+        """
+        in_16_bits = data["float32"] and is_rounded(self.pipe)
+        with in_float32(self.pipe) if in_16_bits else nullcontext():
+            exact, generation = record_sample(self.pipe, prompt, settings, seed)
+            perturbations = [perturb(self.pipe, exact, generation, index) for index in data["intervals"]]
+        if in_16_bits:
+            rounded, _ = record_sample(self.pipe, prompt, settings, seed)
+            exact = replace(rounded, guided_norms=exact.guided_norms, guided_products=exact.guided_products)
+        return {"recording": asdict(exact), "perturbations": perturbations}
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """The drafts on one prompt: for each draft a row for each speedup."""
@@ -106,13 +117,16 @@ class Parts:
         (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
         return dict(timing)
 
-    def samples(self, prompts: Sequence[str], count: int) -> tuple[tuple[Recording, ...], ErrorPropagation]:
+    def samples(
+        self, prompts: Sequence[str], count: int, float32: bool
+    ) -> tuple[tuple[Recording, ...], ErrorPropagation]:
         """Recordings of `count` samples, which cycle through the prompts, and the mean propagation of their errors."""
         units = []
         for index in range(count):
             intervals = list(range(index, len(INTERVALS), count))
             prompt, seed = prompts[index % len(prompts)], self.seed + index
-            unit = self._unit(f"sample-{index:04d}", "sample", prompt, seed, intervals=intervals, bounds=INTERVALS)
+            details = {"intervals": intervals, "bounds": INTERVALS, "float32": float32}
+            unit = self._unit(f"sample-{index:04d}", "sample", prompt, seed, **details)
             units.append(unit)
         parts = self._measure("recording", units)
         recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")

@@ -38,7 +38,7 @@ def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
     final = float((changed.latents - plain.latents).square().mean())
-    introduced = float(ScheduleError([recording]).final_error(schedule, ErrorPropagation())[0])
+    introduced = float(ScheduleError([recording], corrects=False).final_error(schedule, ErrorPropagation())[0])
     sensitivity = math.sqrt(final / introduced) if introduced > 0 else 1.0
     reused = sorted(set(range(recording.steps)) - set(schedule))
     sigma = fmean(recording.sigmas[step] for step in reused)

@@ -99,7 +99,8 @@ def published_targets() -> tuple[Target, ...]:
 def linear_plans(most: int) -> dict[int, FullSteps]:
     """The schedule with the least linear error of repetition, for each number of full steps up to `most`."""
     published = load_published()
-    model = ScheduleError([published_recording(published, published.data["curvature"]["flow_shift"], STEPS)])
+    recording = published_recording(published, published.data["curvature"]["flow_shift"], STEPS)
+    model = ScheduleError([recording], corrects=False)  # only starts; the surrogate corrects
     plans = best_schedules(model, most, published_propagation(published), warmup=FORCED, order=0)
     return {count: full for count, (full, _) in plans.items()}
 

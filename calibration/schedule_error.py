@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from galaxydit.calibration.recording import Array, Recording, as_differences
-from galaxydit.extrapolation import slope_ahead
+from galaxydit.extrapolation import CORRECTED, missed, slope_ahead
 from galaxydit.profiles.evidence import ErrorPropagation
 
 HALF_COHERENT = 0.05  # rms error of the final latent, in units of the initial noise, at which coherence is 1/2
@@ -21,7 +21,10 @@ class ScheduleError:
     In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i. With the
     scheduler's linear response w_i the latent is off by
 
-        d(a, b) = sum over a < i < b of w_i (p_i - y_i)
+        d(a, b) = sum over a < i < b of w_i (p_i - y_i) - w_b c (p_b - y_b)
+
+    where c is what the runtime's correction of the full step b makes up for: the share of the order times
+    `extrapolation.missed`; 0 for the last step, and everywhere if `corrects` is False.
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
     vectors. Errors of different intervals are partly coherent and can cancel: `coherence` is the share of their
@@ -30,7 +33,8 @@ class ScheduleError:
     A second transformer has none of the first one's steps cached, so schedules compute its first step, `switch`.
     """
 
-    def __init__(self, recordings: Sequence[Recording]) -> None:
+    def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:
+        self.corrects = corrects
         self.sigmas = recordings[0].sigmas
         self.scheduler_response = recordings[0].scheduler_response
         self.switch = recordings[0].switch
@@ -44,14 +48,21 @@ class ScheduleError:
         `older` is the full step before `newest`; None where there is none. Without one of the same transformer,
         `newest` is repeated, as it is at `order` 0.
         """
-        sigmas, error = self.sigmas, np.zeros(len(self.sigmas))
-        for step in range(newest + 1, following):
-            response, ahead = self.scheduler_response[step], 0.0
-            if order and older is not None and (older < self.switch) == (newest < self.switch):
+        sigmas, response = self.sigmas, self.scheduler_response
+        if older is None or (older < self.switch) != (newest < self.switch):
+            older = None
+        weights = {step: response[step] for step in range(newest + 1, following)}
+        if self.corrects and weights and following < len(sigmas) - 1:
+            share = CORRECTED[order if older is not None else 0]
+            weights[following] = -response[following] * share * missed(sigmas, response, newest, following)
+        error = np.zeros(len(sigmas))
+        for step, weight in weights.items():
+            ahead = 0.0
+            if order and older is not None:
                 ahead = slope_ahead(sigmas[step], sigmas[newest], sigmas[older])
-                error[older] -= response * ahead
-            error[newest] += response * (1 + ahead)
-            error[step] -= response
+                error[older] -= weight * ahead
+            error[newest] += weight * (1 + ahead)
+            error[step] -= weight
         return as_differences(error)
 
     def final_error(

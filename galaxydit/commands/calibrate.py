@@ -31,6 +31,9 @@ def calibrate(
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Also draw how similar each block's outputs are to the step before.")
     ] = False,
+    float32: Annotated[
+        bool, typer.Option(help="Record in float32, for which a 16-bit transformer takes twice its memory meanwhile.")
+    ] = True,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
     as_json: options.AsJson = False,
@@ -65,6 +68,7 @@ def calibrate(
             seed=seed,
             verified_prompts=verify,
             name=out.stem,
+            float32=float32,
             analyze=analyze,
             progress=progress,
             executor=executor,

@@ -46,7 +46,7 @@ BEFORE = {
 
 def error_of(full: Sequence[int], flow_shift: float, steps: int = 50) -> float:
     """The linear planner's error of repetition after the steps `full`, also after the last of them."""
-    model = ScheduleError([published_recording(PUBLISHED, flow_shift, steps)])
+    model = ScheduleError([published_recording(PUBLISHED, flow_shift, steps)], corrects=False)
     return float(model.final_error((*full, steps), PROPAGATION, order=0, coherence=0.0)[0])
 
 
@@ -172,7 +172,7 @@ def remarks(flow_shift: float, steps: int, guidance: float) -> list[str]:
 
 def test_published_optimal_schedules_are_near_the_optimum_of_the_planners_own_error() -> None:
     table = PUBLISHED.data["optimal_schedules"]
-    model = ScheduleError([published_recording(PUBLISHED, table["flow_shift"], 50)])
+    model = ScheduleError([published_recording(PUBLISHED, table["flow_shift"], 50)], corrects=False)
     found = best_schedules(model, 21, PROPAGATION, warmup=3, order=0, longest_gap=table["longest_gap"])
     for row in table["rows"]:
         schedule, least = found[row["computed_steps"]]

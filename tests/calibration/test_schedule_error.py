@@ -8,7 +8,7 @@ import torch
 
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.schedule_error import ScheduleError
-from galaxydit.extrapolation import DAMPING, CachedStep, predict
+from galaxydit.extrapolation import DAMPING, CachedStep, correction, missed, predict
 from galaxydit.profiles.evidence import ErrorPropagation
 
 NEUTRAL = ErrorPropagation()
@@ -26,19 +26,27 @@ def outputs(outputs_of: Callable) -> np.ndarray:
 
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize(("cached_steps", "following"), [((0,), 3), ((2, 5), 7), ((4, 5), 12), ((2, 8), 12)])
+@pytest.mark.parametrize("corrects", [False, True])
 def test_it_is_the_norm_of_the_summed_errors_of_the_predictions_in_use(
     recording: Recording,
     outputs: np.ndarray,
     order: Literal[0, 1],
     cached_steps: tuple[int, ...],
     following: int,
+    corrects: bool,
 ) -> None:
     sigmas, latent_error = recording.sigmas, np.zeros(outputs.shape[1])
     history = tuple(CachedStep(step, sigmas[step], torch.from_numpy(outputs[step])) for step in cached_steps)
     for step in range(cached_steps[-1] + 1, following):
         predicted = predict(history, sigmas[step], order).numpy()
         latent_error += recording.scheduler_response[step] * (predicted - outputs[step])
-    model = ScheduleError([recording])
+    if corrects:
+        response, newest = recording.scheduler_response, cached_steps[-1]
+        computed = torch.from_numpy(outputs[following])
+        reused, share = predict(history, sigmas[following], order), missed(sigmas, response, newest, following)
+        made_up = correction(computed, reused, share, min(order, len(history) - 1))
+        latent_error += response[following] * made_up.numpy()
+    model = ScheduleError([recording], corrects)
     older = cached_steps[-2] if len(cached_steps) > 1 else None
     row = model.interval_error(older, cached_steps[-1], following, order)
     assert row @ model.mean_products @ row == pytest.approx(np.mean(latent_error**2))
@@ -73,9 +81,9 @@ def test_on_a_path_that_is_straight_in_sigma_order_1_leaves_what_damping_withhol
     changes = np.diff(np.outer(recording.sigmas, np.arange(1.0, 5.0)), axis=0)
     straight = replace(recording, guided_products=tuple(tuple(row) for row in (changes @ changes.T / 4).tolist()))
     full = [0, 1, 2, 3, 5, 9, *range(10, 20)]
-    repeated = ScheduleError([straight]).final_error(full, NEUTRAL, order=0, coherence=1)
+    repeated = ScheduleError([straight], corrects=False).final_error(full, NEUTRAL, order=0, coherence=1)
     assert repeated[0] > 1e-3
-    followed = ScheduleError([straight]).final_error(full, NEUTRAL, coherence=1)
+    followed = ScheduleError([straight], corrects=False).final_error(full, NEUTRAL, coherence=1)
     assert followed == pytest.approx((1 - DAMPING) ** 2 * repeated, rel=1e-5)
 
 

@@ -1,0 +1,52 @@
+"""For a recording, transformers of 16 bits compute in float32, whatever their pipeline passes, and are restored."""
+
+import pytest
+import torch
+from tiny_table import PIPELINES
+
+from galaxydit.calibration.full_precision import in_float32, is_rounded
+from galaxydit.errors import GalaxyDiTError
+from galaxydit.families import transformers_of
+
+
+
+def rounded_pipeline(name: str) -> tuple:
+    pipe, _ = PIPELINES[name].build()
+    for transformer in transformers_of(pipe).values():
+        transformer.to(torch.bfloat16)
+    return pipe, PIPELINES[name].arguments
+
+
+@pytest.mark.parametrize("name", list(PIPELINES))
+def test_the_transformers_compute_in_float32_and_get_their_weights_back(name: str) -> None:
+    pipe, arguments = rounded_pipeline(name)
+    (transformer, *_) = transformers_of(pipe).values()
+    before = {key: value.clone() for key, value in transformer.state_dict().items()}
+    seen: list[torch.dtype] = []
+    handle = transformer.register_forward_hook(
+        lambda module, args, output: seen.append((output[0] if isinstance(output, tuple) else output.sample).dtype)
+    )
+    assert is_rounded(pipe)
+    with in_float32(pipe):
+        pipe(**arguments, num_inference_steps=2, output_type="latent")
+    handle.remove()
+    assert set(seen) == {torch.float32}
+    after = transformer.state_dict()
+    assert {key: value.dtype for key, value in after.items()} == {key: value.dtype for key, value in before.items()}
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+
+
+def test_a_model_of_32_bits_or_with_weights_elsewhere_is_recorded_as_it_is() -> None:
+    pipe, _ = PIPELINES["Wan VACE"].build()
+    assert not is_rounded(pipe)
+    pipe, _ = rounded_pipeline("Wan VACE")
+    transformer = next(iter(transformers_of(pipe).values()))
+    transformer.blocks[0].to("meta")
+    assert not is_rounded(pipe)
+
+
+def test_too_little_memory_names_the_cure_and_restores_the_weights() -> None:
+    pipe, _ = rounded_pipeline("Wan VACE")
+    with pytest.raises(GalaxyDiTError, match="--no-float32"), in_float32(pipe):
+        raise torch.OutOfMemoryError
+    assert all(one.dtype is torch.bfloat16 for one in next(iter(transformers_of(pipe).values())).parameters())
