@@ -69,8 +69,9 @@ def resolve(pipe: Any, request: Request) -> Settings:
         own_proxy = request.proxy in (None, profile.recipe.proxy)
         verified = verified_at(profile, speedup, request.policy) if own_proxy else None
     settings = _settings(pipe, request, profile, missing, speedup)
-    psnr = None
-    if verified is not None and verified.psnr_db is not None:
+    psnr, dtype = None, str(getattr(transformers[0], "dtype", "")).removeprefix("torch.")
+    same_dtype = profile is not None and dtype == profile.conditions.dtype
+    if same_dtype and verified is not None and verified.psnr_db is not None:
         psnr = VerifiedPsnr(verified.psnr_db, verified.psnr_low, verified.psnr_high, verified.prompts)
     return replace(settings, goal=Goal(text, speedup, psnr, request.min_psnr))
 

@@ -9,7 +9,6 @@ from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import transformers_of
 
 
-
 def rounded_pipeline(name: str) -> tuple:
     pipe, _ = PIPELINES[name].build()
     for transformer in transformers_of(pipe).values():
