@@ -18,14 +18,16 @@ class ProxyState:
 
     Attributes:
         planned: number of planned full steps up to each step, `(steps,)`.
-        allowances: for each step the distance at which it is computed, at `threshold` 1; in mean distances of a step
-            where no calibration knows the mean distance of each step.
+        moved: the calibration's mean distance from the first step to each step, `(steps,)`; the step itself where no
+            calibration knows it.
+        allowances: for each step the distance at which it is computed, at `threshold` 1, in the units of `moved`.
         accumulated: proxy distance since the last full step, with its weighted deviation from the mean.
         mean: running mean of the distances of a step; None before the first distance.
         done: number of full steps.
     """
 
     planned: tuple[int, ...]
+    moved: tuple[float, ...]
     allowances: tuple[float, ...]
     accumulated: float = 0.0
     mean: float | None = None
@@ -78,16 +80,16 @@ class ProxyThreshold:
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
         """Compute what the limits force and what has moved beyond the threshold; a missing distance also computes."""
         state = state or self._plan(observation)
-        distance, curve = observation.known_distance, self.schedule.cumulative_distance
+        distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
         if distance is None:
             decision = Decision(False, observation.forced or Reason.NO_DISTANCE, math.inf)
             return decision, replace(state, accumulated=0.0, done=state.done + 1)
         mean = distance if state.mean is None else MEMORY * state.mean + (1 - MEMORY) * distance
-        if curve is not None:
-            before, now = (curve(level) for level in observation.noise_levels[observation.step - 1 :][:2])
-            distance = self.deviation_weight * distance + (1 - self.deviation_weight) * (now - before)
+        if not is_learned:
+            expected = state.moved[observation.step] - state.moved[observation.step - 1]
+            distance = self.deviation_weight * distance + (1 - self.deviation_weight) * expected
         state = replace(state, mean=mean, accumulated=state.accumulated + distance)
-        limit = self.threshold * state.allowances[observation.step] * (mean if curve is None else 1.0)
+        limit = self.threshold * state.allowances[observation.step] * (mean if is_learned else 1.0)
         planned, total = state.planned[observation.step], state.planned[-1]
         is_behind = is_ahead = False
         if self.leeway is not None:  # behind the last planned step but one, nothing may be missing
@@ -116,7 +118,7 @@ class ProxyThreshold:
             half = (moved[following - 1] + moved[following]) / 2 - moved[before]
             allowed[before + 1 : following + 1] = [half] * (following - before)
         counts = accumulate(int(step in full_steps) for step in range(observation.steps))
-        return ProxyState(tuple(counts), tuple(allowed))
+        return ProxyState(tuple(counts), tuple(moved), tuple(allowed))
 
 
 def full_speedup(speedup: float, share_of_step: float) -> float:
