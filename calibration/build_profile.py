@@ -10,7 +10,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.fit import fit_error_map
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.rank import Ranking, choose_proxy, rank_proxies
-from galaxydit.calibration.recording import Recording, round_digits
+from galaxydit.calibration.recording import Recording, round_digits, rounding_and_change
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.calibration.search import FullSteps, best_schedules
 from galaxydit.calibration.thresholds import deviation_weight, mean_distance, solve_threshold
@@ -59,6 +59,10 @@ def build_profile(
     """
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
+    if known := rounding_and_change(recordings):
+        share, change = known
+        rounding = f"16 bits round the guided prediction by {100 * share:.1f} %"
+        reason += f"; {rounding}, and a step changes it by {100 * change:.1f} % (medians over the steps)"
     transformers = list(transformers_of(pipe).values())
     recipe, fit, verifications = _plan(pipe, recordings, chosen, propagation, speedups, 1)
     return Profile(

@@ -1,7 +1,6 @@
 """The parts of a calibration: one unit of the store each, so that an interrupted calibration resumes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -60,17 +59,16 @@ class CalibrationMaker(Maker):
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """A recording of a generation, and what errors at some of its noise levels do to the video.
 
-        In float32 the generation is repeated for its guided predictions and the perturbations, because 16 bits round
-        away their small changes. The distances of proxies stay those that the runtime reads.
+        A model of 16 bits repeats the generation in float32, because its rounding hides how little the guided
+        prediction changes.
         """
-        in_16_bits = data["float32"] and is_rounded(self.pipe)
-        with in_float32(self.pipe) if in_16_bits else nullcontext():
-            exact, generation = record_sample(self.pipe, prompt, settings, seed)
-            perturbations = [perturb(self.pipe, exact, generation, index) for index in data["intervals"]]
-        if in_16_bits:
-            rounded, _ = record_sample(self.pipe, prompt, settings, seed)
-            exact = replace(rounded, guided_norms=exact.guided_norms, guided_products=exact.guided_products)
-        return {"recording": asdict(exact), "perturbations": perturbations}
+        recording, generation = record_sample(self.pipe, prompt, settings, seed)
+        perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
+        if data["float32"] and is_rounded(self.pipe):
+            with in_float32(self.pipe):
+                exact, _ = record_sample(self.pipe, prompt, settings, seed)
+            recording = replace(recording, exact_norms=exact.guided_norms, exact_products=exact.guided_products)
+        return {"recording": asdict(recording), "perturbations": perturbations}
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """The drafts on one prompt: for each draft a row for each speedup."""

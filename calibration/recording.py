@@ -1,8 +1,8 @@
 """The scalars kept of one fully computed generation, and the prediction errors that follow from them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,8 @@ class Recording:
             They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
             kept.
         switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
+        exact_norms, exact_products: as `guided_norms` and `guided_products`, of the same generation with transformers
+            in float32; empty where the model itself computes in float32, or cannot.
     """
 
     prompt: str
@@ -46,6 +48,15 @@ class Recording:
     guided_norms: tuple[float, ...]
     guided_products: tuple[tuple[float, ...], ...]
     switch: int = 0
+    exact_norms: tuple[float, ...] = ()
+    exact_products: tuple[tuple[float, ...], ...] = ()
+
+    @cached_property
+    def exact(self) -> "Recording":
+        """This recording with the guided predictions of float32, where they were recorded."""
+        if not self.exact_products:
+            return self
+        return replace(self, guided_norms=self.exact_norms, guided_products=self.exact_products)
 
     @property
     def steps(self) -> int:
@@ -91,6 +102,23 @@ class Recording:
     @cached_property
     def products(self) -> Array:
         return np.array(self.guided_products)
+
+
+def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] | None:
+    """Relative rms rounding of the guided prediction by 16 bits, and its relative rms change from step to step, both
+    medians over the steps; None where no float32 recording shows the rounding.
+
+    The differences before and after a step share its rounding with opposite signs, so their mean product is lower by
+    the mean square of the rounding.
+    """
+    if not all(recording.exact_products for recording in recordings):
+        return None
+    rounded = np.mean([one.products for one in recordings], axis=0)
+    exact = np.mean([one.exact.products for one in recordings], axis=0)
+    norms = np.mean([one.exact_norms for one in recordings], axis=0)
+    rounding = np.sqrt(np.maximum(0.0, np.diagonal(exact - rounded, 1))) / norms[1:-1]
+    change = np.sqrt(np.diagonal(exact)) / norms[1:]
+    return float(np.median(rounding)), float(np.median(change))
 
 
 def as_differences(coefficients: Array) -> Array:

@@ -12,7 +12,8 @@ from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
-HALVINGS = 14  # of the range's logarithm
+HALVINGS = 10  # of the range's logarithm
+CLOSE_ENOUGH = 0.03  # relative difference of the compute fraction; in a generation the leeway removes the rest
 NO_SPREAD = 1e-9  # summed square of log distances, below which samples differ by rounding alone
 
 
@@ -34,7 +35,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
     product = square = 0.0
     for lag in LAGS:
         distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
-        errors = np.array([recording.prediction_error(order, lag, lag) for recording in recordings])
+        errors = np.array([recording.exact.prediction_error(order, lag, lag) for recording in recordings])
         known = ((distances > 0) & (errors > 0)).all(axis=0)
         moved, erred = (np.log(values[:, known]) for values in (distances, errors))
         moved, erred = moved - moved.mean(axis=0), erred - erred.mean(axis=0)
@@ -69,22 +70,28 @@ def solve_threshold(
     speedup: float,
     share_of_step: float,
 ) -> float:
-    """The threshold at which the mean compute fraction of the replayed recordings is nearest to 1 / speedup.
+    """The threshold at which the mean compute fraction of the replayed recordings is nearest to 1 / speedup; 1, which
+    follows the schedule in the mean, if its fraction is within 3 % of that.
 
     The replay has no leeway, because with a leeway the fraction hardly depends on the threshold. Bisection, because a
     larger threshold reuses more. The result is within [0.2, 5]; an end of the range means that the speedup is out of
     reach of the proxy.
     """
+
+    def missed(threshold: float) -> float:
+        """Mean compute fraction - 1 / speedup."""
+        free = replace(policy, threshold=threshold, leeway=None)
+        counts = [len(replay(one, proxy, free, limits)) for one in recordings]
+        return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup
+
+    if abs(missed(1.0)) <= CLOSE_ENOUGH / speedup:
+        return 1.0
     low, high = (float(np.log(end)) for end in RANGE)
     tried = {}
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        threshold = float(np.exp(middle))
-        free = replace(policy, threshold=threshold, leeway=None)
-        counts = [len(replay(one, proxy, free, limits)) for one in recordings]
-        fraction = fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts)
-        tried[threshold] = abs(fraction - 1 / speedup)
-        low, high = (middle, high) if fraction > 1 / speedup else (low, middle)
-    closest = min(tried.values())
-    equal = [threshold for threshold, distance in tried.items() if distance <= closest + 1e-9]
-    return round_digits(float(np.median(equal)), 5)
+        tried[middle] = missed(float(np.exp(middle)))
+        low, high = (middle, high) if tried[middle] > 0 else (low, middle)
+    closest = min(map(abs, tried.values()))
+    equal = [threshold for threshold, distance in tried.items() if abs(distance) <= closest + 1e-9]
+    return round_digits(float(np.exp(min(equal, key=abs))), 5)
