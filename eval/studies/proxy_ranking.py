@@ -47,6 +47,7 @@ ENCLOSING = (0.965, 1.06)
 """Thresholds are solved for the first speedup times the first factor, the last speedup times the last factor, and those
 between, so that they enclose all: distances are larger while steps are reused."""
 ALONE = " branches alone"
+MORE_ALONE = 1.1  # branches that decide alone compute more at the same threshold
 LIMITS = Limits(warmup=0.2, keep_last=0, max_consecutive=None)
 CALLS, BLOCKS = 2, 10  # of wan-tiny: guidance branches and blocks
 
@@ -78,7 +79,8 @@ def method_of(
     recordings: Sequence[Recording], proxy: str, speedups: Sequence[float], *, aligned: bool = True
 ) -> Method:
     """The paper's rule on one proxy, at the thresholds that were solved on the recordings; all are scored."""
-    asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * ENCLOSING[1])
+    most = ENCLOSING[1] * (1.0 if aligned else MORE_ALONE)
+    asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * most)
     settings = [{"threshold": solve(recordings, proxy, speedup)} for speedup in asked]
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
