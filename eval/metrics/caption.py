@@ -1,25 +1,23 @@
 """Agreement of a video of wan-tiny's world with its caption, as `pipelines/wan_tiny/detect.py` detects it."""
 
+from functools import partial
+
 from galaxydit.eval.metrics.metric import Metric
 from galaxydit.pipelines.wan_tiny.detect import MIN_FRAMES, caption_agreement
 from galaxydit.pipelines.wan_tiny.world import parse_caption
 
-CAPTION_COLOURS = Metric(
+_of_caption = partial(Metric, needs_reference=False, min_frames=MIN_FRAMES, check_prompt=parse_caption)
+
+CAPTION_COLOURS = _of_caption(
     name="caption_colours",
     title="caption: colours",
     function=lambda video, reference, prompt: caption_agreement(video, prompt).colour_share,
-    needs_reference=False,
-    min_frames=MIN_FRAMES,
-    check_prompt=parse_caption,
 )
 """Share of the caption's objects, from 0 to 1, whose colour is detected."""
 
-CAPTION_MOTIONS = Metric(
+CAPTION_MOTIONS = _of_caption(
     name="caption_motions",
     title="caption: motions",
     function=lambda video, reference, prompt: caption_agreement(video, prompt).motion_share,
-    needs_reference=False,
-    min_frames=MIN_FRAMES,
-    check_prompt=parse_caption,
 )
 """Share of the caption's objects, from 0 to 1, that are detected and move, or stand still, as the caption says."""

@@ -6,6 +6,7 @@ Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,72 +77,28 @@ NO_OBJECT = "runs with random weights, which name no object: no score"
 BEGUN = "begun with random weights, not run to its end"
 
 GROUP_WEIGHTS = {QUALITY: 4.0, SEMANTIC: 1.0}  # in the total
+_of_quality = partial(Dimension, group=QUALITY, proof=RANDOM)
+_of_meaning = partial(Dimension, group=SEMANTIC, proof=RANDOM)
+_of_objects = partial(_of_meaning, custom=False, weights=(GRIT,), hub=BERT, needs=DETECTRON2)
 DIMENSIONS = {
     dimension.name: dimension
     for dimension in (
-        Dimension("subject_consistency", QUALITY, low=0.1462, counted=PAIRS, weights=(DINO_CODE, DINO), proof=RANDOM),
-        Dimension("background_consistency", QUALITY, low=0.2615, counted=PAIRS, weights=(CLIP_B32,), proof=RANDOM),
-        Dimension("temporal_flickering", QUALITY, low=0.6293, filtered=25, proof=REAL),
-        Dimension("motion_smoothness", QUALITY, low=0.706, high=0.9975, weights=(AMT,), proof=RANDOM),
-        Dimension("aesthetic_quality", QUALITY, weights=(CLIP_L14, AESTHETIC_HEAD), proof=RANDOM),
-        Dimension("imaging_quality", QUALITY, video_scale=100.0, weights=(MUSIQ,), proof=RANDOM),
-        Dimension("dynamic_degree", QUALITY, weight=0.5, weights=(RAFT,), proof=RANDOM),
-        Dimension(
-            "object_class",
-            SEMANTIC,
-            custom=False,
-            counted=FRAMES,
-            weights=(GRIT,),
-            hub=BERT,
-            needs=DETECTRON2,
-            proof=RANDOM,
-        ),
-        Dimension(
-            "multiple_objects",
-            SEMANTIC,
-            custom=False,
-            counted=FRAMES,
-            weights=(GRIT,),
-            hub=BERT,
-            needs=DETECTRON2,
-            proof=RANDOM,
-        ),
-        Dimension("human_action", SEMANTIC, weights=(UMT,), proof=RANDOM),
-        Dimension(
-            "color", SEMANTIC, custom=False, partial=True, weights=(GRIT,), hub=BERT, needs=DETECTRON2, proof=NO_OBJECT
-        ),
-        Dimension(
-            "spatial_relationship",
-            SEMANTIC,
-            custom=False,
-            counted=LIST,
-            weights=(GRIT,),
-            hub=BERT,
-            needs=DETECTRON2,
-            proof=RANDOM,
-        ),
-        Dimension(
-            "scene",
-            SEMANTIC,
-            high=0.8222,
-            custom=False,
-            counted=FRAMES,
-            weights=(TAG2TEXT,),
-            hub=BERT,
-            proof=RANDOM,
-        ),
-        Dimension(
-            "appearance_style",
-            SEMANTIC,
-            low=0.0009,
-            high=0.2855,
-            custom=False,
-            counted=LIST,
-            weights=(CLIP_B32,),
-            proof=RANDOM,
-        ),
-        Dimension("temporal_style", SEMANTIC, high=0.364, weights=VICLIP, proof=RANDOM),
-        Dimension("overall_consistency", SEMANTIC, high=0.364, weights=VICLIP, proof=BEGUN),
+        _of_quality("subject_consistency", low=0.1462, counted=PAIRS, weights=(DINO_CODE, DINO)),
+        _of_quality("background_consistency", low=0.2615, counted=PAIRS, weights=(CLIP_B32,)),
+        _of_quality("temporal_flickering", low=0.6293, filtered=25, proof=REAL),
+        _of_quality("motion_smoothness", low=0.706, high=0.9975, weights=(AMT,)),
+        _of_quality("aesthetic_quality", weights=(CLIP_L14, AESTHETIC_HEAD)),
+        _of_quality("imaging_quality", video_scale=100.0, weights=(MUSIQ,)),
+        _of_quality("dynamic_degree", weight=0.5, weights=(RAFT,)),
+        _of_objects("object_class", counted=FRAMES),
+        _of_objects("multiple_objects", counted=FRAMES),
+        _of_meaning("human_action", weights=(UMT,)),
+        _of_objects("color", partial=True, proof=NO_OBJECT),
+        _of_objects("spatial_relationship", counted=LIST),
+        _of_meaning("scene", high=0.8222, custom=False, counted=FRAMES, weights=(TAG2TEXT,), hub=BERT),
+        _of_meaning("appearance_style", low=0.0009, high=0.2855, custom=False, counted=LIST, weights=(CLIP_B32,)),
+        _of_meaning("temporal_style", high=0.364, weights=VICLIP),
+        _of_meaning("overall_consistency", high=0.364, weights=VICLIP, proof=BEGUN),
     )
 }
 VBENCH = Suite("vbench", "VBench 1.0", PACKAGE, "0.1.5", FULL_INFO, "VBENCH_CACHE_DIR", DIMENSIONS, GROUP_WEIGHTS)

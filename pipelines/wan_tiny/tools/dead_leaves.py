@@ -70,14 +70,20 @@ def draw_leaves(
 
     `coverage` is the summed area of all leaves by the area of the layer; from 3 on the layer is covered wholly.
     """
-    radius, centre, order = _draw_radii_and_places(style, coverage, height, width, rng)
-    top = _topmost(radius, centre, order, rng.random(len(radius)) < style.share_round, height, width)
+    low, high = style.smallest**-2, style.largest**-2
+    # The mean of pi r^2 under the density r^-3 between the limits.
+    mean_area = np.pi * 2 * np.log(style.largest / style.smallest) / (low - high)
+    count = int(np.ceil(coverage * height * width / mean_area))
+    radius = (low - rng.random(count) * (low - high)) ** -0.5
+    centre = rng.uniform(0, 1, (count, 2)) * [height, width]  # row and column
+    depth = rng.permutation(count)
+    top = _topmost(radius, centre, depth, rng.random(count) < style.share_round, height, width)
     leaf = np.maximum(top, 0)
-    first = rng.integers(0, len(TONES), len(radius))
-    second = (first + rng.integers(2, len(TONES), len(radius)) * np.where(first < 2, 1, -1)).clip(0, len(TONES) - 1)
-    angle = rng.uniform(0, 2 * np.pi, len(radius))
-    pitch = rng.uniform(4.0, 7.0, len(radius))
-    kind = rng.random(len(radius))
+    first = rng.integers(0, len(TONES), count)
+    second = (first + rng.integers(2, len(TONES), count) * np.where(first < 2, 1, -1)).clip(0, len(TONES) - 1)
+    angle = rng.uniform(0, 2 * np.pi, count)
+    pitch = rng.uniform(4.0, 7.0, count)
+    kind = rng.random(count)
     ys, xs = np.indices(top.shape, np.float32) + 0.5
     along = np.cos(angle)[leaf] * (xs - centre[leaf, 1]) + np.sin(angle)[leaf] * (ys - centre[leaf, 0])
     stripes = (np.floor(2 * along / pitch[leaf]) % 2 == 1) & (kind > 1 - style.striped)[leaf]
@@ -90,32 +96,18 @@ def draw_leaves(
     return np.where(top >= 0, layer, TONES[0] if coverage >= FAR_COVERAGE else np.nan).astype(np.float32)
 
 
-def _draw_radii_and_places(
-    style: LeafStyle, coverage: float, height: int, width: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Radii, centres `(leaves, 2)` as row and column in pixels, and a random order of depth."""
-    low, high = style.smallest**-2, style.largest**-2
-    mean_area = (
-        np.pi * 2 * np.log(style.largest / style.smallest) / (low - high)
-    )  # of the density r^-3 between the limits
-    count = int(np.ceil(coverage * height * width / mean_area))
-    radius = (low - rng.random(count) * (low - high)) ** -0.5
-    centre = rng.uniform(0, 1, (count, 2)) * [height, width]
-    return radius, centre, rng.permutation(count)
-
-
 def _topmost(
     radius: NDArray[np.float64],
     centre: NDArray[np.float64],
-    order: NDArray[np.int64],
+    depth: NDArray[np.int64],
     is_round: NDArray[np.bool_],
     height: int,
     width: int,
 ) -> NDArray[np.int64]:
-    """Index of the leaf on top at the centre of each cell, -1 where there is none."""
+    """Index of the leaf on top at the centre of each cell, -1 where there is none. `depth`: leaves, lowest first."""
     ys, xs = np.indices((height, width)) + 0.5
     top = np.full((height, width), -1, np.int64)
-    for leaf in order:
+    for leaf in depth:
         dy, dx = (ys - centre[leaf, 0]) / radius[leaf], (xs - centre[leaf, 1]) / radius[leaf]
         top[dy**2 + dx**2 <= 1 if is_round[leaf] else np.maximum(abs(dy), abs(dx)) <= 0.9] = leaf
     return top

@@ -9,13 +9,12 @@ import json
 import logging
 import platform
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import diffusers
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -33,6 +32,7 @@ from galaxydit.pipelines.wan_tiny.detect import caption_agreement
 from galaxydit.pipelines.wan_tiny.tools import drawing
 from galaxydit.pipelines.wan_tiny.tools.figures import Figure, Record, as_table, summarise
 
+PACKAGES = ("torch", "diffusers", "transformers", "numpy")  # that the figures depend on
 CLIP_SEED = 2  # of the clips for the autoencoder; training drew its own with seed 1
 
 Frames = NDArray[np.float32]
@@ -107,7 +107,7 @@ def evaluate(
     store = Store(out.with_suffix(".parts")).create("evaluation of wan-tiny", {})
     mark = hash_of({**conditions_of(pipe, settings), "seed": seed})
     batches = [list(range(start, min(start + batch, count))) for start in range(0, count, batch)]
-    units = [Unit(f"prompts-{one[0]:04d}", {"fingerprint": mark, "indices": one}) for one in batches]
+    units = [Unit(f"prompts-{indices[0]:04d}", {"fingerprint": mark, "indices": indices}) for indices in batches]
     with LiveProgress() as progress:
         maker = Evaluation(pipe, world.draw_prompts(count, seed), seed, settings)
         run(units, maker, store, progress=progress, retry_failed=True)
@@ -126,13 +126,7 @@ def describe(
         "fingerprint": mark,
         "device": torch.cuda.get_device_name() if pipe.device.type == "cuda" else platform.machine(),
         "threads": torch.get_num_threads(),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "diffusers": diffusers.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
     }
 
 

@@ -36,8 +36,8 @@ def summarise(records: Iterable[Record]) -> list[Figure]:
     records = list(records)
 
     def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
-        found = [row[finding] for record in records for row in record[kind] if row["motion"] in motions]
-        return Figure(name, sum(found) / len(found) if found else None, len(found), **target)
+        holds = [row[finding] for record in records for row in record[kind] if row["motion"] in motions]
+        return Figure(name, statistics.fmean(holds) if holds else None, len(holds), **target)
 
     def over_prompts(name: str, key: str, **target: float) -> Figure:
         return Figure(name, statistics.fmean(record[key] for record in records), len(records), **target)
