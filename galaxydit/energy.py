@@ -66,8 +66,10 @@ class Meter:
         self._begin()
 
     def read(self, owner: object = None) -> Reading:
-        """The joules since the first reading. The caller waits for the device before. Owners that read between each
-        other's readings use the device at the same time.
+        """Joules since the first reading. The caller synchronises the device first.
+
+        `owner` is the generation that reads. If readings of two owners alternate, both used the device at once, and the
+        reading says so.
         """
         with self._lock:
             with warnings.catch_warnings():

@@ -26,9 +26,11 @@ PROBE = "import logging, ray, sys; ray.init(sys.argv[1], logging_level=logging.E
 
 
 class Cluster:
-    """A connection to Ray. The connection that another part of this process made before is used and left alone.
+    """A connection to a Ray cluster. If this process is connected already, that connection is used and stays open.
 
-    address: "local" starts a cluster on this machine with this number of CPUs; all others join one.
+    Args:
+        address: "local" starts a cluster on this machine; every other address joins a running cluster.
+        cpus: CPUs of a cluster that is started.
 
     Raises GalaxyDiTError if Ray is not installed, and ConnectionError if no cluster answers at the address or if Ray
     cannot start one here.
