@@ -67,7 +67,10 @@ SIZES = {"480p": "832x480x81", "720p": "1280x720x81", "tiny": "128x128x9"}
 
 
 def parse_size(text: str) -> VideoSize:
-    """Parse a size by name or as WIDTHxHEIGHTxFRAMES; raises GalaxyDiTError for anything else."""
+    """The video size that `text` names ("480p", "720p", "tiny") or states as WIDTHxHEIGHTxFRAMES in pixels.
+
+    Raises GalaxyDiTError for sides that 16 does not divide, for other than 4 n + 1 frames, and for anything else.
+    """
     if numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", SIZES.get(text, text)):
         size = VideoSize(*map(int, numbers.groups()))
         if size.width % 16 == size.height % 16 == 0 and size.frames % 4 == 1 and size.width and size.height:
