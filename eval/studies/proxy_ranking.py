@@ -144,7 +144,7 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
         for name in proxies:
             axes.annotate(name, (rows[name].rho, at[name, speedup].psnr or 0), fontsize=5)
         axes.set(xlabel="Spearman's rho with the error of reuse", ylabel="PSNR, dB", title=f"{speedup:g}x by compute")
-        axes.legend(frameon=False, loc="lower left", fontsize=7)
+        axes.legend(frameon=False, loc="upper left", fontsize=7)
     lines += alignment_lines(comparison)
     (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "ranking.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
