@@ -97,7 +97,7 @@ def main() -> None:
         (row.name, row, GalaxyDiTConfig(FixedSteps(row.steps), keep_last=0, reuse="residual"))
         for row in lists[: arguments.lists]
     ]
-    rules = GRID if arguments.grid else {name: RULES[name] for name in arguments.rules}
+    rules = GRID if arguments.grid else {name: (RULES | GRID)[name] for name in arguments.rules}
     conditions = {**vars(arguments), "rules": list(rules), "out": None, "first_seed": SEED, "code": core_identity(pipe)}
     results: dict[str, Any] = {"conditions": conditions, "psnr": {}}
     if arguments.out and arguments.out.exists():
