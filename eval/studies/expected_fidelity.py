@@ -128,6 +128,11 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
     return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
 
 
+def _without_steps(result: Result) -> dict[str, Any]:
+    """A result as JSON data, without the values of each full step, which stay in the store."""
+    return {name: value for name, value in asdict(result).items() if name != "full_steps"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=32)
@@ -156,7 +161,7 @@ def main() -> None:
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
     write_json(
         arguments.out / "results.json",
-        {"conditions": conditions, "fidelity": asdict(fidelity), "results": [asdict(one) for one in measured]},
+        {"conditions": conditions, "fidelity": asdict(fidelity), "results": list(map(_without_steps, measured))},
     )
     if arguments.profile is not None and fidelity.is_good:
         profile = load_profile(MODEL)
