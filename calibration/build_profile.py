@@ -23,7 +23,7 @@ from galaxydit.policies.error_map import CumulativeDistance, ErrorMap
 from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.conditions import boundary_of
+from galaxydit.profiles.conditions import boundary_of, dtype_of
 from galaxydit.profiles.evidence import ErrorPropagation, Evidence, Fit, Verification
 from galaxydit.profiles.fingerprint import model_of
 from galaxydit.profiles.recipe import Recipe, Target
@@ -227,7 +227,7 @@ def _profile_conditions(
         guidance_scale_2=first.guidance_scale if settings.guidance_scale_2 is None else settings.guidance_scale_2,
         boundary=boundary_of(pipe),
         latent_shape=first.latent_shape,
-        dtype=str(next(iter(transformers_of(pipe).values())).dtype).removeprefix("torch."),
+        dtype=dtype_of(next(iter(transformers_of(pipe).values()))),
         device=device or device_name(pipe),
         samples=len(recordings),
         seed=seed,

@@ -24,6 +24,7 @@ from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
 from galaxydit.calibration.search import LONGEST_GAP, PLANNER_VERSION
+from galaxydit.calibration.thresholds import follows_schedule
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import check_number, refusal
 from galaxydit.pipelines.conditions import conditions_of
@@ -103,8 +104,8 @@ def calibrate(
         proxy_costs: of `measure_proxy_costs`, by proxy, from an earlier calibration; measured by default. Timings vary,
             so two calibrations are equal only if their costs are.
         name: of the profile.
-        float32: record the guided predictions of a 16-bit model in float32, for which its transformers take twice their
-            memory and each sample is generated twice. Quantised models are recorded as they are.
+        float32: record each sample of a 16-bit model a second time, in float32, as the reference of the ranking. The
+            transformers take twice their memory meanwhile. Quantised models are recorded once.
         analyze: also measure how similar each block's outputs are to the step before, in one more generation.
         progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
             number of finished parts and the number of all parts.
@@ -151,22 +152,23 @@ def calibrate(
 
     planned = [target.speedup for target in profile.evidence.verifications]
     tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
-    tried = [(draft, SCHEDULE, tried_at[:1]) for draft in orders.values()]
-    tried += [(draft, PROXY, tried_at) for draft in by_proxy]
-    measured = parts.drafts(tried, own[:CHOICE_PROMPTS])
-    psnr_of_order = {
-        order: [row.psnr_db for row in at_first] for order, (at_first,) in zip(orders, measured, strict=False)
+    # A proxy that moves no step of any sample shares the videos of the schedule.
+    moving = [any(not follows_schedule(recordings, draft, at) for at in tried_at) for draft in by_proxy]
+    tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
+    tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
+    by_schedule, at_order_0, *by_moving = parts.drafts(tried, own[:CHOICE_PROMPTS])
+    psnr_of_order: dict[Order, list[float]] = {
+        order: [row.psnr_db for row in rows[0]] for order, rows in ((1, by_schedule), (0, at_order_0))
     }
     profile = orders[choose_order(psnr_of_order)]
+    left = iter(by_moving)
+    measured = [next(left) if moves else by_schedule for moves in moving]
     compared = [
         ComparedProxy(proxy, tuple(map(verification_of, tried_at, rows)))
-        for proxy, rows in zip(proxies, measured[len(orders) :], strict=True)
+        for proxy, rows in zip(proxies, measured, strict=True)
     ]
     costs = {row.proxy: row.cost for row in ranking.rows}
-    psnrs = [
-        [fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)]
-        for rows in measured[len(orders) :]
-    ]
+    psnrs = [[fmean(row.psnr_db for row in of_prompt) for of_prompt in zip(*rows, strict=True)] for rows in measured]
     proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
     if proxy != profile.recipe.proxy:
         profile = with_proxy(pipe, profile, recordings, proxy)

@@ -14,6 +14,7 @@ from galaxydit.calibration.perturbation import INTERVALS, average_perturbations,
 from galaxydit.calibration.provenance import device_name, package_versions
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.redundancy import Redundancy, measure_redundancy
+from galaxydit.calibration.thresholds import planned_steps
 from galaxydit.calibration.verify import VerifiedPrompt, verify_target
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.inputs import hash_files
@@ -81,11 +82,19 @@ class CalibrationMaker(Maker):
         ]
 
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Both policies of the profile at each of its verified speedups."""
+        """Both policies of the profile at each of its verified speedups.
+
+        Where a proxy that costs no block computed exactly the planned steps, its video is the schedule's, too.
+        """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
-        asked = [target.speedup for target in profile.evidence.verifications]
-        return [asdict(verify(speedup=speedup, policy=word)) for speedup in asked for word in (SCHEDULE, PROXY)]
+        rows = []
+        for speedup in [target.speedup for target in profile.evidence.verifications]:
+            by_proxy = verify(speedup=speedup, policy=PROXY)
+            as_planned = tuple(by_proxy.full_steps) == planned_steps(profile, speedup)
+            shared = as_planned and profile.recipe.proxy_share == 0
+            rows += [by_proxy, replace(by_proxy, policy=SCHEDULE) if shared else verify(speedup=speedup)]
+        return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """How much the outputs of each block change from step to step."""

@@ -10,6 +10,8 @@ from galaxydit.calibration.recording import LAGS, Recording, round_digits
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
+from galaxydit.profiles.resolve import proxy_policy_for
+from galaxydit.profiles.schema import Profile
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
 HALVINGS = 10  # of the range's logarithm
@@ -37,9 +39,10 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
         distances = np.array([recording.accumulated(proxy, lag) for recording in recordings])
         errors = np.array([recording.exact.prediction_error(order, lag, lag) for recording in recordings])
         known = ((distances > 0) & (errors > 0)).all(axis=0)
-        moved, erred = (np.log(values[:, known]) for values in (distances, errors))
-        moved, erred = moved - moved.mean(axis=0), erred - erred.mean(axis=0)
-        product, square = product + float((moved * erred).sum()), square + float((moved**2).sum())
+        log_distance, log_error = (np.log(values[:, known]) for values in (distances, errors))
+        deviation = log_distance - log_distance.mean(axis=0)
+        product += float((deviation * (log_error - log_error.mean(axis=0))).sum())
+        square += float((deviation**2).sum())
     elasticity = product / square if square > NO_SPREAD else 0.0
     return round_digits(np.clip(elasticity / (order + 2), 0.0, 1.0), 4)
 
@@ -55,6 +58,19 @@ def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> 
         if not controller.decide(observation).reuse:
             full.append(step)
     return tuple(full)
+
+
+def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
+    """The full steps that the profile's schedule computes at one of its speedups."""
+    return tuple(map(profile.conditions.sigmas.index, profile.target_for(speedup).sigmas))
+
+
+def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
+    """Whether the policy "proxy" computes the planned steps in the replay of all recordings, and costs no block."""
+    limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
+    policy, planned = proxy_policy_for(profile, speedup), planned_steps(profile, speedup)
+    same = all(replay(one, profile.recipe.proxy, policy, limits) == planned for one in recordings)
+    return same and profile.recipe.proxy_share == 0
 
 
 def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
@@ -78,19 +94,19 @@ def solve_threshold(
     reach of the proxy.
     """
 
-    def missed(threshold: float) -> float:
+    def excess(threshold: float) -> float:
         """Mean compute fraction - 1 / speedup."""
         free = replace(policy, threshold=threshold, leeway=None)
         counts = [len(replay(one, proxy, free, limits)) for one in recordings]
         return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup
 
-    if abs(missed(1.0)) <= CLOSE_ENOUGH / speedup:
+    if abs(excess(1.0)) <= CLOSE_ENOUGH / speedup:
         return 1.0
     low, high = (float(np.log(end)) for end in RANGE)
     tried = {}
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        tried[middle] = missed(float(np.exp(middle)))
+        tried[middle] = excess(float(np.exp(middle)))
         low, high = (middle, high) if tried[middle] > 0 else (low, middle)
     closest = min(map(abs, tried.values()))
     equal = [threshold for threshold, distance in tried.items() if abs(distance) <= closest + 1e-9]

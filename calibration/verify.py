@@ -1,5 +1,6 @@
 """Verify a profile on held-out prompts: measure compute fraction, PSNR and seconds of each target."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diffusers import DiffusionPipeline
@@ -22,6 +23,7 @@ class VerifiedPrompt:
         compute_fraction: block evaluations done / block evaluations without the plugin.
         psnr_db: PSNR against the plain video; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
+        full_steps: the steps that were computed.
     """
 
     policy: str
@@ -32,6 +34,7 @@ class VerifiedPrompt:
     psnr_db: float
     denoise_seconds: float
     plain_seconds: float
+    full_steps: Sequence[int] = ()
 
 
 def verify_target(
@@ -56,4 +59,5 @@ def verify_target(
         psnr_db=psnr(fast.frames, plain.frames),
         denoise_seconds=fast.denoise_seconds,
         plain_seconds=plain.denoise_seconds,
+        full_steps=[step for step, _ in acceleration.report.computed_steps],
     )

@@ -30,6 +30,7 @@ from galaxydit.pipelines.runs.unit import PermanentError, hash_of
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sharing import share_video
 from galaxydit.pipelines.video import encode_video, load_video
+from galaxydit.profiles.conditions import dtype_of
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class Bench:
         self.conditions = {
             "schema": SCHEMA,
             **conditions_of(pipe, settings),
-            "dtype": str(only_transformer(pipe).dtype).removeprefix("torch."),
+            "dtype": dtype_of(only_transformer(pipe)),
             "device": device_name(pipe),
             "versions": {name: version(name) for name in ("torch", "diffusers", "transformers")},
         }

@@ -13,7 +13,7 @@ from galaxydit.eval.compare.bench import Bench, Sample
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row, compare_at, summarize
 from galaxydit.eval.compare.method import Method, Setting
 from galaxydit.eval.compare.plan import TUNING_SEED, Case, ComparisonPlan
-from galaxydit.eval.compare.tune import Candidate, bracket, candidate, screen
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, refined, screen
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, Record, Unit, progress_of
 from galaxydit.pipelines.settings import GenerationSettings
@@ -32,6 +32,10 @@ class Contender:
     method: Method
     calibration: str | None
     settings: tuple[Setting, ...]
+
+    def with_settings(self, indices: Sequence[int]) -> "Contender":
+        """The contender with the settings of these indices alone."""
+        return replace(self, settings=tuple(self.settings[index] for index in indices))
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ class _Stages:
         """Contenders with the settings to score: the best settings, or all if the method is not tuned."""
         speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
         first = cases[:SCREENING_PROMPTS]
-        screened = self._narrow("screening", contenders, first, lambda candidates: screen(candidates, speedups))
+        near = self._near(contenders, first)
+        screened = self._narrow("screening", near, first, lambda candidates: screen(candidates, speedups))
         return self._narrow("tuning", screened, cases, lambda candidates: bracket(candidates, speedups, scored))
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
@@ -131,6 +136,20 @@ class _Stages:
     def remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
         """Contenders that did not fail."""
         return [contender for contender in contenders if contender.method.name not in self.failed]
+
+    def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
+        """Contenders without the settings that some of their other settings show to be far from all wanted speedups."""
+        tuned = [contender for contender in contenders if contender.method.tuned]
+        tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}
+        some = [each.with_settings(tried[each.method.name]) for each in tuned]
+        samples, near = self._measure("screening", some, cases), []
+        for contender in self.remaining(contenders):
+            if contender in tuned:
+                name = contender.method.name
+                candidates = [candidate(*of_one) for of_one in zip(tried[name], samples[name], strict=True)]
+                contender = contender.with_settings(refined(candidates, self.plan.speedups))
+            near.append(contender)
+        return near
 
     def _narrow(
         self,
@@ -151,7 +170,7 @@ class _Stages:
                 settings, wanted = contender.settings, self.plan.speedups
                 asking = [index for index, setting in enumerate(settings) if setting.get("speedup") in wanted]
                 chosen = sorted({*choose(candidates), *asking}, key=lambda index: candidates[index].log_speedup)
-                contender = replace(contender, settings=tuple(settings[index] for index in chosen))
+                contender = contender.with_settings(chosen)
             narrowed.append(contender)
         return narrowed
 

@@ -3,15 +3,20 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from galaxydit.eval.compare.bench import Sample
+from galaxydit.eval.compare.method import Setting
 
 SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speedups are dropped
 PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
+
+COARSE = 4  # settings of a long grid from one that is tried first to the next
+LONG_GRID = 12
 
 T = TypeVar("T")
 
@@ -39,6 +44,34 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
     log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
     return Candidate(index, log_speedup, fmean(sample.psnr for sample in samples), spread, len(samples))
+
+
+def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
+    """Indices of the settings to try first: all, but of settings that ask for a speedup only those near a wanted one,
+    and of a long grid of one number each fourth and the last.
+    """
+    every = range(len(settings))
+    if all(setting.keys() == {"speedup"} for setting in settings):
+        bounds = [(wanted / SPEEDUP_MARGIN, wanted * SPEEDUP_MARGIN) for wanted in speedups]
+        near = [index for index in every if any(low <= settings[index]["speedup"] <= high for low, high in bounds)]
+        return near or list(every)
+    if len(settings) < LONG_GRID or len({key for setting in settings for key in setting}) > 1:
+        return list(every)
+    return [*every[:-1:COARSE], every[-1]]
+
+
+def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
+    """Indices of the tried settings, and of all between two neighbours that bracket part of the wanted range.
+
+    The settings of a method are ordered from accurate to fast, so the others are out of the range, too.
+    """
+    low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
+    kept = {c.index for c in tried}
+    for one, other in pairwise(tried):
+        slower, faster = sorted((one.log_speedup, other.log_speedup))
+        if faster >= low and slower <= high:
+            kept.update(range(one.index, other.index))
+    return sorted(kept)
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:

@@ -59,6 +59,12 @@ def differences(
     scheduler = type(source.scheduler).__name__
     if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
         differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+    dtype = dtype_of(source.transformer)
+    if conditions.dtype not in ("", dtype):
+        differing.append(
+            f"the transformer computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
+            "met all the same, the quality is unknown"
+        )
     adapters = adapters_of(source.transformer)
     if adapters != profile.model.adapters:
         differing.append(
@@ -84,6 +90,11 @@ def notes_and_warnings(
 def fewest_steps(profile: Profile) -> int:
     """The fewest steps of a generation that a profile serves."""
     return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
+
+
+def dtype_of(transformer: Any) -> str:
+    """Name of the dtype in which a transformer computes, such as "bfloat16"."""
+    return str(transformer.dtype).removeprefix("torch.")
 
 
 def boundary_of(pipe: Any) -> float | None:
@@ -117,8 +128,8 @@ def expected_psnr(
 ) -> Callable[[float | None], tuple[float, float, float] | None] | None:
     """`Fidelity.expected_psnr` of the profile; None where it was not measured in the dtype of the transformer."""
     fidelity = None if profile is None else profile.evidence.fidelity
-    dtype = str(getattr(source.transformer, "dtype", "")).removeprefix("torch.")
-    return None if fidelity is None or fidelity.dtype != dtype else fidelity.expected_psnr
+    same = fidelity is not None and fidelity.dtype == dtype_of(source.transformer)
+    return fidelity.expected_psnr if fidelity is not None and same else None
 
 
 def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:

@@ -69,9 +69,8 @@ def resolve(pipe: Any, request: Request) -> Settings:
         own_proxy = request.proxy in (None, profile.recipe.proxy)
         verified = verified_at(profile, speedup, request.policy) if own_proxy else None
     settings = _settings(pipe, request, profile, missing, speedup)
-    psnr, dtype = None, str(getattr(transformers[0], "dtype", "")).removeprefix("torch.")
-    same_dtype = profile is not None and dtype == profile.conditions.dtype
-    if same_dtype and verified is not None and verified.psnr_db is not None:
+    psnr = None
+    if verified is not None and verified.psnr_db is not None:
         psnr = VerifiedPsnr(verified.psnr_db, verified.psnr_low, verified.psnr_high, verified.prompts)
     return replace(settings, goal=Goal(text, speedup, psnr, request.min_psnr))
 
@@ -135,6 +134,17 @@ def schedule_for(
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
 
 
+def proxy_policy_for(
+    profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None
+) -> ProxyThreshold:
+    """The policy "proxy" with the threshold that the profile's calibration solved for a speedup."""
+    recipe = profile.recipe
+    full = full_speedup(speedup, recipe.proxy_share)
+    schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
+    threshold = profile.target_for(speedup).threshold or 1.0
+    return ProxyThreshold(schedule, threshold, deviation_weight=recipe.deviation_weight)
+
+
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
     """The rule of arXiv 2512.03451 on the profile's proxy, without a cap on consecutive reuse."""
     assert request.threshold is not None
@@ -182,9 +192,7 @@ def _with_profile(
         unknown = ProxyThreshold(replace(schedule, error_map=None, cumulative_distance=None))
         note = f"the threshold of the proxy {proxy} is learned during the generation, because no calibration solved it"
         return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note), warned)
-    full = full_speedup(speedup, recipe.proxy_share)
-    schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
-    solved = ProxyThreshold(schedule, target.threshold or 1.0, deviation_weight=recipe.deviation_weight)
+    solved = proxy_policy_for(profile, speedup, fewest, boundary)
     return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes, warned)
 
 

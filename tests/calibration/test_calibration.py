@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +13,13 @@ import torch
 from diffusers import WanPipeline
 
 import galaxydit
+from galaxydit.calibration import parts as calibration_parts
 from galaxydit.calibration.calibration import Calibration, calibrate
 from galaxydit.calibration.verify import VerifiedPrompt
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.runs import OnRay
+from galaxydit.pipelines.runs import OnRay, Rank, Unit
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.profiles.registry import load_profile
 from galaxydit.profiles.schema import Profile
@@ -57,6 +58,44 @@ def test_the_profile_holds_what_was_asked_for_and_meets_it(calibration: Calibrat
     seconds = profile.evidence.seconds
     assert seconds is not None
     assert len(seconds.predicted_speedup) == len(seconds.measured_speedup) == 2
+
+
+@pytest.mark.parametrize(("weight", "generated"), [(0.0, 2), (1.0, 4)])
+def test_a_video_is_verified_once_where_both_policies_compute_the_same_steps(
+    weight: float,
+    generated: int,
+    calibration: Calibration,
+    tiny_wan_pipeline: WanPipeline,
+    settings: GenerationSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, measure = [], calibration_parts.verify_target
+
+    def counted(*args: object, **kwargs: object) -> VerifiedPrompt:
+        asked.append(kwargs)
+        return measure(*args, **kwargs)
+
+    profile = with_distances(calibration.profile, weight)
+    monkeypatch.setattr(calibration_parts, "verify_target", counted)
+    maker = calibration_parts.CalibrationMaker(lambda: tiny_wan_pipeline)
+    maker.prepare(Rank())
+    data = {"part": "verification", "prompt": "a cyan ball", "seed": 3, "settings": asdict(settings)}
+    rows = maker.make(Unit("verification", {**data, "profile": profile.to_dict()})).result
+    assert len(asked) == generated
+    plain = generate(tiny_wan_pipeline, "a cyan ball", settings, 3)
+    for row in rows:  # as if each had been generated
+        alone = measure(
+            tiny_wan_pipeline, profile, row["speedup"], "a cyan ball", settings, 3, plain, policy=row["policy"]
+        )
+        assert (row["psnr_db"], row["full_steps"]) == (alone.psnr_db, alone.full_steps)
+        assert row["compute_fraction"] == alone.compute_fraction
+
+
+def with_distances(profile: Profile, weight: float) -> Profile:
+    """The profile with a proxy that runs no block, at a weight of its deviations; at 1 they move steps."""
+    curve = replace(profile.recipe.cumulative_distance, distances=tuple(step**2 / 1000 for step in range(12)))
+    recipe = replace(profile.recipe, proxy="noisy_latent", proxy_share=0.0, deviation_weight=weight)
+    return replace(profile, recipe=replace(recipe, cumulative_distance=curve))
 
 
 def test_accelerate_follows_a_measured_profile(

@@ -1,12 +1,19 @@
 """For a recording, transformers of 16 bits compute in float32, whatever their pipeline passes, and are restored."""
 
+from dataclasses import asdict
+
+import numpy as np
 import pytest
 import torch
+from diffusers import WanPipeline
 from tiny_table import PIPELINES
 
 from galaxydit.calibration.full_precision import in_float32, is_rounded
+from galaxydit.calibration.parts import CalibrationMaker
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.families import transformers_of
+from galaxydit.pipelines.runs import Rank, Unit
+from galaxydit.pipelines.settings import GenerationSettings
 
 
 def rounded_pipeline(name: str) -> tuple:
@@ -49,3 +56,19 @@ def test_too_little_memory_names_the_cure_and_restores_the_weights() -> None:
     with pytest.raises(GalaxyDiTError, match="--no-float32"), in_float32(pipe):
         raise torch.OutOfMemoryError
     assert all(one.dtype is torch.bfloat16 for one in next(iter(transformers_of(pipe).values())).parameters())
+
+
+@pytest.mark.parametrize(("dtype", "float32"), [("bfloat16", True), ("bfloat16", False), ("float32", True)])
+def test_a_sample_of_16_bits_is_also_recorded_in_float32(
+    dtype: str, float32: bool, tiny_wan_pipeline: WanPipeline, settings: GenerationSettings
+) -> None:
+    tiny_wan_pipeline.transformer.to(getattr(torch, dtype))
+    maker = CalibrationMaker(lambda: tiny_wan_pipeline)
+    maker.prepare(Rank())
+    start = {"part": "sample", "prompt": "a red ball", "seed": 1, "settings": asdict(settings)}
+    recording = maker.make(Unit("sample", {**start, "intervals": [], "float32": float32})).result["recording"]
+    assert bool(recording["exact_products"]) is (dtype == "bfloat16" and float32)
+    if recording["exact_products"]:
+        own, exact = (np.diagonal(np.array(recording[name])) for name in ("guided_products", "exact_products"))
+        assert (own != exact).all()
+        np.testing.assert_allclose(np.sqrt(own), np.sqrt(exact), rtol=0.5)

@@ -8,6 +8,7 @@ from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.thresholds import (
     compute_fraction,
     deviation_weight,
+    follows_schedule,
     mean_distance,
     replay,
     solve_threshold,
@@ -15,6 +16,7 @@ from galaxydit.calibration.thresholds import (
 from galaxydit.policies.policy import Limits
 from galaxydit.policies.proxy_threshold import ProxyThreshold, full_speedup
 from galaxydit.policies.schedule import Schedule
+from galaxydit.profiles.schema import Profile
 
 LIMITS = Limits(warmup=0.05, max_consecutive=None)
 
@@ -89,3 +91,12 @@ def test_a_clock_and_a_proxy_that_falls_as_errors_rise_have_no_weight(recording_
     ]
     assert deviation_weight(recordings, "time_embedding", 1) == 0
     assert deviation_weight(recordings, "block_residual", 1) == 0
+
+
+@pytest.mark.parametrize(("weight", "share", "follows"), [(0.0, 0.0, True), (1.0, 0.0, False), (0.0, 0.1, False)])
+def test_a_proxy_follows_the_schedule_if_it_moves_no_step_and_costs_no_block(
+    drafted: Profile, recordings: list[Recording], weight: float, share: float, follows: bool
+) -> None:
+    recipe = replace(drafted.recipe, proxy="noisy_latent", proxy_share=share, deviation_weight=weight)
+    recipe = replace(recipe, cumulative_distance=mean_distance(recordings, "noisy_latent"))
+    assert follows_schedule(recordings, replace(drafted, recipe=recipe), 2.0) is follows

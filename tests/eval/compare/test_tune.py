@@ -5,7 +5,7 @@ import math
 import pytest
 
 from galaxydit.eval.compare.bench import Sample
-from galaxydit.eval.compare.tune import Candidate, bracket, candidate, pareto_front, screen
+from galaxydit.eval.compare.tune import Candidate, bracket, candidate, coarse, pareto_front, refined, screen
 
 
 def at(index: int, speedup: float, psnr: float, spread: float = 0.0, n: int = 8) -> Candidate:
@@ -53,3 +53,23 @@ def test_where_speed_differs_by_prompt_the_bracket_has_room():
 @pytest.mark.parametrize(("speedup", "nearest"), [(1.2, 0), (4.0, 1)])
 def test_out_of_reach_the_nearest_is_scored(speedup, nearest):
     assert bracket([at(0, 1.5, 40), at(1, 3.0, 30)], [speedup], scored=32) == [nearest]
+
+
+def test_settings_that_ask_for_a_speedup_are_tried_near_the_wanted_ones():
+    asking = [{"speedup": speedup} for speedup in (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)]
+    assert coarse(asking, [2.0]) == [2, 3, 4, 5]
+    assert coarse(asking, [9.0]) == list(range(8))
+
+
+def test_a_long_grid_is_tried_in_steps_and_then_where_it_brackets_the_wanted_speedups():
+    grid = [{"threshold": 0.01 * 1.1**power} for power in range(30)]
+    tried = coarse(grid, [2.0])
+    assert tried == [0, 4, 8, 12, 16, 20, 24, 28, 29]
+    measured = [at(index, 1 + index / 10, 30) for index in tried]  # 1.6x to 2.5x lie between the settings 6 and 15
+    assert refined(measured, [2.0]) == [0, *range(4, 17), 20, 24, 28, 29]
+
+
+def test_grids_of_several_parameters_and_short_ones_are_tried_whole():
+    grid = [{"threshold": 0.1, "interval": count} for count in range(30)]
+    assert coarse(grid, [2.0]) == list(range(30))
+    assert coarse([{"threshold": index} for index in range(5)], [2.0]) == list(range(5))
