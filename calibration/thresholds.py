@@ -10,7 +10,7 @@ from galaxydit.calibration.recording import LAGS, Recording, round_digits
 from galaxydit.policies.error_map import CumulativeDistance
 from galaxydit.policies.policy import Controller, Limits, Observation, Policy
 from galaxydit.policies.proxy_threshold import ProxyThreshold
-from galaxydit.profiles.resolve import proxy_policy_for
+from galaxydit.profiles.resolve import proxy_policy
 from galaxydit.profiles.schema import Profile
 
 RANGE = (0.2, 5.0)  # of thresholds; a sample that moves like the mean of the recordings needs 1
@@ -68,7 +68,7 @@ def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
     """Whether the policy "proxy" computes the planned steps in the replay of all recordings, and costs no block."""
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
-    policy, planned = proxy_policy_for(profile, speedup), planned_steps(profile, speedup)
+    policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
     same = all(replay(one, profile.recipe.proxy, policy, limits) == planned for one in recordings)
     return same and profile.recipe.proxy_share == 0
 

@@ -134,15 +134,12 @@ def schedule_for(
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
 
 
-def proxy_policy_for(
-    profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None
-) -> ProxyThreshold:
+def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
     """The policy "proxy" with the threshold that the profile's calibration solved for a speedup."""
-    recipe = profile.recipe
-    full = full_speedup(speedup, recipe.proxy_share)
+    full = full_speedup(speedup, profile.recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
     threshold = profile.target_for(speedup).threshold or 1.0
-    return ProxyThreshold(schedule, threshold, deviation_weight=recipe.deviation_weight)
+    return ProxyThreshold(schedule, threshold, deviation_weight=profile.recipe.deviation_weight)
 
 
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
@@ -192,8 +189,8 @@ def _with_profile(
         unknown = ProxyThreshold(replace(schedule, error_map=None, cumulative_distance=None))
         note = f"the threshold of the proxy {proxy} is learned during the generation, because no calibration solved it"
         return Settings(replace(config, policy=unknown, max_consecutive=None), profile, (*notes, note), warned)
-    solved = proxy_policy_for(profile, speedup, fewest, boundary)
-    return Settings(replace(config, policy=solved, max_consecutive=None), profile, notes, warned)
+    config = replace(config, policy=proxy_policy(profile, speedup, fewest, boundary), max_consecutive=None)
+    return Settings(config, profile, notes, warned)
 
 
 def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
