@@ -157,9 +157,8 @@ def calibrate(
     tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
     tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
     by_schedule, at_order_0, *by_moving = parts.drafts(tried, own[:CHOICE_PROMPTS])
-    psnr_of_order: dict[Order, list[float]] = {
-        order: [row.psnr_db for row in rows[0]] for order, rows in ((1, by_schedule), (0, at_order_0))
-    }
+    rows_of_order: dict[Order, list[VerifiedPrompt]] = {1: by_schedule[0], 0: at_order_0[0]}
+    psnr_of_order = {order: [row.psnr_db for row in rows] for order, rows in rows_of_order.items()}
     profile = orders[choose_order(psnr_of_order)]
     left = iter(by_moving)
     measured = [next(left) if moves else by_schedule for moves in moving]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 from galaxydit.eval.compare import methods as folder
@@ -27,3 +28,15 @@ def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
         return method.name in names or (group in names and method.is_available)
 
     return tuple(method for method in EVERY_METHOD if is_chosen(method))
+
+
+def with_profiles(methods: Sequence[Method], paths: Sequence[Path]) -> tuple[Method, ...]:
+    """The methods, with those that follow a profile once for each file; the file's stem ends their names if there are
+    several.
+    """
+    suffixes = {path: f" {path.stem}" if len(paths) > 1 else "" for path in paths}
+    chosen: list[Method] = []
+    for method in methods:
+        follow = method.with_profile if paths else None
+        chosen += [method] if follow is None else [follow(path, suffix) for path, suffix in suffixes.items()]
+    return tuple(chosen)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -48,6 +49,8 @@ class Method:
         identity: returns what the results depend on besides setting, calibration, model and package versions, such as
             the code of this project. A stored result with another identity is not reused.
         tuned: False scores all settings without tuning, for settings that a paper published.
+        with_profile: returns the same method for a profile file, its name ended by a suffix. None if the method follows
+            no profile.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Method:
     generation: Callable[[GenerationSettings, Setting], GenerationSettings] | None = None
     identity: Callable[[DiffusionPipeline], str] | None = None
     tuned: bool = True
+    with_profile: Callable[[Path, str], "Method"] | None = None
 
     def published(self, settings: Callable[[int], Sequence[Setting]]) -> "Method":
         """The same method at settings that were published, which are all scored."""

@@ -61,9 +61,8 @@ def compare(
 
         from galaxydit.eval.compare.bench import KIND, Bench
         from galaxydit.eval.compare.comparison import run_comparison
-        from galaxydit.eval.compare.every_method import choose_methods
+        from galaxydit.eval.compare.every_method import choose_methods, with_profiles
         from galaxydit.eval.compare.markdown import markdown
-        from galaxydit.eval.compare.methods.galaxydit_methods import with_profiles
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.runs import LiveProgress, Store

@@ -1,6 +1,6 @@
 """This project's methods: GalaxyDiT's rule as published, its calibrated proxy policy, the schedule, and the default.
 
-Each method follows the profile of the model, or a profile file that `with_profile` puts in its place.
+Each method follows the profile of the model, or that of a file (`Method.with_profile`).
 """
 
 from collections.abc import Iterator
@@ -42,23 +42,26 @@ def profile_identity(pipe: DiffusionPipeline, path: Path | None = None) -> str:
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
 
-def own_methods(path: Path | None = None, suffix: str = "") -> tuple[Method, ...]:
-    """The methods that follow a profile: the model's shipped profile, or that of a file; `suffix` ends their names."""
-    identity = partial(profile_identity, path=path)
+def _asking(name: str, policy: str, path: Path | None = None, suffix: str = "") -> Method:
+    """The plugin under a policy, at the speedups of a profile; `suffix` ends the name."""
 
-    def asking(name: str, policy: str) -> Method:
-        def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-            return accelerated(pipe, speedup=setting["speedup"], policy=policy, profile=path)
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return accelerated(pipe, speedup=setting["speedup"], policy=policy, profile=path)
 
-        return Method(name + suffix, lambda steps: AT_SPEEDUPS, attach, identity=identity)
-
-    return (
-        _paper("galaxydit paper" + suffix, path, guidance_alignment=True),
-        _paper("galaxydit paper branches alone" + suffix, path, guidance_alignment=False),
-        asking("galaxydit proxy", PROXY),
-        asking("galaxydit schedule", SCHEDULE),
-        asking(SHIPPED, AUTO),
+    return Method(
+        name=name + suffix,
+        settings=lambda steps: AT_SPEEDUPS,
+        attach=attach,
+        identity=partial(profile_identity, path=path),
+        with_profile=partial(_asking, name, policy),
     )
+
+
+def _without_profile(name: str, policy: str) -> Method:
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        return accelerated(pipe, config=without_profile(pipe, Request(speedup=setting["speedup"], policy=policy)))
+
+    return Method(name=name, settings=lambda steps: AT_SPEEDUPS, attach=attach, identity=core_identity)
 
 
 def paper_rule(proxy: str, threshold: float, *, guidance_alignment: bool = True) -> GalaxyDiTConfig:
@@ -66,7 +69,7 @@ def paper_rule(proxy: str, threshold: float, *, guidance_alignment: bool = True)
     return GalaxyDiTConfig(Threshold(threshold), proxy=proxy, guidance_alignment=guidance_alignment, **PAPER)
 
 
-def _paper(name: str, path: Path | None, *, guidance_alignment: bool) -> Method:
+def _paper(name: str, guidance_alignment: bool, path: Path | None = None, suffix: str = "") -> Method:
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         profile = _profile_of(pipe, path)
         ranked = profile is not None and bool(profile.evidence.ranking)
@@ -75,11 +78,12 @@ def _paper(name: str, path: Path | None, *, guidance_alignment: bool) -> Method:
         return accelerated(pipe, config=config)
 
     return Method(
-        name=name,
+        name=name + suffix,
         # Proxies change by 0.1 to 30 % a step, in cosine distance by the square of that; the range serves all of them.
         settings=lambda steps: [{"threshold": threshold} for threshold in geometric_grid(0.00003, 3.0, 34)],
         attach=attach,
         identity=partial(profile_identity, path=path),
+        with_profile=partial(_paper, name, guidance_alignment),
     )
 
 
@@ -87,37 +91,12 @@ def _profile_of(pipe: DiffusionPipeline, path: Path | None) -> Profile | None:
     return find_profile(only_transformer(pipe))[0] if path is None else load_profile(path)
 
 
-def with_profiles(methods: tuple[Method, ...], paths: tuple[Path, ...]) -> tuple[Method, ...]:
-    """The methods, with those that follow a profile once for each file; the file's stem ends their names if there are
-    several.
-    """
-    if not paths:
-        return methods
-    following = {method.name for method in own_methods()}
-    chosen = [method for method in methods if method.name not in following]
-    for path in paths:
-        suffix = f" {path.stem}" if len(paths) > 1 else ""
-        wanted = {method.name for method in methods}
-        chosen += [method for method in own_methods(path, suffix) if method.name.removesuffix(suffix) in wanted]
-    return tuple(chosen)
-
-
 METHODS = (
-    *own_methods(),
-    Method(
-        name="galaxydit without a profile",
-        settings=lambda steps: AT_SPEEDUPS,
-        attach=lambda pipe, setting, calibration: accelerated(
-            pipe, config=without_profile(pipe, Request(speedup=setting["speedup"]))
-        ),
-        identity=core_identity,
-    ),
-    Method(
-        name="galaxydit proxy without a profile",
-        settings=lambda steps: AT_SPEEDUPS,
-        attach=lambda pipe, setting, calibration: accelerated(
-            pipe, config=without_profile(pipe, Request(speedup=setting["speedup"], policy=PROXY))
-        ),
-        identity=core_identity,
-    ),
+    _paper("galaxydit paper", guidance_alignment=True),
+    _paper("galaxydit paper branches alone", guidance_alignment=False),
+    _asking("galaxydit proxy", PROXY),
+    _asking("galaxydit schedule", SCHEDULE),
+    _asking(SHIPPED, AUTO),
+    _without_profile("galaxydit without a profile", AUTO),
+    _without_profile("galaxydit proxy without a profile", PROXY),
 )

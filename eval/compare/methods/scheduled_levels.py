@@ -25,23 +25,31 @@ from galaxydit.request import SCHEDULE, Request
 LEVELS = Path(optimised_noise_levels.__file__)
 
 
-def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    check_count("of", setting["of"], minimum=1)
-    config = resolve(pipe, Request(speedup=setting["speedup"], policy=SCHEDULE)).config
-    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
-    assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
+def _method(path: Path | None = None, suffix: str = "") -> Method:
+    """The control at the levels of the model's profile, or of a file's; `suffix` ends its name."""
 
-    def full_steps(levels: Sequence[float]) -> Sequence[int]:
-        steps = len(levels)
-        return schedule.place(Observation(0, steps, None, False, sigmas=tuple(levels), limits=limits))
+    def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
+        check_count("of", setting["of"], minimum=1)
+        config = resolve(pipe, Request(speedup=setting["speedup"], policy=SCHEDULE, profile=path)).config
+        schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
+        assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
 
-    return optimised_noise_levels.at_noise_levels(pipe, setting["of"], full_steps)
+        def full_steps(levels: Sequence[float]) -> Sequence[int]:
+            steps = len(levels)
+            return schedule.place(Observation(0, steps, None, False, sigmas=tuple(levels), limits=limits))
+
+        return optimised_noise_levels.at_noise_levels(pipe, setting["of"], full_steps)
+
+    return Method(
+        name="plain at scheduled levels" + suffix,
+        settings=lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
+        attach=attach,
+        identity=lambda pipe: f"{profile_identity(pipe, path)} {code_identity([Path(__file__), LEVELS])}",
+        generation=lambda settings, setting: replace(
+            settings, steps=full_step_count(setting["of"], setting["speedup"])
+        ),
+        with_profile=_method,
+    )
 
 
-METHOD = Method(
-    name="plain at scheduled levels",
-    settings=lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
-    attach=_attach,
-    identity=lambda pipe: f"{profile_identity(pipe)} {code_identity([Path(__file__), LEVELS])}",
-    generation=lambda settings, setting: replace(settings, steps=full_step_count(setting["of"], setting["speedup"])),
-)
+METHOD = _method()
