@@ -15,7 +15,7 @@ from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, chec
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
 from galaxydit.outcome import Goal
 from galaxydit.policies.schedule import Schedule
-from galaxydit.profiles.conditions import expected_psnr, notes_and_warnings
+from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.resolve import Settings, resolve
 from galaxydit.profiles.schema import Profile
 from galaxydit.proxies import PROXIES
@@ -173,8 +173,7 @@ class Acceleration:
         source = Source(pipe, next(iter(transformers.values())), scheduler)
         short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
-        fidelity = expected_psnr(profile, source)
-        self._session = Session(config, source, notes, compared, keep_reports, fidelity, warnings, goal)
+        self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
         self._hooks = HookSet()
         try:
             for name, transformer in transformers.items():

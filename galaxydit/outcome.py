@@ -81,15 +81,12 @@ def expected_fidelity(report: "Report") -> str:
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
     start, goal = "expected PSNR against the plain video:", report.goal
-    if report.expected_psnr is not None:
-        low, middle, high = report.expected_psnr
-        return f"{start} {middle:.0f} dB ({low:.0f} to {high:.0f})"
     if goal is None or goal.verified is None:
         moved = goal is not None and goal.min_psnr is not None
         return f"{start} unknown" + ", because the profile was verified under other conditions" * moved
-    found = goal.verified
-    interval = "" if found.low is None else f" ({found.low:.1f} to {found.high:.1f})"
-    return f"{start} {found.mean:.1f} dB{interval} in the mean of the profile's {found.prompts} held-out prompts"
+    psnr = goal.verified
+    interval = "" if psnr.low is None else f" ({psnr.low:.1f} to {psnr.high:.1f})"
+    return f"{start} {psnr.mean:.1f} dB{interval} in the mean of the profile's {psnr.prompts} held-out prompts"
 
 
 def _listed(reasons: dict[Reason, int]) -> str:

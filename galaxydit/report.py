@@ -68,8 +68,6 @@ class Report:
         energy_joules: joules of the generation from the devices' counters; None without a counter, which
             `galaxydit.energy.meter_of` explains.
         guard: what each full step showed about predictions, and what the guard changed because of it.
-        expected_psnr: lower end, middle and upper end of the expected PSNR against the plain video in dB; None where
-            the profile has no measured scale for it (`galaxydit.profiles.evidence.Fidelity`).
         goal: what was asked for; None where settings were given by hand.
         plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless somebody who measured it
             puts it in, with `dataclasses.replace`.
@@ -84,7 +82,6 @@ class Report:
     end_to_end_seconds: float | None
     energy_joules: Energy | None = None
     guard: tuple[GuardRecord, ...] = ()
-    expected_psnr: tuple[float, float, float] | None = None
     goal: Goal | None = None
     plain_seconds: float | None = None
 

@@ -2,9 +2,8 @@
 
 `python -m galaxydit.eval.studies.expected_fidelity --prompts 32 --dtype float32 --out DIR` generates captions that were
 not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the first
-speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. If the
-scale passes, `--profile FILE` receives a copy of the shipped profile with it. A later run with the same `--out` takes
-the generations that are finished there.
+speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A later run
+with the same `--out` takes the generations that are finished there.
 """
 
 import argparse
@@ -20,7 +19,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.identity import code_identity, core_identity
 from galaxydit.eval.compare.methods.ablations import shipped
-from galaxydit.eval.studies.fidelity_tables import Result, fit_fidelity, table
+from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, table
 from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
 from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import conditions_of
@@ -139,7 +138,6 @@ def main() -> None:
     parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5, 3.0])
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="float32")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--profile", type=Path, help="where the profile with the measured scale is written")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe = load(arguments.dtype)
@@ -155,18 +153,14 @@ def main() -> None:
     with LiveProgress() as progress:
         run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
     measured = [Result(**unit.data, **found) for unit, found in zip(units, results(units, store), strict=True)]
-    fidelity = fit_fidelity(measured, arguments.dtype)
-    text = table(measured, fidelity)
+    scale = fit_scale(measured)
+    text = table(measured, scale)
     logger.info(text)
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
     write_json(
         arguments.out / "results.json",
-        {"conditions": conditions, "fidelity": asdict(fidelity), "results": list(map(_without_steps, measured))},
+        {"conditions": conditions, "scale": asdict(scale), "results": list(map(_without_steps, measured))},
     )
-    if arguments.profile is not None and fidelity.is_good:
-        profile = load_profile(MODEL)
-        evidence = replace(profile.evidence, fidelity=fidelity.fidelity)
-        replace(profile, evidence=evidence).save(arguments.profile)
 
 
 if __name__ == "__main__":

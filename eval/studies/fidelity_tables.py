@@ -9,11 +9,6 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.bootstrap import interval
-from galaxydit.profiles.evidence import Fidelity
-
-LEAST_RHO = 0.8
-COVERED = (0.85, 0.97)
-FEWEST_PROMPTS = 32
 
 
 @dataclass(frozen=True)
@@ -41,48 +36,41 @@ class Result:
 
 
 @dataclass(frozen=True)
-class FidelityFit:
-    """The scale of the estimated error, and whether it may be shown to users.
+class Scale:
+    """PSNR = `offset` - `slope` * 10 log10(estimated error), by least squares.
 
     Attributes:
-        fidelity: the scale; None with fewer than three captions.
-        rho_by_speedup: Spearman correlation within each speedup.
-        is_good: whether the criteria hold: at least 32 captions, rho of at least 0.8 over all speedups, and intervals
-            that cover 85 to 97 % of captions left out of the fit.
+        offset: dB.
+        slope: dB of PSNR for each dB of the error.
+        spread: half of the 95 % interval of one generation, dB.
+        rho: Spearman correlation of estimate and PSNR over all speedups, -1 to 1.
+        rho_by_speedup: the same within each speedup.
+        coverage: share of generations of captions left out of the fit whose PSNR lay within the interval.
     """
 
-    fidelity: Fidelity | None
+    offset: float
+    slope: float
+    spread: float
+    rho: float
     rho_by_speedup: dict[str, float]
-    is_good: bool
+    coverage: float
 
 
-def fit_fidelity(results: Sequence[Result], dtype: str) -> FidelityFit:
-    """The line from the estimated error to the PSNR through the guarded generations without a failure."""
-    used = [one for one in _of(results, "guarded") if one.reuse_error]
-    captions = list(dict.fromkeys(one.prompt for one in used))
-    speedups = sorted({one.speedup for one in used})
-    estimates = np.array([-10 * math.log10(one.reuse_error or 1.0) for one in used])
-    psnrs = np.array([one.psnr for one in used])
-    of_caption = np.array([captions.index(one.prompt) for one in used])
-    by_speedup = {
-        f"{speedup:g}": _rho(estimates[at], psnrs[at])
-        for speedup in speedups
-        if (at := [index for index, one in enumerate(used) if one.speedup == speedup])
-    }
-    if len(captions) < 3:
-        return FidelityFit(None, by_speedup, False)
-    covered = []
-    for caption in range(len(captions)):
-        left_out = of_caption == caption
+def fit_scale(results: Sequence[Result]) -> Scale:
+    """The line from the estimated error to the PSNR through the guarded generations without a failure of at least three
+    captions.
+    """
+    used = [result for result in _of(results, "guarded") if result.reuse_error]
+    estimates = np.array([-10 * math.log10(result.reuse_error or 1.0) for result in used])
+    psnrs = np.array([result.psnr for result in used])
+    captions, speedups = (np.array([getattr(result, name) for result in used]) for name in ("prompt", "speedup"))
+    covered: list[bool] = []
+    for caption in dict.fromkeys(captions):
+        left_out = captions == caption
         offset, slope, spread = _line(estimates[~left_out], psnrs[~left_out])
         covered += (np.abs(psnrs[left_out] - offset - slope * estimates[left_out]) <= spread).tolist()
-    offset, slope, spread = _line(estimates, psnrs)
-    rho, coverage = _rho(estimates, psnrs), float(np.mean(covered))
-    if slope <= 0 or spread <= 0:
-        return FidelityFit(None, by_speedup, False)
-    fidelity = Fidelity(offset, slope, spread, len(captions), rho, coverage, tuple(speedups), dtype)
-    is_good = len(captions) >= FEWEST_PROMPTS and rho >= LEAST_RHO and COVERED[0] <= coverage <= COVERED[1]
-    return FidelityFit(fidelity, by_speedup, is_good)
+    by_speedup = {f"{each:g}": _rho(estimates[speedups == each], psnrs[speedups == each]) for each in set(speedups)}
+    return Scale(*_line(estimates, psnrs), _rho(estimates, psnrs), by_speedup, float(np.mean(covered)))
 
 
 def _line(estimates: NDArray[np.float64], psnrs: NDArray[np.float64]) -> tuple[float, float, float]:
@@ -112,24 +100,21 @@ def _difference(left: Sequence[Result], right: Sequence[Result]) -> str:
     return f"{np.mean(differences):+.2f}{span}"
 
 
-def table(results: Sequence[Result], fit: FidelityFit) -> str:
+def table(results: Sequence[Result], scale: Scale) -> str:
     """Markdown: the estimate against the PSNR, the guard without and with failures."""
     speedups = sorted({one.speedup for one in _of(results, "guarded")})
     lines = ["| speedup | captions | PSNR, dB | rho of the estimated error and the PSNR |", "|---:|---:|---:|---:|"]
     for speedup in speedups:
         rows = _of(results, "guarded", speedup=speedup)
-        rho = fit.rho_by_speedup.get(f"{speedup:g}", 0.0)
+        rho = scale.rho_by_speedup[f"{speedup:g}"]
         lines.append(f"| {speedup:g}x | {len(rows)} | {np.mean([one.psnr for one in rows]):.2f} | {rho:.2f} |")
-    lines.append("")
-    if (found := fit.fidelity) is not None:
-        verdict = "may be shown" if fit.is_good else "may not be shown"
-        lines += [
-            f"Over all speedups rho is {found.rho:.2f}. PSNR = {found.offset:.2f} dB - {found.slope:.3f} * 10 "
-            f"log10(error), with a 95 % interval of +-{found.spread:.2f} dB that covers {found.coverage:.0%} of the "
-            f"captions left out. It {verdict} (required: {FEWEST_PROMPTS} captions, rho {LEAST_RHO:g}, coverage "
-            f"{COVERED[0]:.0%} to {COVERED[1]:.0%}).",
-            "",
-        ]
+    lines += [
+        "",
+        f"Over all speedups rho is {scale.rho:.2f}. PSNR = {scale.offset:.2f} dB - {scale.slope:.3f} * 10 "
+        f"log10(error), with a 95 % interval of +-{scale.spread:.2f} dB that covers {scale.coverage:.0%} of the "
+        "captions left out.",
+        "",
+    ]
     lines += ["| speedup | with the guard, dB | without, dB | difference | captions where it acted |"]
     lines += ["|---:|---:|---:|---:|---:|"]
     for speedup in speedups:

@@ -1,7 +1,6 @@
 """How a generation differs from the conditions of its profile."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from galaxydit.adapters import adapters_of
@@ -121,15 +120,6 @@ def _served_differences(served: Served, steps: int, sigmas: tuple[float, ...] | 
         f"steps or flow shift lie outside those that the profile was planned for ({fewest} to {most} steps, shift "
         f"{low:g} to {high:g}): the planned steps keep their places among all steps"
     ]
-
-
-def expected_psnr(
-    profile: Profile | None, source: Source
-) -> Callable[[float | None], tuple[float, float, float] | None] | None:
-    """`Fidelity.expected_psnr` of the profile; None where it was not measured in the dtype of the transformer."""
-    fidelity = None if profile is None else profile.evidence.fidelity
-    same = fidelity is not None and fidelity.dtype == dtype_of(source.transformer)
-    return fidelity.expected_psnr if fidelity is not None and same else None
 
 
 def _sigma_differences(known: tuple[float, ...], steps: int, sigmas: tuple[float, ...] | None) -> list[str]:

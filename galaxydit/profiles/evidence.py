@@ -124,44 +124,8 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """How the PSNR against the plain video follows from `galaxydit.policies.safeguard.reuse_error`.
-
-    A line through generations of captions that nothing else was fitted to; a profile has it only where the line's
-    intervals were shown to cover other captions (`galaxydit.eval.studies.expected_fidelity`).
-
-    Attributes:
-        offset: PSNR in dB where the estimated error is 1.
-        slope: dB of PSNR for each dB by which the estimated error falls.
-        spread: half of the 95 % interval of one generation, dB.
-        prompts: number of captions.
-        rho: Spearman correlation of the estimate with the PSNR over all speedups, -1 to 1.
-        coverage: share of generations of captions left out of the fit whose PSNR lay within the interval.
-        speedups: at which it was measured, rising.
-        dtype: of the transformer; others round by other amounts, for which the line does not hold.
-    """
-
-    offset: float
-    slope: Annotated[float, Gt(0)]
-    spread: Annotated[float, Gt(0)]
-    prompts: Count
-    rho: Correlation
-    coverage: Share
-    speedups: tuple[Positive, ...]
-    dtype: str
-
-    def expected_psnr(self, reuse_error: float | None) -> tuple[float, float, float] | None:
-        """Lower end, middle and upper end of the expected PSNR in dB; None without an estimated error above 0."""
-        if not reuse_error or not math.isfinite(reuse_error):
-            return None
-        middle = self.offset - self.slope * 10 * math.log10(reuse_error)
-        return middle - self.spread, middle, middle + self.spread
-
-
-@dataclass(frozen=True)
 class Evidence:
-    """How the recipe was found, and how good it is. The runtime reads only the speedups of `verifications`, and
-    `fidelity` for the report.
+    """How the recipe was chosen, and how good it is. The runtime reads only `verifications`.
 
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 
@@ -169,7 +133,6 @@ class Evidence:
         reason: of the choice of the proxy, in words.
         verifications, proxy_verifications: of the policies "schedule" and "proxy" on held-out prompts, by speedup.
         compared_proxies: the proxies among which generated videos decided, the chosen proxy first.
-        fidelity: how the PSNR follows from what full steps show; None leaves it unknown.
     """
 
     reason: str
@@ -180,4 +143,3 @@ class Evidence:
     proxy_verifications: tuple[Verification, ...] = ()
     compared_proxies: tuple[ComparedProxy, ...] = ()
     seconds: Seconds | None = field(default=None, compare=False)
-    fidelity: Fidelity | None = None

@@ -16,7 +16,7 @@ from galaxydit.profiles.evidence import Count, Evidence
 from galaxydit.profiles.recipe import Recipe, Target
 from galaxydit.validation import parse
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 Setting = str | int | float | bool | None
 
 

@@ -1,7 +1,6 @@
 """One generation: the state between its calls, and its report."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from galaxydit.energy import EnergyWindow
 from galaxydit.extrapolation import CachedStep
 from galaxydit.outcome import Goal
 from galaxydit.policies.policy import Controller, Decision
-from galaxydit.policies.safeguard import GuardRecord, reuse_error
+from galaxydit.policies.safeguard import GuardRecord
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
@@ -84,7 +83,6 @@ class Generation:
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
-        expected_psnr: that of the session.
         timesteps_address: memory address of the pipeline's timesteps, where calls show it.
         goal: what was asked for; None where settings were given by hand.
         step, sigma: index and noise level of the current step.
@@ -106,7 +104,6 @@ class Generation:
     names_branches: bool
     sigmas: tuple[float, ...] | None = None
     response: tuple[float, ...] | None = None
-    expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     timesteps_address: int | None = None
     goal: Goal | None = None
     step: int = -1
@@ -138,7 +135,6 @@ class Generation:
             ),
             energy_joules=None if self.energy is None else self.energy.energy(),
             guard=tuple(self.guard),
-            expected_psnr=None if self.expected_psnr is None else self.expected_psnr(reuse_error(self.guard)),
             goal=self.goal,
         )
 

@@ -81,8 +81,6 @@ class Session:
         differences: says for steps, sigmas and source how a generation differs from what its profile was measured with,
             as notes and as warnings.
         keep_reports: how many finished reports are kept; None keeps all.
-        expected_psnr: lower end, middle and upper end of the PSNR in dB that a profile expects for an estimated error
-            (`galaxydit.policies.safeguard.reuse_error`); None where no profile knows it.
         warnings: remarks that belong in every report, and of which the user is warned.
         goal: what was asked for.
         current: the generation that runs, or that ran last.
@@ -94,7 +92,6 @@ class Session:
     notes: tuple[str, ...] = ()
     differences: Callable[[int, tuple[float, ...] | None, Source], tuple[list[str], list[str]]] | None = None
     keep_reports: int | None = DEFAULT_REPORTS
-    expected_psnr: Callable[[float | None], tuple[float, float, float] | None] | None = None
     warnings: tuple[str, ...] = ()
     goal: Goal | None = None
     current: Generation | None = field(default=None, init=False)
@@ -139,7 +136,6 @@ class Session:
             names_branches=call.branch is not None,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
-            expected_psnr=self.expected_psnr,
         )
         generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0

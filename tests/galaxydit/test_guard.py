@@ -1,10 +1,8 @@
 """The guard in whole generations: it changes nothing until predictions do harm, and then it does what order 0 does."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,7 @@ from torch import Tensor
 import galaxydit
 from galaxydit import FixedSteps, GalaxyDiTConfig, Threshold
 from galaxydit.acceleration import Acceleration
-from galaxydit.policies.safeguard import GuardAction, reuse_error
-from galaxydit.profiles.evidence import Fidelity
+from galaxydit.policies.safeguard import GuardAction
 from galaxydit.runtime.call import Call
 from galaxydit.runtime.engine import Engine
 from galaxydit.runtime.full_step_guard import FullStepGuard
@@ -137,31 +134,3 @@ def test_nothing_is_measured_where_nothing_is_reused(tiny_wan_pipeline: WanPipel
     with pytest.warns(galaxydit.NoEffectWarning), galaxydit.accelerate(tiny_wan_pipeline, threshold=0) as acceleration:
         run(tiny_wan_pipeline)
     assert acceleration.report.guard == ()
-
-
-def test_the_expected_psnr_needs_a_measured_scale() -> None:
-    fidelity = Fidelity(20.0, 1.5, 4.0, 32, 0.9, 0.95, (2.0,), "float32")
-    assert fidelity.expected_psnr(0.1) == pytest.approx((31.0, 35.0, 39.0))
-    assert fidelity.expected_psnr(None) is None
-    assert fidelity.expected_psnr(0.0) is None
-
-
-@pytest.mark.filterwarnings("ignore:galaxydit")  # the profile is another model's
-@pytest.mark.parametrize(("dtype", "is_known"), [("float32", True), ("bfloat16", False)])
-def test_the_report_expects_a_psnr_where_the_profile_has_measured_a_scale(
-    tiny_wan_pipeline: WanPipeline, tmp_path: Path, dtype: str, is_known: bool
-) -> None:
-    fidelity = Fidelity(20.0, 1.5, 4.0, 32, 0.9, 0.95, (2.0,), dtype)
-    profile = galaxydit.load_profile("wan-tiny")
-    assert profile.evidence.fidelity is None, "shown only once it is measured"
-    replace(profile, evidence=replace(profile.evidence, fidelity=fidelity)).save(tmp_path / "profile.json")
-    measured = galaxydit.load_profile(tmp_path / "profile.json")
-    config = GalaxyDiTConfig(FixedSteps((0, 1, 2, 3, 5, 7, 9, 11)))
-    with Acceleration(tiny_wan_pipeline, config, profile=measured) as acceleration:
-        run(tiny_wan_pipeline)
-    expected = acceleration.report.expected_psnr
-    assert (expected is not None) is is_known
-    if expected is not None:
-        low, middle, high = expected
-        assert (high - middle, middle - low) == (pytest.approx(4.0), pytest.approx(4.0))
-        assert middle == pytest.approx(20 - 15 * math.log10(reuse_error(acceleration.report.guard) or 1.0))

@@ -59,11 +59,9 @@ def test_other_goals_than_a_speedup_are_never_missed() -> None:
     assert headline(report_of("fffr", None)).startswith("Settings by hand, reached 1.33x")
 
 
-def test_the_expected_psnr_is_that_of_this_generation_else_that_of_the_profile() -> None:
+def test_the_expected_psnr_is_that_of_the_profile() -> None:
     verified = replace(HALF, goal=Goal("2x", 2.0, VERIFIED))
     assert headline(verified).endswith("35.7 dB (33.3 to 38.9) in the mean of the profile's 8 held-out prompts")
-    estimated = replace(verified, expected_psnr=(27.2, 31.4, 35.0))
-    assert headline(estimated).endswith("expected PSNR against the plain video: 31 dB (27 to 35)")
 
 
 def test_a_psnr_that_was_asked_for_under_other_conditions_is_unknown_and_says_why() -> None:
