@@ -59,7 +59,7 @@ def differences(
     if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
         differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
     dtype = dtype_of(source.transformer)
-    if conditions.dtype not in ("", dtype):
+    if dtype and conditions.dtype not in ("", dtype):
         differing.append(
             f"the transformer computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
             "met all the same, the quality is unknown"
@@ -92,8 +92,8 @@ def fewest_steps(profile: Profile) -> int:
 
 
 def dtype_of(transformer: Any) -> str:
-    """Name of the dtype in which a transformer computes, such as "bfloat16"."""
-    return str(transformer.dtype).removeprefix("torch.")
+    """Name of the dtype in which a transformer computes, such as "bfloat16"; "" for a module that has none."""
+    return str(getattr(transformer, "dtype", "")).removeprefix("torch.")
 
 
 def boundary_of(pipe: Any) -> float | None:
