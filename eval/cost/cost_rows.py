@@ -21,7 +21,7 @@ PREDICTED: Columns = {
     "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
     "predicted W": ("predicted_watts", 1, "{:.3g}"),
     "predicted GiB": ("predicted_peak_bytes", 2**30, "{:.3g}"),
-    "of it plugin MiB": ("predicted_plugin_bytes", 2**20, "{:.3g}"),
+    "of it plugin GiB": ("predicted_plugin_bytes", 2**30, "{:.2g}"),
     "price of all": ("predicted_price", 1, "{:.2f}"),
 }
 """By heading: the field of a row, the divisor to the heading's unit, and the format."""

@@ -1,8 +1,11 @@
 """What videos of a published model cost on a GPU, plain and accelerated, without weights and without a GPU."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from galaxydit.errors import check_choice, check_count, check_number, refusal
@@ -110,7 +113,7 @@ def estimate(
     ring: int | None = None,
     videos: int = 1,
     price: float | None = None,
-    reuse: str = "output",
+    reuse: str | None = None,
 ) -> Estimate:
     """The predicted seconds, joules, memory and price of a model's videos, plain and with the plugin.
 
@@ -124,7 +127,7 @@ def estimate(
         ring: degree of the ring, which divides `gpus`; by default the split with the fewest predicted seconds.
         videos: number of videos that the price is for.
         price: of one GPU hour, in any currency.
-        reuse: what the plugin keeps, as in `GalaxyDiTConfig`.
+        reuse: what the plugin keeps, as in `GalaxyDiTConfig`; by default as `accelerate` does with the model.
 
     Raises GalaxyDiTError for a model without a known shape, a GPU without measurements, and values out of range.
     """
@@ -132,6 +135,7 @@ def estimate(
     Request(speedup=speedup)  # raises for a speedup below 1
     check_count("gpus", gpus, 1)
     check_count("videos", videos, 1)
+    reuse = reuse or _default_reuse(shape)
     check_choice("reuse", reuse, ("output", "residual"))
     if price is not None:
         check_number("price", price, 0.0)
@@ -220,6 +224,18 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
     probe = 1 / blocks  # compute fraction of a reused step
     reused = (1 - fraction) / (1 - probe)
     return made.denoising * reused * probe / fraction
+
+
+def _default_reuse(shape: Architecture) -> str:
+    """What the shipped profile of the architecture reuses; outputs without a profile."""
+    own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
+    plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
+    for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
+        profile = json.loads(path.read_text(encoding="utf-8"))  # plain data, because `read_profile` imports torch
+        models = (profile["model"], *profile["shared_with"])
+        if plain and any(own.items() <= model["config"].items() for model in models):
+            return str(profile["recipe"]["reuse"])
+    return "output"
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
