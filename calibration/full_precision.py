@@ -39,7 +39,7 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
             for tensor, _ in rounded:
                 _convert(tensor, torch.float32)
             for transformer in transformers:  # some pipelines cast what they pass to the dtype of the text encoder
-                restored.enter_context(transformer.register_forward_pre_hook(_widen, with_kwargs=True))
+                restored.enter_context(transformer.register_forward_pre_hook(widen, with_kwargs=True))
             yield
         except torch.OutOfMemoryError as error:
             raise GalaxyDiTError(
@@ -52,7 +52,8 @@ def _convert(tensor: Tensor, dtype: torch.dtype) -> None:
     tensor.data = tensor.data.to(dtype)
 
 
-def _widen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def widen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A pre-forward hook that passes 16-bit tensors in float32."""
     return tuple(map(_widened, args)), {name: _widened(value) for name, value in kwargs.items()}
 
 

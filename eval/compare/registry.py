@@ -51,6 +51,7 @@ NAMES_BY_SOURCE = {
         "residual reused",
         "first fifth computed",
         "expected error instead of a budget",
+        "exact predictions",
     ],
 }
 METHOD_SOURCES = {name: source for source, names in NAMES_BY_SOURCE.items() for name in names}

@@ -5,6 +5,7 @@ It separates what the choice of noise levels gains from what the reused steps be
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from galaxydit.eval.compare.identity import code_identity
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods import optimised_noise_levels
 from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, profile_identity
+from galaxydit.eval.compare.methods.optimised_noise_levels import Choose
 from galaxydit.policies.budget import full_step_count
 from galaxydit.policies.policy import Limits, Observation
 from galaxydit.policies.schedule import Schedule
@@ -25,20 +27,27 @@ from galaxydit.request import SCHEDULE, Request
 LEVELS = Path(optimised_noise_levels.__file__)
 
 
+def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -> Choose:
+    """From the noise levels of all steps to the full steps of the schedule."""
+    config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=path)).config
+    schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
+    assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
+    return lambda levels: schedule.place(Observation(0, len(levels), None, False, sigmas=tuple(levels), limits=limits))
+
+
+def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
+    """The full steps of the schedule at the pipeline's own noise levels."""
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    return _placed(pipe, speedup)(scheduler.sigmas[:-1].tolist())
+
+
 def _method(path: Path | None = None, suffix: str = "") -> Method:
     """The control at the levels of the model's profile, or of a file's; `suffix` ends its name."""
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         check_count("of", setting["of"], minimum=1)
-        config = resolve(pipe, Request(speedup=setting["speedup"], policy=SCHEDULE, profile=path)).config
-        schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
-        assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
-
-        def full_steps(levels: Sequence[float]) -> Sequence[int]:
-            steps = len(levels)
-            return schedule.place(Observation(0, steps, None, False, sigmas=tuple(levels), limits=limits))
-
-        return optimised_noise_levels.at_noise_levels(pipe, setting["of"], full_steps)
+        return optimised_noise_levels.at_noise_levels(pipe, setting["of"], _placed(pipe, setting["speedup"], path))
 
     return Method(
         name="plain at scheduled levels" + suffix,

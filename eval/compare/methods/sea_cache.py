@@ -12,7 +12,7 @@ def _settings(steps: int) -> list[Setting]:
     return [
         {"threshold": threshold, "max_consecutive_cached": most}
         for most in (0, 3)
-        for threshold in geometric_grid(0.02, 2.0, 11)
+        for threshold in geometric_grid(0.02, 2.0, 21)
     ]
 
 

@@ -1,0 +1,66 @@
+"""Limit of every method at the schedule's full steps: predictions that are exact but for the rounding of 16 bits.
+
+At reused steps a copy of the transformer computes in float32 at the latent as it is, and the rounding error of the last
+full step is added, as every prediction from cached outputs repeats it. It saves no time.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from diffusers import DiffusionPipeline
+from diffusers.hooks.hooks import HookRegistry
+from torch import nn
+
+from galaxydit.calibration.full_precision import widen
+from galaxydit.eval.compare.compute_counter import only_transformer
+from galaxydit.eval.compare.identity import code_identity
+from galaxydit.eval.compare.method import Attached, Method, Setting
+from galaxydit.eval.compare.methods.galaxydit_methods import AT_SPEEDUPS, profile_identity
+from galaxydit.eval.compare.methods.scheduled_levels import scheduled_steps
+from galaxydit.eval.compare.third_party import ADAPTER_HOOK, AdapterHook, restored
+
+
+class ExactPrediction(AdapterHook):
+    """Calls `exact` at steps outside `full_steps`, and adds the rounding error of the branch's last full step."""
+
+    def __init__(self, exact: nn.Module, full_steps: Collection[int]) -> None:
+        super().__init__()
+        self.exact, self.full_steps = exact, frozenset(full_steps)
+
+    def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        state: dict[Any, Any] = self.state_manager.get_state()
+        step = state["step"] = state.get("step", -1) + 1
+        if step not in self.full_steps:
+            exact = self.exact(*args, **kwargs)[0] + state["rounding"]
+            return (exact.to(kwargs["hidden_states"].dtype),)
+        (output,) = self.fn_ref.original_forward(*args, **kwargs)
+        if step + 1 not in self.full_steps:
+            state["rounding"] = output.float() - self.exact(*args, **kwargs)[0]
+        return (output,)
+
+
+@contextmanager
+def _attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
+    transformer = only_transformer(pipe)
+    exact = deepcopy(transformer).float()
+    exact.register_forward_pre_hook(widen, with_kwargs=True)
+    with restored(pipe):
+        hook = ExactPrediction(exact, scheduled_steps(pipe, setting["speedup"], setting["of"]))
+        registry = HookRegistry.check_if_exists_or_initialize(transformer)
+        registry.register_hook(hook, ADAPTER_HOOK)
+        registry.invalidate_child_registries_cache()
+        try:
+            yield Attached(lambda: 0, hook.state_manager.reset)
+        finally:
+            registry.remove_hook(ADAPTER_HOOK, recurse=False)
+
+
+METHOD = Method(
+    name="exact predictions",
+    settings=lambda steps: [{**setting, "of": steps} for setting in AT_SPEEDUPS],
+    attach=_attach,
+    identity=lambda pipe: f"{profile_identity(pipe)} {code_identity([Path(__file__)])}",
+)
