@@ -53,11 +53,11 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
     """Time the parts of a short plain generation after a warm-up; medians, so that outliers do not count."""
     transformers = list(transformers_of(pipe).values())
-    stacks = [blocks_of(one, family_of(one)) for one in transformers]
+    stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
     blocks = len(stacks[0])
     steps, device = min(settings.steps or STEPS, STEPS), pipe._execution_device
     generate(pipe, prompt, replace(settings, steps=2), seed)
-    middle = [one[blocks // 2] for one in stacks]
+    middle = [stack[blocks // 2] for stack in stacks]
     with _call_times(transformers, device) as call_times, _call_times(middle, device) as block_times:
         generation = generate(pipe, prompt, replace(settings, steps=steps), seed)
     calls, block_calls = (np.subtract(times[1::2], times[::2]).tolist() for times in (call_times, block_times))

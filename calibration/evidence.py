@@ -24,7 +24,7 @@ def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
     It is order 0 only if the one-sided 95 % interval of its paired lead excludes 0. Otherwise order 1 serves, because
     the runtime falls back to order 0 where it measures that extrapolation is worse.
     """
-    return 0 if lead_of([zero - one for zero, one in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
+    return 0 if lead_of([zero - first for zero, first in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
 
 
 def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
@@ -46,7 +46,7 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
     """The profile with the proxies among which generated videos decided."""
     first, others = compared[0], compared[1:]
-    text = ", ".join(f"{one.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in one.measured)} dB" for one in compared)
+    text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
     speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
     where = f"{speedups} on {first.measured[0].prompts} sample prompts"
     reason = f"{profile.evidence.reason}; generated videos at {where}: {text}" if others else profile.evidence.reason
@@ -75,9 +75,9 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
         if rows[PROXY]:
             proxy.append(verification_of(asked.speedup, rows[PROXY]))
             pairs = zip(rows[PROXY], rows[SCHEDULE], strict=True)
-            if lead_of([one.psnr_db - other.psnr_db for one, other in pairs]) > 0:
+            if lead_of([by_proxy.psnr_db - by_schedule.psnr_db for by_proxy, by_schedule in pairs]) > 0:
                 better.add(asked.speedup)
-    known = [one.speedup for one in proxy]
+    known = [row.speedup for row in proxy]
     targets = tuple(
         replace(target, policy="proxy")
         if known and min(known, key=lambda speedup: abs(speedup - target.speedup)) in better

@@ -19,7 +19,7 @@ def is_rounded(pipe: DiffusionPipeline) -> bool:
     are loaded, neither quantised nor offloaded layer by layer.
     """
     weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
-    plain = all(type(one.data) is Tensor and one.is_floating_point() and not one.is_meta for one in weights)
+    plain = all(type(weight.data) is Tensor and weight.is_floating_point() and not weight.is_meta for weight in weights)
     return plain and any(weight.dtype in ROUNDED for weight in weights)
 
 
@@ -30,7 +30,7 @@ def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
     Meanwhile the weights take twice their memory. Raises GalaxyDiTError if they do not fit.
     """
     transformers = list(transformers_of(pipe).values())
-    tensors = [tensor for one in transformers for tensor in (*one.parameters(), *one.buffers())]
+    tensors = [tensor for transformer in transformers for tensor in (*transformer.parameters(), *transformer.buffers())]
     rounded = [(tensor, tensor.dtype) for tensor in tensors if tensor.dtype in ROUNDED]
     with ExitStack() as restored:
         for tensor, dtype in rounded:

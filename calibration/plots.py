@@ -130,13 +130,13 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
     for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        for one in compared:
-            rho, colour = getattr(rows[one.proxy], kind), ORANGE if one.proxy == used else BLUE
-            for measured in one.measured:
+        for compared_proxy in compared:
+            rho, colour = getattr(rows[compared_proxy.proxy], kind), ORANGE if compared_proxy.proxy == used else BLUE
+            for measured in compared_proxy.measured:
                 axes.plot(rho, measured.psnr_db, "o", color=colour)
                 if measured.psnr_low is not None and measured.psnr_high is not None:
                     axes.plot([rho, rho], [measured.psnr_low, measured.psnr_high], color=colour, lw=4, alpha=0.35)
-                text = f"{one.proxy.replace('_', ' ')}, {measured.speedup:g}x"
+                text = f"{compared_proxy.proxy.replace('_', ' ')}, {measured.speedup:g}x"
                 axes.annotate(text, (rho, measured.psnr_db or 0), fontsize=6)
         axes.set(xlabel=f"Spearman's rho {title}")
         axes.margins(0.3)
@@ -155,9 +155,9 @@ def draw_budget(calibration: Calibration, figure: Figure) -> None:
     ):
         if not measured:
             continue
-        reached = [1 / (one.compute_fraction or math.nan) for one in measured]
-        axes.plot(reached, [one.psnr_db for one in measured], "-o", color=colour, label=policy)
-        second.plot([one.speedup for one in measured], reached, "o", color=colour, label=f"blocks, {policy}")
+        reached = [1 / (row.compute_fraction or math.nan) for row in measured]
+        axes.plot(reached, [row.psnr_db for row in measured], "-o", color=colour, label=policy)
+        second.plot([row.speedup for row in measured], reached, "o", color=colour, label=f"blocks, {policy}")
         for row in calibration.verifications:
             if row.policy == policy:
                 axes.plot(1 / row.compute_fraction, row.psnr_db, ".", ms=4, color=colour, alpha=0.35)

@@ -123,10 +123,10 @@ def between_samples(
     steps, lags and orders. A proxy that depends on the step alone gets 0.
     """
     products: dict[str, list[Array]] = defaultdict(list)
-    distances = {lag: np.array([one.accumulated(proxy, lag) for one in recordings]) for lag in LAGS}
+    distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
     for order in ORDERS:
         for lag in LAGS:
-            errors = np.array([one.exact.prediction_error(order, lag, lag) for one in recordings])
+            errors = np.array([recording.exact.prediction_error(order, lag, lag) for recording in recordings])
             known = np.isfinite(errors).all(axis=0) & np.isfinite(distances[lag]).all(axis=0)
             known[:FIRST_STEP] = False
             moved, error = (_centred_ranks(values[:, known]) for values in (distances[lag], errors))

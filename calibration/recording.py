@@ -113,9 +113,9 @@ def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] 
     """
     if not all(recording.exact_products for recording in recordings):
         return None
-    rounded = np.mean([one.products for one in recordings], axis=0)
-    exact = np.mean([one.exact.products for one in recordings], axis=0)
-    norms = np.mean([one.exact_norms for one in recordings], axis=0)
+    rounded = np.mean([recording.products for recording in recordings], axis=0)
+    exact = np.mean([recording.exact.products for recording in recordings], axis=0)
+    norms = np.mean([recording.exact_norms for recording in recordings], axis=0)
     rounding = np.sqrt(np.maximum(0.0, np.diagonal(exact - rounded, 1))) / norms[1:-1]
     change = np.sqrt(np.diagonal(exact)) / norms[1:]
     return float(np.median(rounding)), float(np.median(change))

@@ -17,7 +17,7 @@ def target_table(profile: Profile) -> Table:
     """
     seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
-    by_proxy = {one.speedup: one for one in evidence.proxy_verifications}
+    by_proxy = {verification.speedup: verification for verification in evidence.proxy_verifications}
     rows = []
     for schedule, in_theory, in_practice in zip_longest(evidence.verifications, predicted, measured):
         proxy = by_proxy.get(schedule.speedup, Verification(schedule.speedup))
@@ -41,12 +41,12 @@ def compared_table(profile: Profile) -> Table:
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
         {
-            "proxy": one.proxy,
-            "rho": f"{rows[one.proxy].rho:.3f}",
-            "between samples": f"{rows[one.proxy].between:.3f}",
-            **{f"PSNR at {at.speedup:g}x": _psnr(at) for at in one.measured},
+            "proxy": compared.proxy,
+            "rho": f"{rows[compared.proxy].rho:.3f}",
+            "between samples": f"{rows[compared.proxy].between:.3f}",
+            **{f"PSNR at {at.speedup:g}x": _psnr(at) for at in compared.measured},
         }
-        for one in profile.evidence.compared_proxies
+        for compared in profile.evidence.compared_proxies
     ]
 
 

@@ -69,7 +69,7 @@ def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup:
     """Whether the policy "proxy" computes the planned steps in the replay of all recordings, and costs no block."""
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
-    same = all(replay(one, profile.recipe.proxy, policy, limits) == planned for one in recordings)
+    same = all(replay(recording, profile.recipe.proxy, policy, limits) == planned for recording in recordings)
     return same and profile.recipe.proxy_share == 0
 
 
@@ -97,7 +97,7 @@ def solve_threshold(
     def excess(threshold: float) -> float:
         """Mean compute fraction - 1 / speedup."""
         free = replace(policy, threshold=threshold, leeway=None)
-        counts = [len(replay(one, proxy, free, limits)) for one in recordings]
+        counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
         return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup
 
     if abs(excess(1.0)) <= CLOSE_ENOUGH / speedup:

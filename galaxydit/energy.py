@@ -173,8 +173,8 @@ def by_rank(group: Any | None, joules: float | None, device: torch.device) -> di
     ranks = torch.zeros(distributed.get_world_size(group), dtype=torch.float64, device=device)
     ranks[distributed.get_rank(group)] = float("nan") if joules is None else joules
     distributed.all_reduce(ranks, group=group)
-    found = ranks.tolist()
-    return None if any(value != value for value in found) else {f"rank {n}": one for n, one in enumerate(found)}
+    values = ranks.tolist()
+    return None if any(value != value for value in values) else {f"rank {n}": joules for n, joules in enumerate(values)}
 
 
 def energy_between(

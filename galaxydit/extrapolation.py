@@ -87,7 +87,7 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
     if sigmas is None or response is None:
         return len(reused) / 2
-    grown = sum(response[one] * (sigmas[newest] - sigmas[one]) for one in reused)
+    grown = sum(response[step] * (sigmas[newest] - sigmas[step]) for step in reused)
     distance = (sigmas[newest] - sigmas[step]) * response[step]
     return max(-limit, min(grown / distance, limit)) if distance else 0.0
 

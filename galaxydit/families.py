@@ -229,8 +229,8 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
     refuse_unsupported(pipe)
-    found = {name: getattr(pipe, name, None) for name in COMPONENTS}
-    transformers = {name: unwrap_compiled(module) for name, module in found.items() if isinstance(module, nn.Module)}
+    modules = {name: getattr(pipe, name, None) for name in COMPONENTS}
+    transformers = {name: unwrap_compiled(module) for name, module in modules.items() if isinstance(module, nn.Module)}
     if transformers.get("transformer") is transformers.get("transformer_2"):
         transformers.pop("transformer_2", None)
     if not transformers:

@@ -27,8 +27,12 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
         "pipeline": type(pipe).__name__,
         "config": plain_config(pipe),
         "transformers": {
-            name: {"config": plain_config(one), "dtype": str(one.dtype), "adapters": hash_of(adapter_states(one))}
-            for name, one in transformers_of(pipe).items()
+            name: {
+                "config": plain_config(transformer),
+                "dtype": str(transformer.dtype),
+                "adapters": hash_of(adapter_states(transformer)),
+            }
+            for name, transformer in transformers_of(pipe).items()
         },
         "weights": {name: hash_weights(part) for name, part in modules.items()},
         "configs": {name: hash_of(_plain(config)) for name, config in configs.items() if config},
@@ -42,7 +46,7 @@ def hash_weights(module: nn.Module) -> str:
 
     Equal parameters count once and without their names, because offloading takes tied ones apart.
     """
-    found = set()
+    hashes = set()
     for name, parameter in module.named_parameters():
         weights = loaded(module, name, parameter).detach()
         if not is_readable(weights):  # such as quantised ones
@@ -50,8 +54,8 @@ def hash_weights(module: nn.Module) -> str:
                 continue
             weights = weights.data.contiguous().view(torch.uint8)
         values = weights.flatten()[:: max(1, weights.numel() // SAMPLED)].to("cpu", torch.float64)
-        found.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
-    return hashlib.sha256("".join(sorted(found)).encode()).hexdigest()[:16]
+        hashes.add(hashlib.sha256(values.numpy().tobytes()).hexdigest())
+    return hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()[:16]
 
 
 def _tokens_of(part: Any) -> dict[str, Any]:

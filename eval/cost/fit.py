@@ -112,7 +112,7 @@ class Check:
     @property
     def worst_group(self) -> tuple[float, float]:
         """Largest mean absolute error of a group, of seconds and of joules."""
-        return max(one[0] for one in self.groups.values()), max(one[1] for one in self.groups.values())
+        return max(errors[0] for errors in self.groups.values()), max(errors[1] for errors in self.groups.values())
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
@@ -121,8 +121,8 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
     for row in rows:
         seconds, joules = (abs(math.expm1(error)) for error in log_errors(row, constants))
         errors.setdefault(row.group, []).append((seconds, joules))
-    groups = {group: (fmean(e[0] for e in found), fmean(e[1] for e in found)) for group, found in errors.items()}
-    return Check(tuple(error for found in errors.values() for error in found), groups)
+    groups = {group: (fmean(e[0] for e in pairs), fmean(e[1] for e in pairs)) for group, pairs in errors.items()}
+    return Check(tuple(error for pairs in errors.values() for error in pairs), groups)
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ class LeftOut:
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, LeftOut]:
     """By value of the key: the errors on its rows of a fit without them."""
-    found = {}
+    left_out = {}
     for value in dict.fromkeys(map(key, rows)):
         constants = fit([row for row in rows if key(row) != value])
         tested = [row for row in rows if key(row) == value]
         seconds, joules = zip(*(log_errors(row, constants) for row in tested), strict=True)
-        found[value] = LeftOut(check(tested, constants), seconds, joules)
-    return found
+        left_out[value] = LeftOut(check(tested, constants), seconds, joules)
+    return left_out
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
@@ -168,22 +168,22 @@ def main() -> None:
     models = left_out(rows, lambda row: row.model)
     counts = left_out(rows, lambda row: row.split.gpus)
     lines = [("fit on all rows", check(rows, constants))]
-    lines += [(f"without {model}", found.check) for model, found in models.items()]
-    lines += [(f"without {count} GPU{'s' * (count > 1)}", found.check) for count, found in counts.items()]
+    lines += [(f"without {model}", left_out.check) for model, left_out in models.items()]
+    lines += [(f"without {count} GPU{'s' * (count > 1)}", left_out.check) for count, left_out in counts.items()]
     log = logging.getLogger(__name__)
     log.info(
         "| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|"
     )
-    for name, found in lines:
-        (seconds, joules), (worst_seconds, worst_joules) = found.mean, found.worst_group
+    for name, checked in lines:
+        (seconds, joules), (worst_seconds, worst_joules) = checked.mean, checked.worst_group
         errors = f"{seconds:.1%} | {worst_seconds:.1%} | {joules:.1%} | {worst_joules:.1%}"
-        log.info("| %s | %d | %s |", name, len(found.rows), errors)
+        log.info("| %s | %d | %s |", name, len(checked.rows), errors)
     named = named_splits(rows, constants)
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
         errors_of = {
-            "seconds_factor": _factor([error for one in models.values() for error in one.seconds]),
-            "joules_factor": _factor([error for one in models.values() for error in one.joules]),
+            "seconds_factor": _factor([error for left_out in models.values() for error in left_out.seconds]),
+            "joules_factor": _factor([error for left_out in models.values() for error in left_out.joules]),
         }
         write_json(FILE, {"constants": constants.to_dict(), "errors": errors_of})
 

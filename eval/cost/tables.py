@@ -42,8 +42,8 @@ def published_table() -> str:
 def _published(model: str, gpu: str, gpus: int, rows: Sequence[Row]) -> list[str]:
     constants, _ = fitted()
     made = [predict(row.work, GPUS[gpu], constants, row.split) for row in rows]
-    means = [fmean(row.seconds / row.work.batch for row in rows), fmean(one.seconds for one in made)]
-    means += [fmean(row.joules for row in rows) / 1000, fmean(one.joules for one in made) / 1000]
+    means = [fmean(row.seconds / row.work.batch for row in rows), fmean(prediction.seconds for prediction in made)]
+    means += [fmean(row.joules for row in rows) / 1000, fmean(prediction.joules for prediction in made) / 1000]
     name = model.split("/")[1].removesuffix("-Diffusers")
     return [name, gpu, str(gpus), str(len(rows)), *map(_three, means)]
 

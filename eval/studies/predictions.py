@@ -101,15 +101,15 @@ class Prediction(Observer):
         self.history[branch] = [*history[-2:], (step, sigma, kept)]
 
     def predict(self, call: Call) -> Tensor:
-        found, error = self._weighted(self.history[call.branch], call.info.sigma), self.errors[call.branch]
+        predicted, error = self._weighted(self.history[call.branch], call.info.sigma), self.errors[call.branch]
         if error is not None:
-            found = found + self.variant.correction * error
-        found = (call.latent.float() - found) / call.info.sigma if self.variant.clean else found
-        return found.to(call.latent.dtype)
+            predicted = predicted + self.variant.correction * error
+        predicted = (call.latent.float() - predicted) / call.info.sigma if self.variant.clean else predicted
+        return predicted.to(call.latent.dtype)
 
     def _weighted(self, history: Sequence[tuple[int, float, Tensor]], sigma: float) -> Tensor:
         place = self.variant.place
-        weights = self.variant.weights([place(one) for _, one, _ in history], place(sigma))
+        weights = self.variant.weights([place(sigma_of) for _, sigma_of, _ in history], place(sigma))
         kept = zip(weights, history[-len(weights) :], strict=True)
         return torch.stack([weight * tensor for weight, (*_, tensor) in kept]).sum(0)
 

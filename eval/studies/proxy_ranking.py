@@ -65,7 +65,7 @@ def solve(recordings: Sequence[Recording], proxy: str, speedup: float) -> float:
     low, high = 1e-6, 10.0
     for _ in range(40):
         middle = float(np.sqrt(low * high))
-        fraction = fmean(_fraction(one, proxy, middle) for one in recordings)
+        fraction = fmean(_fraction(recording, proxy, middle) for recording in recordings)
         low, high = (middle, high) if fraction > 1 / speedup else (low, middle)
     return high
 
@@ -92,11 +92,11 @@ def method_of(
 
 def alignment_lines(comparison: Comparison) -> list[str]:
     """For each proxy and speedup a line with what alignment gains in dB, the mean and its 95 % interval."""
-    at = {(one.method, one.speedup): one for one in comparison.at_speedups if one.psnr is not None}
+    at = {(result.method, result.speedup): result for result in comparison.at_speedups if result.psnr is not None}
     lines = []
     for (name, speedup), aligned in at.items():
         if (alone := at.get((name + ALONE, speedup))) is not None:
-            gains = [one - other for one, other in zip(aligned.psnr_of_prompt, alone.psnr_of_prompt, strict=True)]
+            gains = np.subtract(aligned.psnr_of_prompt, alone.psnr_of_prompt).tolist()
             low, high = (number(end, "+.2f") for end in interval(gains))
             lines.append(
                 f"- Alignment gains {fmean(gains):+.2f} dB ({low} to {high}) at {speedup:g}x with {name}: "
@@ -122,12 +122,12 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
     lines = ["| proxy | rho along a trajectory | rho between samples |"]
     lines[0] += "".join(f" PSNR at {speedup:g}x, dB | worst |" for speedup in speedups)
     lines.append("|---|---:|---:|" + "---:|---:|" * len(speedups))
-    at = {(one.method, one.speedup): one for one in comparison.at_speedups if one.psnr is not None}
+    at = {(result.method, result.speedup): result for result in comparison.at_speedups if result.psnr is not None}
     proxies = [name for name in rows if all((name, speedup) in at for speedup in speedups)]
     for name in sorted(proxies, key=lambda name: -(at[name, speedups[0]].psnr or 0)):
         cells = [f"{at[name, speedup].psnr:.2f} | {at[name, speedup].psnr_worst:.1f}" for speedup in speedups]
         lines.append(f"| {name} | {rows[name].rho:.3f} | {rows[name].between:.3f} | {' | '.join(cells)} |")
-    found: dict[str, Any] = {"rankings": [asdict(rows[name]) for name in proxies], "correlations": []}
+    summary: dict[str, Any] = {"rankings": [asdict(rows[name]) for name in proxies], "correlations": []}
     lines.append("")
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     for axes, speedup in zip(figure.subplots(1, len(speedups)), speedups, strict=True):
@@ -139,7 +139,7 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
             text = f"Spearman's rho of ranking {label} and PSNR at {speedup:g}x: {rho:.2f} ({low:.2f} to {high:.2f})"
             lines.append(f"- {text}, {len(proxies)} proxies, {psnrs.shape[1]} prompts.")
             logger.info(text)
-            found["correlations"].append({"kind": kind, "speedup": speedup, "rho": rho, "low": low, "high": high})
+            summary["correlations"].append({"kind": kind, "speedup": speedup, "rho": rho, "low": low, "high": high})
             axes.plot(rhos, psnrs.mean(axis=1), marker, label=f"rho {label}")
         for name in proxies:
             axes.annotate(name, (rows[name].rho, at[name, speedup].psnr or 0), fontsize=5)
@@ -147,7 +147,7 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
         axes.legend(frameon=False, loc="upper left", fontsize=7)
     lines += alignment_lines(comparison)
     (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (out / "ranking.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    (out / "ranking.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
     figure.savefig(out / "ranking.png", dpi=120)
 
 

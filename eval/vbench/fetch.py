@@ -51,7 +51,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
     """Each file's place and source."""
-    return "; ".join(f"{cache / one.path} from {one.url}" for one in weights)
+    return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 
 def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
@@ -112,14 +112,14 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
     if total > start and part.stat().st_size != total:
         raise URLError(f"the connection ended after {part.stat().st_size} of {total} bytes")
     with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
     for expected in filter(None, (sha256, named)):
-        if not found.startswith(expected):
+        if not actual.startswith(expected):
             part.unlink()
-            raise GalaxyDiTError(f"{url} has the SHA-256 {found}: expected {expected}; fetch it again")
+            raise GalaxyDiTError(f"{url} has the SHA-256 {actual}: expected {expected}; fetch it again")
     part.replace(place)
     mark.unlink(missing_ok=True)
-    place.with_name(f"{place.name}.sha256").write_text(f"{found}  {place.name}\n", encoding="utf-8")
+    place.with_name(f"{place.name}.sha256").write_text(f"{actual}  {place.name}\n", encoding="utf-8")
     return place
 
 

@@ -161,18 +161,19 @@ def collect(
     for variant, scores in variants.items():
         for name, score in scores.items():
             if variant != BASELINE and name in baselines and baselines[name].static == score.static:
-                both = ({pairs[unit]: value for unit, value in one.videos.items()} for one in (baselines[name], score))
+                scored = (baselines[name].videos, score.videos)
+                both = ({pairs[unit]: value for unit, value in videos.items()} for videos in scored)
                 scores[name] = replace(score, drop=measure_drop(plan.suite.dimensions[name], *both))
     return {variant: total_up(plan.suite, scores) for variant, scores in variants.items()}, failed
 
 
 def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
     """The ways in which an earlier call may have arranged the videos of a dimension."""
-    found = []
+    arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
-            found.append(plan.arrange(dimension, clips, static_filter))
-    return found
+            arranged.append(plan.arrange(dimension, clips, static_filter))
+    return arranged
 
 
 def _score(

@@ -126,8 +126,8 @@ def build_table(comparison: "Comparison", speedup: float) -> Table:
     from galaxydit.eval.compare.markdown import scores, settings_of
 
     headings = ("PSNR\ndB", "worst\nprompt", "\nSSIM", "ahead of\nbest other", "95 %\ninterval", "speedup by\nseconds")
-    shown = [one for one in comparison.at_speedups if one.speedup == speedup]
-    rows = [(one.method, *scores(one)) for one in shown if one.psnr is not None]
-    missed = [f"{one.method} (nearest: {settings_of(one)})" for one in shown if one.psnr is None]
+    shown = [result for result in comparison.at_speedups if result.speedup == speedup]
+    rows = [(result.method, *scores(result)) for result in shown if result.psnr is not None]
+    missed = [f"{result.method} (nearest: {settings_of(result)})" for result in shown if result.psnr is None]
     caption = Text(f"out of reach: {', '.join(missed)}") if missed else None
     return table_of(rows, [f"at {speedup:g}x by compute"], headings, caption=caption, caption_justify="left")

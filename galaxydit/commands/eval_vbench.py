@@ -126,11 +126,11 @@ def fetch(
     from galaxydit.eval.vbench.fetch import fetch as fetch_weights
 
     chosen = SUITES[suite].select(split(dimensions))
-    if unserved := [one.name for one in chosen if one.needs and not one.weights]:
+    if unserved := [dimension.name for dimension in chosen if dimension.needs and not dimension.weights]:
         needs = SUITES[suite].dimensions[unserved[0]].needs
         reason = f"{unserved[0]} needs {needs}: install these as upstream's README says"
         raise typer.BadParameter(reason, param_hint="--dimensions")
-    extra = [RAFT] if static_filter and any(one.filtered for one in chosen) else []
+    extra = [RAFT] if static_filter and any(dimension.filtered for dimension in chosen) else []
     with download_bars() as tell:
         written = fetch_weights(chosen, extra, weights or default_cache(SUITES[suite]), tell)
     lines: list[object] = [*written]
@@ -147,7 +147,7 @@ def prompts(environment: EnvironmentFolder, dimensions: Dimensions, suite: Suite
     from galaxydit.eval.vbench.environment import open_environment, read_full_info
 
     benchmark = SUITES[suite]
-    wanted = {one.name for one in benchmark.select(split(dimensions))}
+    wanted = {dimension.name for dimension in benchmark.select(split(dimensions))}
     entries = read_full_info(open_environment(environment, benchmark), benchmark)
     show(*dict.fromkeys(entry["prompt_en"] for entry in entries if wanted & set(entry["dimension"])))
 
@@ -167,12 +167,12 @@ def build_table(results: "Results") -> Table:
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
     for name in names:
         for variant, scores in results.variants.items():
-            if found := scores.dimensions.get(name):
-                drop = found.drop
+            if dimension := scores.dimensions.get(name):
+                drop = dimension.drop
                 lost = f"{drop.mean:+.2f}" if drop else ""
                 interval = f"{drop.low:+.2f} to {drop.high:+.2f}" if drop and drop.low is not None else ""
-                figures = (f"{found.score:.4f}", f"{found.points:.2f}", lost, interval, str(len(found.videos)))
-                rows.append((name, variant, *figures))
+                score, points = f"{dimension.score:.4f}", f"{dimension.points:.2f}"
+                rows.append((name, variant, score, points, lost, interval, str(len(dimension.videos))))
     headings = ("score", "points", "lost", "95 %", "videos")
     return table_of(rows, ("dimension", "variant"), headings, show_edge=False)
 
@@ -180,11 +180,11 @@ def build_table(results: "Results") -> Table:
 def dimension_table(suite: Suite) -> Table:
     """One row for each dimension: videos per prompt, weights with their licences, what else it needs, what was run."""
     rows = []
-    for one in suite.dimensions.values():
-        files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in one.weights)
-        needs = "; ".join(filter(None, (files, *(f"{model} on the hub" for model in one.hub), one.needs)))
-        samples = str(one.filtered or one.samples)
-        rows.append((one.name, needs or "nothing", samples, one.proof))
+    for dimension in suite.dimensions.values():
+        files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in dimension.weights)
+        needs = "; ".join(filter(None, (files, *(f"{model} on the hub" for model in dimension.hub), dimension.needs)))
+        samples = str(dimension.filtered or dimension.samples)
+        rows.append((dimension.name, needs or "nothing", samples, dimension.proof))
     return table_of(rows, ("dimension", "needs"), ("videos per prompt", "what was run here"), show_edge=False)
 
 

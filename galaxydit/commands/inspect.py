@@ -70,7 +70,7 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]
         return {"profile": [f"none: {note}" for note in notes], "known": known, "unknown": unknown}
     conditions, evidence, unknown = profile.conditions, profile.evidence, []
-    psnrs = [f"{one.psnr_db:.1f} dB at {one.speedup:g}x" for one in evidence.verifications if one.psnr_db is not None]
+    psnrs = [f"{row.psnr_db:.1f} dB at {row.speedup:g}x" for row in evidence.verifications if row.psnr_db is not None]
     if psnrs:
         known.append(f"PSNR against the plain video, mean of the calibration's held-out prompts: {', '.join(psnrs)}")
     else:

@@ -206,12 +206,12 @@ def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
 
 def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
     """Root mean square of the ratios of these full steps; None with fewer than `count` known ones."""
-    ratios = [ratio for one in recent if (ratio := one.slope_ratio(slope)) is not None]
+    ratios = [ratio for record in recent if (ratio := record.slope_ratio(slope)) is not None]
     return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None
 
 
 def _next_corrects(corrects: bool, slope: float, recent: Sequence[Hindsight]) -> bool:
-    shares = [share for one in recent if (share := one.correction_share(slope)) is not None]
+    shares = [share for record in recent if (share := record.correction_share(slope)) is not None]
     if len(shares) < WINDOW:
         return corrects
     return max(shares) >= SMALLEST_SHARE if corrects else min(shares) >= SMALLEST_SHARE

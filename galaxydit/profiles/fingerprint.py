@@ -54,8 +54,8 @@ def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor
     """The parameter `name` of a model, or what accelerate's sequential offloading keeps in its place."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
-    maps = (getattr(one, "weights_map", None) for one in (hook, *getattr(hook, "hooks", ())))
-    kept = next((one for one in maps if one is not None), None)
+    maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))
+    kept = next((weights_map for weights_map in maps if weights_map is not None), None)
     return kept[own] if parameter.is_meta and kept is not None else parameter
 
 
@@ -88,7 +88,7 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
 
 def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
     """Whether the transformer of a pipeline is one of the models that a profile is shared with."""
-    return len(transformers) == 1 and any(model_mismatch(one, transformers[0]) is None for one in profile.shared_with)
+    return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:

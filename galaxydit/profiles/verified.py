@@ -16,7 +16,7 @@ def verified_at(profile: Profile, speedup: float, policy: str) -> Verification |
     word = profile.target_for(speedup).policy if policy == AUTO else policy
     evidence = profile.evidence
     measured = evidence.proxy_verifications if word == PROXY else evidence.verifications
-    return next((one for one in measured if one.speedup == speedup and one.psnr_db is not None), None)
+    return next((row for row in measured if row.speedup == speedup and row.psnr_db is not None), None)
 
 
 def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, policy: str) -> Verification:
@@ -25,17 +25,17 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
     `missing` says why there is no profile. Raises GalaxyDiTError without measured PSNRs, and for one that no verified
     speedup reached.
     """
-    speedups = [] if profile is None else [one.speedup for one in profile.evidence.verifications]
-    found = [one for speedup in speedups if profile and (one := verified_at(profile, speedup, policy))]
-    low = {one.speedup: one.psnr_low for one in found if one.psnr_low is not None}
+    speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
+    measured = [row for speedup in speedups if profile and (row := verified_at(profile, speedup, policy))]
+    low = {row.speedup: row.psnr_low for row in measured if row.psnr_low is not None}
     if profile is None or not low:
         none = missing if profile is None else f"profile {profile.name} holds none"
         cure = "run `galaxydit calibrate` and pass its profile, or ask for quality or speedup instead"
         raise refusal("min_psnr", min_psnr, f"a profile with measured PSNRs, and {none}", cure)
-    reached = [one for one in found if low.get(one.speedup, 0.0) >= min_psnr]
+    reached = [row for row in measured if low.get(row.speedup, 0.0) >= min_psnr]
     if not reached:
         best = max(low, key=low.__getitem__)
         most = math.floor(10 * low[best]) / 10
         expected = f"at most {most:g}, which profile {profile.name} verified at {best:g}x"
         raise refusal("min_psnr", min_psnr, expected, f'pass for example min_psnr={most:g}, or quality="lossless"')
-    return max(reached, key=lambda one: one.speedup)
+    return max(reached, key=lambda row: row.speedup)

@@ -36,7 +36,7 @@ def timesteps_address(*given: Any) -> int | None:
 
     Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are views of a row that is made for each call.
     """
-    return next((address for one in given if (address := _address_beneath(one)) is not None), None)
+    return next((address for value in given if (address := _address_beneath(value)) is not None), None)
 
 
 def _address_beneath(timestep: Any) -> int | None:
@@ -146,9 +146,9 @@ def _scheduler_step(
     if stated is not None:
         known = timesteps.double()
         given = [
-            torch.as_tensor(one, dtype=torch.double, device=known.device)
-            for one in (received, stated)
-            if one is not None
+            torch.as_tensor(timestep, dtype=torch.double, device=known.device)
+            for timestep in (received, stated)
+            if timestep is not None
         ]
         if torch.isin(known, given[0]).sum() > 1:
             return None  # asynchronous diffusion forcing: the frames are at different steps

@@ -139,14 +139,14 @@ def run(
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
     """The results of finished units, in their order. Raises GalaxyDiTError naming the first one that failed."""
-    found = []
+    made = []
     for unit in units:
         record = store.read(unit.id)
         if record is None or not record.is_done:
             reason = "it has no record" if record is None else record.reason
             raise GalaxyDiTError(f"{unit.id} of {store.root} failed: {reason}; mend this, and start again")
-        found.append(record.result)
-    return found
+        made.append(record.result)
+    return made
 
 
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:

@@ -85,8 +85,8 @@ class Store:
                 "runs of earlier versions again in a new folder"
             )
         if (header.get("format"), header.get("kind")) != (FORMAT, kind):
-            found = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
-            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {found}; restore it, or take another folder")
+            held = f"a {header.get('kind')} in format {header.get('format')}: expected a {kind} in format {FORMAT}"
+            raise GalaxyDiTError(f"{self.root}/{HEADER} holds {held}; restore it, or take another folder")
         if not isinstance(header.get("conditions"), dict):
             raise GalaxyDiTError(f"{self.root}/{HEADER} is damaged (no conditions); restore it, or take a new --out")
         return header
@@ -247,8 +247,8 @@ class Store:
             return
         paths = [self._fs._strip_protocol(f"{self._path}/{name}") for name in names]
         for start in range(0, len(paths), CHUNK):
-            found = self._fs.cat(chunk := paths[start : start + CHUNK], on_error="omit")
-            yield from map(found.get, chunk)
+            contents = self._fs.cat(chunk := paths[start : start + CHUNK], on_error="omit")
+            yield from map(contents.get, chunk)
 
     def _write(self, name: str, content: bytes) -> None:
         """Whole, or not at all. Object stores publish whole objects; a local file is renamed when it is complete."""

@@ -86,9 +86,9 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
     clauses = []
     for clause in scene.objects:
         mask = masks[clause.colour]
-        found = bool(_largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
+        is_seen = bool(_largest_blobs(mask).any(axis=(1, 2)).mean() >= MIN_FRAME_SHARE)
         others = np.any([other for colour, other in masks.items() if colour != clause.colour], axis=0)
-        clauses.append(ClauseAgreement(clause, found, found and observed_motion(mask, others) == clause.motion))
+        clauses.append(ClauseAgreement(clause, is_seen, is_seen and observed_motion(mask, others) == clause.motion))
     return Agreement(tuple(clauses))
 
 

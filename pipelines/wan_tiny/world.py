@@ -72,13 +72,13 @@ def parse_caption(caption: str) -> Scene:
     parts = text.replace(" in front of ", ", ").replace(" and ", ", ").split(", ")
     objects = []
     for position, part in enumerate(parts):
-        found = CLAUSE.fullmatch(part)
-        if found is None or bool(found["motion"]) == (still_after and position == len(parts) - 1):
+        match = CLAUSE.fullmatch(part)
+        if match is None or bool(match["motion"]) == (still_after and position == len(parts) - 1):
             raise ValueError(
                 f"caption part {part!r} is not 'a COLOUR SHAPE MOTION' with COLOUR one of {', '.join(COLOURS)}; "
                 f"SHAPE one of {', '.join(SHAPES)}; MOTION one of {', '.join(MOTIONS)}"
             )
-        objects.append(Clause(found["colour"], found["shape"], found["motion"] or ""))
+        objects.append(Clause(match["colour"], match["shape"], match["motion"] or ""))
     if len({clause.colour for clause in objects}) != len(objects):
         raise ValueError(f"caption {caption!r} names a colour twice; colours within one scene must differ")
     scene = Scene(tuple(objects), background)
