@@ -178,7 +178,7 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
 def measure_conditional(
     pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float], counts: Sequence[int]
 ) -> None:
-    """Log the PSNR if the last `count` full steps but the very last compute the conditional branch alone.
+    """Log the PSNR if every second of the last full steps, `count` of them, computes the conditional branch alone.
 
     The half steps that this saves are full steps elsewhere: the schedule is that of `count` / 2 more full steps.
     """
@@ -192,7 +192,7 @@ def measure_conditional(
             full = round(total / speedup) + count // 2
             sigmas = profile.target_for(total / full).sigmas
             steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
-            with driven(pipe, ConditionalOnly(steps, variant, steps[-1 - count : -1] if count else ())):
+            with driven(pipe, ConditionalOnly(steps, variant, steps[-2 * count : -1 : 2] if count else ())):
                 videos = [generate_batch(pipe, *batch, settings) for batch in batches]
             psnrs = [psnr(*pair) for pair in zip(np.concatenate(videos), np.concatenate(plain), strict=True)]
             first = first or psnrs

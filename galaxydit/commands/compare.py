@@ -91,14 +91,14 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """About how many generations a comparison takes: about 40 % of the settings are left after the first prompt, and
-    then one for each speedup and one more.
+    """About how many generations a comparison takes at most: about 40 % of the settings are left after the first prompt,
+    and then one for each speedup and one more.
     """
     candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
     tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))
     scoring = len(methods) * (len(plan.speedups) + 1) * len(plan.cases)
     fewer = "fewer --prompts, --speedups, --methods or --tune-prompts take less"
-    return f"about {tuning} generations to tune and {scoring} to score, unless they are stored; {fewer}"
+    return f"up to {tuning} generations to tune and {scoring} to score, unless they are stored; {fewer}"
 
 
 def _list_methods(as_json: bool) -> None:
