@@ -58,11 +58,25 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return torch.load(path, weights_only=True) if path.exists() else None
 
 
-def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqdm]]:
-    with tqdm(total=steps, initial=first, desc=name, mininterval=10) as bar:
+def training_steps(
+    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
+) -> Iterator[tuple[int, tqdm]]:
+    """Yield the steps after the checkpoint at `path`; the caller updates the model, which is saved with `content`."""
+    first = 0
+    if checkpoint := load_checkpoint(path):
+        first = checkpoint["step"]
+        model.load_state_dict(checkpoint["model"])
+        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+    with tqdm(total=steps, initial=first, desc=path.stem, mininterval=10) as bar:
         for step in range(first, steps):
+            set_rate(optimizers, rate_share(step, steps))
+            model.zero_grad(set_to_none=True)
             yield step, bar
             bar.update()
+            if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == steps:
+                states = {"model": model.state_dict(), "optimizers": _states(optimizers)}
+                save_checkpoint(path, {"step": step + 1, **states, **content})
 
 
 def draw_clips(indices: range) -> tuple[list[str], Tensor]:
@@ -100,34 +114,19 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
         vae.quant_conv.bias[build.LATENT_CHANNELS :] = -6.0
     optimizers = optimizers_for(vae, peak, adam_rate=peak / 8)
-    first, path = 0, work / "vae.pt"
-    if checkpoint := load_checkpoint(path):
-        first = checkpoint["step"]
-        vae.load_state_dict(checkpoint["model"])
-        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-
-    def checkpoint_now(step: int) -> None:
-        save_checkpoint(path, {"step": step, "model": vae.state_dict(), "optimizers": _states(optimizers)})
-
-    for step, bar in training_steps(first, steps, "vae"):
+    for step, bar in training_steps(work / "vae.pt", vae, optimizers, steps):
         torch.manual_seed(step)
-        set_rate(optimizers, rate_share(step, steps))
         video = draw_vae_batch(step, steps, batch)
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(video).latent_dist
             decoded = vae.decode(posterior.sample()).sample
         error = (decoded.float() - video).square().mean()
         kl = 0.5 * (posterior.mean**2 + posterior.var - 1 - posterior.logvar).mean()
-        vae.zero_grad(set_to_none=True)
         (error + 1e-5 * kl).backward()
         for optimizer in optimizers:
             optimizer.step()
         if step % 20 == 0:
             bar.set_postfix(psnr=f"{-10 * math.log10(error.item() / 4):.2f}", kl=f"{kl.item():.2f}")
-        if (step + 1) % CHECKPOINT_STEPS == 0:
-            checkpoint_now(step + 1)
-    checkpoint_now(steps)
 
 
 def load_trained_vae(work: Path) -> AutoencoderKLWan:
@@ -197,24 +196,14 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
     empty = build.build_tokenizer()([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
     model = Denoiser()
     optimizers = optimizers_for(model, peak, adam_rate=peak / 10)
-    average = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    first, path = 0, work / "transformer.pt"
-    if checkpoint := load_checkpoint(path):
-        first, average = checkpoint["step"], checkpoint["average"]
-        model.load_state_dict(checkpoint["model"])
-        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
+    path = work / "transformer.pt"
+    start = (load_checkpoint(path) or {"average": model.state_dict()})["average"]
+    average = {name: value.detach().clone() for name, value in start.items()}
     for block in model.transformer.blocks:
         block.compile()
-
-    def checkpoint_now(step: int) -> None:
-        content = {"step": step, "model": model.state_dict(), "average": average, "optimizers": _states(optimizers)}
-        save_checkpoint(path, content | {"mean": mean.flatten(), "std": std.flatten()})
-
-    smooth = math.nan
-    for step, bar in training_steps(first, steps, "transformer"):
+    smooth, content = math.nan, {"average": average, "mean": mean.flatten(), "std": std.flatten()}
+    for step, bar in training_steps(path, model, optimizers, steps, **content):
         generator = torch.Generator().manual_seed(step)
-        set_rate(optimizers, rate_share(step, steps))
         rows = torch.randint(len(latents), (batch,), generator=generator)
         clean = (latents[rows].float() - mean) / std
         dropped = torch.rand(batch, 1, generator=generator) < CAPTION_DROPOUT
@@ -228,7 +217,6 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
             text = torch.where(dropped, empty, tokens[rows])
             velocity = model((1 - level) * clean + level * noise, sigma * 1000, text, padding)
         loss = (velocity.float() - (noise - clean)).square().mean()
-        model.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -241,9 +229,6 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         smooth = value if math.isnan(smooth) else 0.98 * smooth + 0.02 * value
         if step % 20 == 0:
             bar.set_postfix(loss=f"{smooth:.4f}")
-        if (step + 1) % CHECKPOINT_STEPS == 0:
-            checkpoint_now(step + 1)
-    checkpoint_now(steps)
 
 
 def export(work: Path, out: Path) -> None:
