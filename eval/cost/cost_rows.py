@@ -17,10 +17,10 @@ PREDICTED: Columns = {
     "predicted text s": ("predicted_text_encoder_s", 1, "{:.2g}"),
     "predicted decode s": ("predicted_decoder_s", 1, "{:.2g}"),
     "of it plugin s": ("predicted_plugin_s", 1, "{:.2g}"),
-    "predicted s": ("predicted_latency_s", 1, "{:.3g}"),
+    "predicted s": ("predicted_batch_latency_s", 1, "{:.3g}"),
     "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
-    "predicted W": ("predicted_watts", 1, "{:.3g}"),
-    "predicted GiB": ("predicted_peak_bytes", 2**30, "{:.3g}"),
+    "predicted W": ("predicted_avg_power_watts", 1, "{:.3g}"),
+    "predicted GiB": ("predicted_peak_memory_bytes", 2**30, "{:.3g}"),
     "of it plugin GiB": ("predicted_plugin_bytes", 2**30, "{:.2g}"),
     "price of all": ("predicted_price", 1, "{:.2f}"),
 }
@@ -36,23 +36,11 @@ def rows_of(made: Estimate) -> list[dict[str, Any]]:
 
 
 def _row(cost: Cost) -> dict[str, Any]:
-    price = None if cost.price is None else _spread(cost.price)
-    return {
-        "predicted_denoise_s": _spread(cost.denoise_s),
-        "predicted_text_encoder_s": _spread(cost.text_encoder_s),
-        "predicted_decoder_s": _spread(cost.decoder_s),
-        "predicted_plugin_s": _spread(cost.plugin_s) if cost.plugin_s.value else None,
-        "predicted_latency_s": _spread(cost.batch_latency_s),
-        "predicted_joules": _spread(cost.energy_per_video_joules),
-        "predicted_watts": _spread(cost.avg_power_watts),
-        "predicted_peak_bytes": _spread(cost.peak_memory_bytes),
-        "predicted_plugin_bytes": cost.plugin_bytes or None,
-        "predicted_price": price,
-    }
-
-
-def _spread(interval: Interval) -> dict[str, float]:
-    return {"median": interval.value, "low": interval.low, "high": interval.high}
+    row: dict[str, Any] = {"predicted_plugin_bytes": cost.plugin_bytes or None}
+    for name, part in (vars(cost) | {"joules": cost.energy_per_video_joules}).items():
+        if isinstance(part, Interval) and (name != "plugin_s" or part.value):
+            row[f"predicted_{name}"] = {"median": part.value, "low": part.low, "high": part.high}
+    return row
 
 
 def predicted_denoising(
