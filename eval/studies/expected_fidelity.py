@@ -19,7 +19,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.identity import code_identity, core_identity
 from galaxydit.eval.compare.methods.ablations import shipped
-from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, table
+from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, tables
 from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
 from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import conditions_of
@@ -154,7 +154,7 @@ def main() -> None:
         run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
     measured = [Result(**unit.data, **found) for unit, found in zip(units, results(units, store), strict=True)]
     scale = fit_scale(measured)
-    text = table(measured, scale)
+    text = tables(measured, scale)
     logger.info(text)
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
     write_json(

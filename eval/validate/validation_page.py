@@ -10,8 +10,9 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.published import load_published
-from galaxydit.eval.compare.markdown import number, table
+from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
