@@ -15,7 +15,7 @@ import argparse
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,7 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
 
 
 def load_trained_vae(work: Path) -> AutoencoderKLWan:
-    checkpoint = load_checkpoint(work / "vae.pt")
-    if checkpoint is None:
+    if (checkpoint := load_checkpoint(work / "vae.pt")) is None:
         raise FileNotFoundError(f"{work / 'vae.pt'} does not exist: run the stage 'vae' first")
     vae = build.build_vae()
     vae.load_state_dict(checkpoint["model"])
@@ -233,8 +232,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
 
 def export(work: Path, out: Path) -> None:
     """Write the averaged weights as a diffusers folder; transformer in bfloat16 to stay small."""
-    checkpoint = load_checkpoint(work / "transformer.pt")
-    if checkpoint is None:
+    if (checkpoint := load_checkpoint(work / "transformer.pt")) is None:
         raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
     model = Denoiser()
     model.load_state_dict(checkpoint["average"])
@@ -303,31 +301,23 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
     parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
-    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
+    parser.add_argument("--learning-rate", type=float, default=0.02, help="peak (0.02)")
     parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(__file__).parents[1] / "weights",
-        help="folder of the export, or to resume from",
-    )
+    weights = Path(__file__).parents[1] / "weights"
+    parser.add_argument("--out", type=Path, default=weights, help="folder of the export, or to resume from")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if arguments.stage == "resume":
-        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02)
-    elif arguments.stage == "adapt":
-        adapt(arguments.work, arguments.out, arguments.learning_rate or 0.02)
-    elif arguments.stage == "vae":
-        train_vae(arguments.work, arguments.steps or 3000, arguments.batch or 12, arguments.learning_rate or 0.02)
-    elif arguments.stage == "latents":
-        encode_clips(arguments.work, arguments.clips, 8)
-    elif arguments.stage == "transformer":
-        train_transformer(
-            arguments.work, arguments.steps or 3800, arguments.batch or 24, arguments.learning_rate or 0.02
-        )
-    else:
-        export(arguments.work, arguments.out)
+    work, out, rate = arguments.work, arguments.out, arguments.learning_rate
+    stages: dict[str, Callable[[], None]] = {
+        "resume": lambda: resume(work, out, 0.02, rate),
+        "adapt": lambda: adapt(work, out, rate),
+        "vae": lambda: train_vae(work, arguments.steps or 3000, arguments.batch or 12, rate),
+        "latents": lambda: encode_clips(work, arguments.clips, 8),
+        "transformer": lambda: train_transformer(work, arguments.steps or 3800, arguments.batch or 24, rate),
+        "export": lambda: export(work, out),
+    }
+    stages[arguments.stage]()
 
 
 if __name__ == "__main__":
