@@ -129,8 +129,8 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
-    score, found = read_scores(folder / WRITTEN, dimension, names)
-    return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in found.items()}}
+    score, values = read_scores(folder / WRITTEN, dimension, names)
+    return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in values.items()}}
 
 
 def _write(path: Path, data: Any) -> None:
