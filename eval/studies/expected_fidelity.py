@@ -127,11 +127,6 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
     return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
 
 
-def _without_steps(result: Result) -> dict[str, Any]:
-    """A result as JSON data, without the values of each full step, which stay in the store."""
-    return {name: value for name, value in asdict(result).items() if name != "full_steps"}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=32)
@@ -157,10 +152,10 @@ def main() -> None:
     text = tables(measured, scale)
     logger.info(text)
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
-    write_json(
-        arguments.out / "results.json",
-        {"conditions": conditions, "scale": asdict(scale), "results": list(map(_without_steps, measured))},
-    )
+    rows = [asdict(result) for result in measured]
+    for row in rows:
+        del row["full_steps"]  # they stay in the store
+    write_json(arguments.out / "results.json", {"conditions": conditions, "scale": asdict(scale), "results": rows})
 
 
 if __name__ == "__main__":
