@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from galaxydit.eval.cost.architecture import Architecture, architecture_of
+from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.estimate import Cost, Estimate, Interval
 from galaxydit.eval.cost.hardware import gpu_named
 from galaxydit.eval.cost.predict import Workload, fitted, predict
 
 Columns = dict[str, tuple[str, float, str]]
+"""By heading: the field of a row, the divisor to the heading's unit, and the format."""
 MEASURED: Columns = {
     "kJ": ("energy_joules", 1000, "{:.3g}"),
     "mean W": ("avg_power_watts", 1, "{:.0f}"),
@@ -24,7 +25,6 @@ PREDICTED: Columns = {
     "of it plugin GiB": ("predicted_plugin_bytes", 2**30, "{:.2g}"),
     "price of all": ("predicted_price", 1, "{:.2f}"),
 }
-"""By heading: the field of a row, the divisor to the heading's unit, and the format."""
 
 
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
@@ -51,14 +51,9 @@ def predicted_denoising(
     Empty for a device, which is given by its product name, or a preset without measurements. `size`: height, width and
     frames.
     """
-    gpu, shape = gpu_named(device), _wan(preset)
-    if gpu is None or shape is None:
+    gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
+    if gpu is None or model is None:
         return {}
     constants, _ = fitted()
-    made = predict(Workload(shape, *size, steps), gpu, constants, compute_fraction=compute_fraction)
+    made = predict(Workload(architecture_of(model), *size, steps), gpu, constants, compute_fraction=compute_fraction)
     return {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}
-
-
-def _wan(preset: str) -> Architecture | None:
-    models = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}
-    return architecture_of(models[preset]) if preset in models else None

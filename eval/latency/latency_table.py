@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED
+from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED, Columns
 from galaxydit.eval.markdown import table
 
-COLUMNS: dict[
-    str, tuple[str, float, str]
-] = {  # by heading: the field of the row, the divisor to the heading's unit, and the format
+COLUMNS: Columns = {
     "full ms": ("full_ms", 1, "{:.2f}"),
     "reused ms": ("reused_ms", 1, "{:.2f}"),
     "probe ms": ("probe_ms", 1, "{:.2f}"),
