@@ -162,11 +162,9 @@ class _DenoiseClock:
     last_reading: Reading | None = None
 
     def read(self) -> Reading | None:
-        """The energy counter; None without a counter."""
         return read(self.device, cpu=self.cpu_counter)
 
     def now(self) -> float:
-        """Seconds on a monotonic clock."""
         synchronize(self.device)
         return time.perf_counter()
 

@@ -119,7 +119,6 @@ class ShareMaker(Maker):
         return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
 
     def _variables(self, suite: Suite) -> dict[str, str]:
-        """Environment variables of the driver."""
         places = {suite.cache_variable: str(self.cache.absolute()), "TORCH_HOME": str(Path(self._place.name, "torch"))}
         return OFFLINE | places | ({"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {})
 
