@@ -9,10 +9,7 @@ from galaxydit.eval.cost.predict import Workload, fitted, predict
 
 Columns = dict[str, tuple[str, float, str]]
 """By heading: the field of a row, the divisor to the heading's unit, and the format."""
-MEASURED: Columns = {
-    "kJ": ("energy_joules", 1000, "{:.3g}"),
-    "mean W": ("avg_power_watts", 1, "{:.0f}"),
-}
+MEASURED: Columns = {"kJ": ("energy_joules", 1000, "{:.3g}"), "mean W": ("avg_power_watts", 1, "{:.0f}")}
 PREDICTED: Columns = {
     "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
     "predicted text s": ("predicted_text_encoder_s", 1, "{:.2g}"),

@@ -24,14 +24,7 @@ from galaxydit.eval.vbench.arrange import Arrangement, arrange
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
 from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.plan import SHARE, Plan, Selection, select_videos
-from galaxydit.eval.vbench.results import (
-    VERSION,
-    DimensionScore,
-    Results,
-    VariantScores,
-    combine,
-    results_path,
-)
+from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine, results_path
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run

@@ -33,8 +33,7 @@ def generate(
     ] = None,
     out: Annotated[str, typer.Option(help="The mp4 file to write; with --prompts a folder, or s3://bucket/folder.")],
     seed: Annotated[
-        int,
-        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line."),
+        int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line.")
     ] = 0,
     sizes: FileSizes,
     request: options.Request,
