@@ -76,7 +76,7 @@ class FidelityMaker(Maker):
                 return output  # a guard that did not act changes nothing, bit for bit, which a test shows
         if self._plain is None or self._plain[0] != data["prompt"]:
             self._plain = (data["prompt"], generate(self._pipe, data["prompt"], self._settings, data["seed"]))
-        failure: Failure = next(one for one in (NONE, *FAILURES) if one.name == data["failure"])
+        failure: Failure = next(kind for kind in (NONE, *FAILURES) if kind.name == data["failure"])
         config = shipped(self._pipe, speedup=data["speedup"])
         if data["kind"] == "order 0":
             config = replace(config, order=0)
@@ -147,7 +147,7 @@ def main() -> None:
     units = units_of(unseen_captions(arguments.prompts), arguments.speedups, hash_of(conditions))
     with LiveProgress() as progress:
         run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
-    measured = [Result(**unit.data, **found) for unit, found in zip(units, results(units, store), strict=True)]
+    measured = [Result(**unit.data, **values) for unit, values in zip(units, results(units, store), strict=True)]
     scale = fit_scale(measured)
     text = tables(measured, scale)
     logger.info(text)

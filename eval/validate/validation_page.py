@@ -128,7 +128,7 @@ def _conditions(data: dict[str, Any]) -> str:
         "model": ", ".join(filter(None, (model["hub_id"] or model["name"], model["revision"], model["commit"]))),
         "weights": ", ".join(f"{name} {start}" for name, start in conditions["weights"].items()),
         "device": f"{conditions['device']}, {', '.join(conditions['dtype'])}",
-        "versions": ", ".join(f"{name} {one}" for name, one in conditions["versions"].items()),
+        "versions": ", ".join(f"{name} {release}" for name, release in conditions["versions"].items()),
         "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
         "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
     }
