@@ -84,7 +84,8 @@ class CalibrationMaker(Maker):
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Both policies of the profile at each of its verified speedups.
 
-        Where a proxy that costs no block computed exactly the planned steps, its video is the schedule's, too.
+        Where a proxy that costs no block computed exactly the planned steps, its video is the schedule's, too, and its
+        seconds, which include reading the proxy, stand for the schedule's.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)

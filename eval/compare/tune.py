@@ -67,10 +67,10 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     kept = {c.index for c in tried}
-    for one, other in pairwise(tried):
-        slower, faster = sorted((one.log_speedup, other.log_speedup))
+    for before, after in pairwise(tried):
+        slower, faster = sorted((before.log_speedup, after.log_speedup))
         if faster >= low and slower <= high:
-            kept.update(range(one.index, other.index))
+            kept.update(range(before.index, after.index))
     return sorted(kept)
 
 

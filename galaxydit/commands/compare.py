@@ -91,8 +91,8 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """Most generations of a comparison: about 40 % of the settings are left after the first prompt, and then one for
-    each speedup and one more.
+    """About how many generations a comparison takes at most: 40 % of the settings are left after the first prompt, and
+    then one for each speedup and one more.
     """
     candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
     tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))

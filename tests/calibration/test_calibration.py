@@ -241,6 +241,32 @@ def test_the_order_with_the_better_videos_is_chosen(
     assert "may be chance" in replace(found, psnr_of_order={better: 30.0, 1 - better: 30.1}).chosen_order
 
 
+@pytest.mark.parametrize(("follows", "generated"), [(True, 2 + 1), (False, 2 + 1 + 3 * 2)])
+def test_proxies_that_move_no_step_share_the_videos_of_the_schedule(
+    follows: bool,
+    generated: int,
+    tiny_wan_pipeline: WanPipeline,
+    prompts: list[str],
+    settings: GenerationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def verified(pipe: WanPipeline, profile: Profile, speedup: float, prompt: str, **kwargs: object) -> VerifiedPrompt:
+        asked.append(prompt)
+        return VerifiedPrompt("schedule", speedup, prompt, 0, 0.5, 30.0 + speedup, 1.0, 2.0)
+
+    monkeypatch.setattr(calibration_parts, "verify_target", verified)
+    monkeypatch.setattr("galaxydit.calibration.calibration.follows_schedule", lambda *_: follows)
+    options = {"settings": settings, "verified_prompts": 1, "speedups": (2.0, 3.0)}
+    made = calibrate(tiny_wan_pipeline, prompts, resume_dir=tmp_path, samples=2, **options)
+    assert asked.count(prompts[0]) == generated
+    compared = made.profile.evidence.compared_proxies
+    assert len(compared) == 3
+    assert {tuple(at.psnr_db for at in proxy.measured) for proxy in compared} == {(32.0, 33.0)}
+
+
 def test_a_decoder_that_overflows_gives_no_profile(
     tiny_wan_pipeline: WanPipeline, prompts: list[str], settings: GenerationSettings, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import galaxydit
 from galaxydit.eval.compare.every_method import choose_methods
-from galaxydit.eval.compare.methods import ablations
+from galaxydit.eval.compare.methods import ablations, exact_predictions
 from galaxydit.eval.compare.methods.ablations import METHODS, shipped
 from galaxydit.pipelines.loading import load_pipeline
 
@@ -59,5 +59,6 @@ def test_candidate_settings_are_accepted(wan_tiny, method):
 
 
 def test_ablations_are_chosen_by_their_own_word_alone():
-    assert choose_methods(["ablations"]) == METHODS
-    assert not set(METHODS) & set(choose_methods(["all", "published"]))
+    every = (*METHODS, exact_predictions.METHOD)
+    assert choose_methods(["ablations"]) == every
+    assert not set(every) & set(choose_methods(["all", "published"]))
