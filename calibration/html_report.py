@@ -35,9 +35,9 @@ def write_report(calibration: Calibration, folder: Path, model: str | None = Non
     profile = calibration.profile
     title = escape(f"Calibration of {model or profile.model.class_name}")
     missed = [
-        f"{one.speedup:g}x came out as {1 / one.compute_fraction:.2f}x"
-        for one in profile.evidence.verifications
-        if one.compute_fraction and abs(one.compute_fraction * one.speedup - 1) > 0.05
+        f"{row.speedup:g}x came out as {1 / row.compute_fraction:.2f}x"
+        for row in profile.evidence.verifications
+        if row.compute_fraction and abs(row.compute_fraction * row.speedup - 1) > 0.05
     ]
     verified = dict.fromkeys((row.prompt, row.seed) for row in calibration.verifications)
     pictures = "".join(

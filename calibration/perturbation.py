@@ -49,8 +49,8 @@ def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropaga
     """Geometric mean of the sensitivities at each noise level, and 1 at sigma 0, where no step is left."""
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
-        found = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
-        level = round_digits(fmean(sigma for sigma, _ in found))  # short generations have two intervals at one level
-        logs.setdefault(level, []).extend(log for _, log in found)
+        measured = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]
+        level = round_digits(fmean(sigma for sigma, _ in measured))  # short generations have two intervals at one level
+        logs.setdefault(level, []).extend(log for _, log in measured)
     levels = sorted(logs, reverse=True)
     return ErrorPropagation(tuple(levels), tuple(round_digits(math.exp(fmean(logs[level])), 5) for level in levels))

@@ -87,10 +87,10 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
     axes.set(xlabel=f"{name}: distance since the last full step", ylabel="relative error of the prediction")
     axes.set_ylim(0, 1.15 * max(float(np.max(np.add(curve.errors, curve.spread))) for curve in curves))
     axes.legend()
-    if profile.evidence.fit is not None:
+    if (scores := profile.evidence.fit) is not None:
         used = "by noise level" if len(curves) > 1 else "one for all noise levels"
-        one, many = profile.evidence.fit.r2_one_curve, profile.evidence.fit.r2_by_sigma
-        axes.set_title(f"Held-out R²: one curve {one:.2f}, by noise level {many:.2f}; used: {used}")
+        shares = f"one curve {scores.r2_one_curve:.2f}, by noise level {scores.r2_by_sigma:.2f}"
+        axes.set_title(f"Held-out R²: {shares}; used: {used}")
 
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:

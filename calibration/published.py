@@ -40,6 +40,10 @@ class Published:
     data: dict[str, Any]
     step_lists: tuple[StepList, ...]
 
+    def step_list(self, name: str) -> StepList:
+        """The step list of this name."""
+        return next(row for row in self.step_lists if row.name == name)
+
     def gain(self, step: int) -> float:
         """Normalised deviation of the final latent / error of the prediction at `step`, 0 to 49 (arXiv 2609.36433)."""
         law = self.data["propagation"]

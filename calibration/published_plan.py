@@ -23,7 +23,8 @@ LEAST_GAIN = 1e-3  # dB
 @cache
 def published_surrogates() -> tuple[Surrogate, ...]:
     """A surrogate of Wan2.1-T2V-1.3B for each distribution."""
-    return tuple(Surrogate(one, published_curvature(load_published())) for one in DISTRIBUTIONS.values())
+    curvature = published_curvature(load_published())
+    return tuple(Surrogate(distribution, curvature) for distribution in DISTRIBUTIONS.values())
 
 
 def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tuple[float, ...]:
@@ -81,11 +82,11 @@ def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[Full
     It starts from the schedule of that number in `starts`, and from the one found for the next larger number without
     the full step that serves it least.
     """
-    found: dict[int, tuple[FullSteps, float]] = {}
+    best: dict[int, tuple[FullSteps, float]] = {}
     for count in sorted(starts, reverse=True):
         tried = [starts[count]]
-        if count + 1 in found:
-            larger = found[count + 1][0]
+        if count + 1 in best:
+            larger = best[count + 1][0]
             tried.append(max((tuple(x for x in larger if x != step) for step in larger[fixed:-1]), key=expected_level))
-        found[count] = max((improved(start, fixed) for start in tried), key=lambda plan: plan[1])
-    return found
+        best[count] = max((improved(start, fixed) for start in tried), key=lambda plan: plan[1])
+    return best

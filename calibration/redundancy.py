@@ -104,17 +104,12 @@ def _changes_of(
         for transformer in transformers:
             hooks.enter_context(transformer.register_forward_pre_hook(enter, with_kwargs=True))
             for index, block in enumerate(blocks_of(transformer, family_of(transformer))):
+                modules = dict(block.named_modules())  # blocks of a second list may lack some parts
                 for part, path in parts.items():
-                    module = block.get_submodule(path) if _has(block, path) else None
-                    if module is not None:
+                    if (module := modules.get(path)) is not None:
                         hooks.enter_context(
                             module.register_forward_hook(
                                 lambda _, inputs, output, part=part, index=index: receive(part, index, output)
                             )
                         )
         yield changes
-
-
-def _has(block: nn.Module, path: str) -> bool:
-    """Whether the block has the part; blocks of a second list may lack some."""
-    return not path or any(name == path for name, _ in block.named_modules())

@@ -175,7 +175,6 @@ def _write_files(result: DemoResult, videos: Sequence[GeneratedVideo], pipe: Dif
 
 
 def _label(variant: DemoVariant, plain: DemoVariant) -> str:
-    """Label of a variant's video of the first prompt."""
     first = variant.samples[0]
     if first.psnr is None:
         return f"{variant.name}, {first.denoise_seconds:.1f} s"

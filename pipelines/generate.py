@@ -102,6 +102,7 @@ def generate(
         raise ValueError(
             f"{type(pipe).__name__} returned {type(output).__name__}, which holds no video: pass a video pipeline"
         )
+    ranks = token_group(next(iter(transformers_of(pipe).values())))
     return GeneratedVideo(
         prompt=prompt,
         seed=seed,
@@ -110,13 +111,8 @@ def generate(
         latents=clock.latents.detach().float().cpu(),
         end_to_end_seconds=end - start,
         denoise_seconds=clock.last_step - clock.first_call,
-        energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, _group_of(pipe)),
+        energy=energy_between(before, clock.first_reading, clock.last_reading, after, clock.device, ranks),
     )
-
-
-def _group_of(pipe: DiffusionPipeline) -> Any | None:
-    """The ranks that share the pipeline's videos; None for a single process."""
-    return token_group(next(iter(transformers_of(pipe).values())))
 
 
 def generate_batch(
@@ -166,11 +162,9 @@ class _DenoiseClock:
     last_reading: Reading | None = None
 
     def read(self) -> Reading | None:
-        """The energy counter; None without a counter."""
         return read(self.device, cpu=self.cpu_counter)
 
     def now(self) -> float:
-        """Seconds on a monotonic clock."""
         synchronize(self.device)
         return time.perf_counter()
 

@@ -51,7 +51,7 @@ def load_pipeline(
     dtypes: dict[str, torch.dtype] = {"default": torch.bfloat16}
     if checkpoint is not None:
         source, revision = checkpoint.hub_id, revision or checkpoint.revision
-        dtypes |= {part: getattr(torch, one) for part, one in checkpoint.dtypes.items()}
+        dtypes |= {part: getattr(torch, word) for part, word in checkpoint.dtypes.items()}
     if dtype is not None:
         dtypes["default"] = dtype
     index = _download_index(source, revision) if folder is None else folder / INDEX

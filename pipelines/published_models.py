@@ -113,7 +113,7 @@ def _recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
         if pipe.transformer.config.num_layers in by_layers:
             return by_layers[pipe.transformer.config.num_layers]
     parameters = inspect.signature(type(pipe).__call__).parameters
-    defaults = {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
     names = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale")
-    values: list[Any] = [defaults.get(name) for name in names]
+    defaults = [parameters[name].default if name in parameters else None for name in names]
+    values: list[Any] = [None if default is inspect.Parameter.empty else default for default in defaults]
     return GenerationSettings(*values)

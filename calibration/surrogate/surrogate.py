@@ -133,11 +133,7 @@ class Surrogate:
 
 
 def generate(
-    directions: Directions,
-    solver: LinearSolver,
-    noise: Tensor,
-    full: Container[int] | None = None,
-    rule: Rule = Rule(),
+    directions: Directions, solver: LinearSolver, noise: Tensor, full: Container[int] | None = None, rule: Rule = Rule()
 ) -> tuple[Tensor, Tensor]:
     """The final latent `(directions, nodes)`, and the predictions that the scheduler got `(steps, directions, nodes)`.
 

@@ -1,10 +1,11 @@
 """The comparison as markdown: one table per speedup, then all scored settings."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from galaxydit.eval.compare.comparison import Comparison
 from galaxydit.eval.compare.equal_compute import AtSpeedup, Row
+from galaxydit.eval.markdown import table
 
 DASH = "-"
 LABELS = ("method", "setting", "settings (their speedup)")
@@ -77,12 +78,6 @@ def describe(setting: Mapping[str, Any]) -> str:
 def number(value: float | None, form: str) -> str:
     """The formatted value, or a dash for None."""
     return DASH if value is None else format(value, form)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], labels: Container[str]) -> str:
-    """A table; the columns under `labels` are texts, the others numbers."""
-    rules = ["---" if heading in labels else "---:" for heading in headings]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {  # of the table of all scored settings

@@ -2,29 +2,26 @@
 
 from typing import Any
 
-from galaxydit.eval.cost.architecture import Architecture, architecture_of
+from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.estimate import Cost, Estimate, Interval
 from galaxydit.eval.cost.hardware import gpu_named
 from galaxydit.eval.cost.predict import Workload, fitted, predict
 
 Columns = dict[str, tuple[str, float, str]]
-MEASURED: Columns = {
-    "kJ": ("energy_joules", 1000, "{:.3g}"),
-    "mean W": ("avg_power_watts", 1, "{:.0f}"),
-}
+"""By heading: the field of a row, the divisor to the heading's unit, and the format."""
+MEASURED: Columns = {"kJ": ("energy_joules", 1000, "{:.3g}"), "mean W": ("avg_power_watts", 1, "{:.0f}")}
 PREDICTED: Columns = {
     "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
     "predicted text s": ("predicted_text_encoder_s", 1, "{:.2g}"),
     "predicted decode s": ("predicted_decoder_s", 1, "{:.2g}"),
     "of it plugin s": ("predicted_plugin_s", 1, "{:.2g}"),
-    "predicted s": ("predicted_latency_s", 1, "{:.3g}"),
+    "predicted s": ("predicted_batch_latency_s", 1, "{:.3g}"),
     "predicted kJ": ("predicted_joules", 1000, "{:.3g}"),
-    "predicted W": ("predicted_watts", 1, "{:.3g}"),
-    "predicted GiB": ("predicted_peak_bytes", 2**30, "{:.3g}"),
+    "predicted W": ("predicted_avg_power_watts", 1, "{:.3g}"),
+    "predicted GiB": ("predicted_peak_memory_bytes", 2**30, "{:.3g}"),
     "of it plugin GiB": ("predicted_plugin_bytes", 2**30, "{:.2g}"),
     "price of all": ("predicted_price", 1, "{:.2f}"),
 }
-"""By heading: the field of a row, the divisor to the heading's unit, and the format."""
 
 
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
@@ -36,23 +33,11 @@ def rows_of(made: Estimate) -> list[dict[str, Any]]:
 
 
 def _row(cost: Cost) -> dict[str, Any]:
-    price = None if cost.price is None else _spread(cost.price)
-    return {
-        "predicted_denoise_s": _spread(cost.denoise_s),
-        "predicted_text_encoder_s": _spread(cost.text_encoder_s),
-        "predicted_decoder_s": _spread(cost.decoder_s),
-        "predicted_plugin_s": _spread(cost.plugin_s) if cost.plugin_s.value else None,
-        "predicted_latency_s": _spread(cost.batch_latency_s),
-        "predicted_joules": _spread(cost.energy_per_video_joules),
-        "predicted_watts": _spread(cost.avg_power_watts),
-        "predicted_peak_bytes": _spread(cost.peak_memory_bytes),
-        "predicted_plugin_bytes": cost.plugin_bytes or None,
-        "predicted_price": price,
-    }
-
-
-def _spread(interval: Interval) -> dict[str, float]:
-    return {"median": interval.value, "low": interval.low, "high": interval.high}
+    row: dict[str, Any] = {"predicted_plugin_bytes": cost.plugin_bytes or None}
+    for name, part in (vars(cost) | {"joules": cost.energy_per_video_joules}).items():
+        if isinstance(part, Interval) and (name != "plugin_s" or part.value):
+            row[f"predicted_{name}"] = {"median": part.value, "low": part.low, "high": part.high}
+    return row
 
 
 def predicted_denoising(
@@ -63,14 +48,9 @@ def predicted_denoising(
     Empty for a device, which is given by its product name, or a preset without measurements. `size`: height, width and
     frames.
     """
-    gpu, shape = gpu_named(device), _wan(preset)
-    if gpu is None or shape is None:
+    gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
+    if gpu is None or model is None:
         return {}
     constants, _ = fitted()
-    made = predict(Workload(shape, *size, steps), gpu, constants, compute_fraction=compute_fraction)
+    made = predict(Workload(architecture_of(model), *size, steps), gpu, constants, compute_fraction=compute_fraction)
     return {"predicted_denoise_s": made.denoising, "predicted_joules": made.denoising_joules}
-
-
-def _wan(preset: str) -> Architecture | None:
-    models = {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}
-    return architecture_of(models[preset]) if preset in models else None

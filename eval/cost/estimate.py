@@ -142,7 +142,7 @@ def estimate(
     work = _workload(model, shape, size, frames, steps)
     constants, _ = fitted()
     candidates = _splits(shape, gpus, ring)
-    split = min(candidates, key=lambda one: predict(work, device, constants, one).seconds)
+    split = min(candidates, key=lambda split: predict(work, device, constants, split).seconds)
 
     def cost(fraction: float) -> Cost:
         return _cost(work, device, split, fraction, reuse, videos, price)
@@ -182,12 +182,12 @@ def _splits(shape: Architecture, gpus: int, ring: int | None) -> Sequence[Split]
     if ring is None:
         return possible
     check_count("ring", ring, 1)
-    found = [split for split in possible if split.ring == ring]
-    if not found:
+    chosen = [split for split in possible if split.ring == ring]
+    if not chosen:
         allowed = ", ".join(str(split.ring) for split in possible)
         expected = f"one of {allowed} at {gpus} GPUs, because the Ulysses degree has to divide {shape.heads} heads"
         raise refusal("ring", ring, expected, "choose one of these")
-    return found
+    return chosen
 
 
 def _cost(
@@ -241,8 +241,8 @@ def _default_reuse(shape: Architecture) -> str:
 def _held_bytes(work: Workload, reuse: str) -> int:
     """Bytes that the plugin keeps: of each branch, outputs or residuals of its last computed steps."""
     shape, size = work.shape, (work.height, work.width, work.frames)
-    one = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
-    return shape.branches * PREDICTIONS_KEPT * one
+    prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
+    return shape.branches * PREDICTIONS_KEPT * prediction
 
 
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:

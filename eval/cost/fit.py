@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from scipy.optimize import least_squares
 from galaxydit.eval.cost.architecture import architecture_of
 from galaxydit.eval.cost.hardware import GPUS
 from galaxydit.eval.cost.predict import FILE, Constants, GpuConstants, SharedConstants, Split, Workload, predict
+from galaxydit.eval.markdown import table
 from galaxydit.files import write_json
 
 MEASUREMENTS = Path(__file__).with_name("measurements.json")
@@ -99,50 +99,43 @@ def _constants(values: np.ndarray) -> Constants:
 
 @dataclass(frozen=True)
 class Check:
-    """Relative errors of predictions: (seconds, joules) of each row, and their mean over each group's rows."""
+    """By group of rows: log(predicted / measured) of the seconds and of the joules, `(rows, 2)`."""
 
-    rows: tuple[tuple[float, float], ...]
-    groups: dict[tuple[str, str, int], tuple[float, float]]
-
-    @property
-    def mean(self) -> tuple[float, float]:
-        """Mean absolute error over the rows, of seconds and of joules."""
-        return fmean(error[0] for error in self.rows), fmean(error[1] for error in self.rows)
+    groups: dict[tuple[str, str, int], np.ndarray]
 
     @property
-    def worst_group(self) -> tuple[float, float]:
-        """Largest mean absolute error of a group, of seconds and of joules."""
-        return max(errors[0] for errors in self.groups.values()), max(errors[1] for errors in self.groups.values())
+    def rows(self) -> np.ndarray:
+        """The errors of all rows, `(rows, 2)`."""
+        return np.concatenate(list(self.groups.values()))
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean absolute relative error over the rows, of seconds and of joules."""
+        return _mean_error(self.rows)
+
+    @property
+    def worst_group(self) -> np.ndarray:
+        """Largest mean absolute relative error of a group, of seconds and of joules."""
+        return np.max([_mean_error(errors) for errors in self.groups.values()], axis=0)
+
+
+def _mean_error(log_errors: np.ndarray) -> np.ndarray:
+    return np.abs(np.expm1(log_errors)).mean(axis=0)
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Absolute relative errors of predictions for these rows."""
+    """Errors of predictions for these rows."""
     errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in rows:
-        seconds, joules = (abs(math.expm1(error)) for error in log_errors(row, constants))
-        errors.setdefault(row.group, []).append((seconds, joules))
-    groups = {group: (fmean(e[0] for e in pairs), fmean(e[1] for e in pairs)) for group, pairs in errors.items()}
-    return Check(tuple(error for pairs in errors.values() for error in pairs), groups)
+        errors.setdefault(row.group, []).append(log_errors(row, constants))
+    return Check({group: np.array(pairs) for group, pairs in errors.items()})
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Errors of a fit on the rows that it did not see: absolute ones, and the logarithms of predicted / measured."""
-
-    check: Check
-    seconds: tuple[float, ...]
-    joules: tuple[float, ...]
-
-
-def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, LeftOut]:
+def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
     """By value of the key: the errors on its rows of a fit without them."""
-    left_out = {}
-    for value in dict.fromkeys(map(key, rows)):
-        constants = fit([row for row in rows if key(row) != value])
-        tested = [row for row in rows if key(row) == value]
-        seconds, joules = zip(*(log_errors(row, constants) for row in tested), strict=True)
-        left_out[value] = LeftOut(check(tested, constants), seconds, joules)
-    return left_out
+    values = dict.fromkeys(map(key, rows))
+    fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
+    return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
@@ -167,30 +160,24 @@ def main() -> None:
     constants = fit(rows)
     models = left_out(rows, lambda row: row.model)
     counts = left_out(rows, lambda row: row.split.gpus)
-    lines = [("fit on all rows", check(rows, constants))]
-    lines += [(f"without {model}", left_out.check) for model, left_out in models.items()]
-    lines += [(f"without {count} GPU{'s' * (count > 1)}", left_out.check) for count, left_out in counts.items()]
+    checks = {"fit on all rows": check(rows, constants)}
+    checks |= {f"without {model}": checked for model, checked in models.items()}
+    checks |= {f"without {count} GPU{'s' * (count > 1)}": checked for count, checked in counts.items()}
     log = logging.getLogger(__name__)
-    log.info(
-        "| fit | rows | seconds, mean | worst group | joules, mean | worst group |\n|---|---:|---:|---:|---:|---:|"
-    )
-    for name, checked in lines:
-        (seconds, joules), (worst_seconds, worst_joules) = checked.mean, checked.worst_group
-        errors = f"{seconds:.1%} | {worst_seconds:.1%} | {joules:.1%} | {worst_joules:.1%}"
-        log.info("| %s | %d | %s |", name, len(checked.rows), errors)
+    headings = ("fit", "rows", "seconds, mean", "worst group", "joules, mean", "worst group")
+    cells = []
+    for name, checked in checks.items():
+        errors = [f"{error:.1%}" for pair in zip(checked.mean, checked.worst_group, strict=True) for error in pair]
+        cells.append([name, str(len(checked.rows)), *errors])
+    log.info("%s", table(headings, cells, labels=("fit",)))
     named = named_splits(rows, constants)
     log.info("faster of plain Ulysses and plain ring named: %d of %d", sum(named), len(named))
     if "--write" in sys.argv:
-        errors_of = {
-            "seconds_factor": _factor([error for left_out in models.values() for error in left_out.seconds]),
-            "joules_factor": _factor([error for left_out in models.values() for error in left_out.joules]),
-        }
+        unseen = np.concatenate([checked.rows for checked in models.values()])
+        # 90 % of the predictions miss by at most these factors, 1 or larger.
+        factors = np.exp(np.quantile(np.abs(unseen), 0.9, axis=0)).tolist()
+        errors_of = dict(zip(("seconds_factor", "joules_factor"), factors, strict=True))
         write_json(FILE, {"constants": constants.to_dict(), "errors": errors_of})
-
-
-def _factor(log_errors: Sequence[float]) -> float:
-    """Return the factor, 1 or larger, that 90 % of the predictions miss by at most; errors are natural logarithms."""
-    return float(np.exp(np.quantile(np.abs(log_errors), 0.9)))
 
 
 if __name__ == "__main__":

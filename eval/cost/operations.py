@@ -70,15 +70,18 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
     linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
     attentions = [(times, layer) for times, layer in layers if isinstance(layer, Attention)]
     exchanged = [(times, layer) for times, layer in attentions if layer.is_self]
-    values = sum(times * one.tokens * (one.inputs + one.outputs) for times, one in linears)
-    values += sum(times * 2 * (one.queries + one.keys) * one.heads * one.head_dim for times, one in attentions)
+    values = sum(times * layer.tokens * (layer.inputs + layer.outputs) for times, layer in linears)
+    values += sum(
+        times * 2 * (layer.queries + layer.keys) * layer.heads * layer.head_dim for times, layer in attentions
+    )
+    scores = [(times * layer.queries * layer.keys * layer.heads, layer.head_dim) for times, layer in attentions]
     return Operations(
-        matrix_flops=2.0 * sum(times * one.tokens * one.inputs * one.outputs for times, one in linears),
-        attention_flops=4.0 * sum(n * one.queries * one.keys * one.heads * one.head_dim for n, one in attentions),
-        scores=float(sum(times * one.queries * one.keys * one.heads for times, one in attentions)),
+        matrix_flops=2.0 * sum(times * layer.tokens * layer.inputs * layer.outputs for times, layer in linears),
+        attention_flops=4.0 * sum(count * head_dim for count, head_dim in scores),
+        scores=float(sum(count for count, _ in scores)),
         activation_bytes=float(BYTES * values),
-        weight_bytes=float(BYTES * sum(times * one.inputs * one.outputs for times, one in linears)),
-        exchanged_bytes=float(BYTES * sum(times * one.queries * one.heads * one.head_dim for times, one in exchanged)),
+        weight_bytes=float(BYTES * sum(times * layer.inputs * layer.outputs for times, layer in linears)),
+        exchanged_bytes=float(BYTES * sum(n * layer.queries * layer.heads * layer.head_dim for n, layer in exchanged)),
         attentions=sum(times for times, _ in exchanged),
     )
 

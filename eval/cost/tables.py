@@ -2,13 +2,14 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from galaxydit.eval.cost.estimate import Interval, estimate
 from galaxydit.eval.cost.fit import Row, read_measurements
 from galaxydit.eval.cost.hardware import GPUS
 from galaxydit.eval.cost.predict import fitted, predict
+from galaxydit.eval.markdown import table
 from galaxydit.pipelines.published_models import CHECKPOINTS
 
 SPEEDUP = 2.0
@@ -27,7 +28,7 @@ def cost_table() -> str:
             seconds = [_interval(cost.batch_latency_s, 1) for cost in costs]
             joules = [_interval(cost.energy_per_video_joules, 1000) for cost in costs]
             rows.append([f"`{name}`", size, gpu, *seconds, *joules, _three((made.saved_joules or 0) / 1000)])
-    return _markdown(headings, rows, labels=3)
+    return table(headings, rows, labels=headings[:3])
 
 
 def published_table() -> str:
@@ -36,7 +37,7 @@ def published_table() -> str:
     groups: dict[tuple[str, str, int], list[Row]] = {}
     for row in read_measurements():
         groups.setdefault(row.group, []).append(row)
-    return _markdown(headings, [_published(*group, rows) for group, rows in groups.items()], labels=2)
+    return table(headings, [_published(*group, rows) for group, rows in groups.items()], labels=headings[:2])
 
 
 def _published(model: str, gpu: str, gpus: int, rows: Sequence[Row]) -> list[str]:
@@ -56,11 +57,6 @@ def _interval(interval: Interval, unit: float) -> str:
 def _three(value: float) -> str:
     """Three significant digits without an exponent."""
     return f"{float(f'{value:.3g}'):,g}"
-
-
-def _markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], labels: int) -> str:
-    rules = ["---" if index < labels else "---:" for index in range(len(headings))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
 
 
 if __name__ == "__main__":

@@ -182,7 +182,6 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 
 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
-    """The non-blank lines of a text file."""
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
     with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from galaxydit.eval.jobs.extend import extend
 from galaxydit.eval.jobs.job import Job, needs_calibration
 from galaxydit.pipelines.inputs import hash_files
 from galaxydit.pipelines.runs import Executor, InProcess, Outcome, Progress, Store, Unit, results, run
@@ -81,12 +80,33 @@ def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mappin
     before = store.conditions(KIND)
     if before is None:
         return job, None, _conditions(job)
-    union, old, kept = extend(_job_of(store, before), job)
-    store.check_same(KIND, _plain(old), _plain(kept))
+    earlier = _job_of(store, before)
+    union, kept = _extended(earlier, job)
+    store.check_same(KIND, _plain(asdict(earlier)), _plain(asdict(kept)))
     now = _conditions(union)
     hashes = before.get(FILES, {})
     store.check_same(KIND, {FILES: hashes}, {FILES: {path: now.get(FILES, {}).get(path) for path in hashes}})
     return union, before, now
+
+
+def _extended(before: Job, now: Job) -> tuple[Job, Job]:
+    """The union of two jobs, and its part that finished units depend on, which has to be equal to `before`.
+
+    The prompts, seeds and variants of `before` come first and keep their places, because a prompt's place determines
+    its default seeds and the names of its units. Everything else is that of `now`.
+    """
+    variants = {variant.name: variant for job in (before, now) for variant in job.variants}
+    listed = before.seeds is not None and now.seeds is not None
+    union = replace(
+        now,
+        prompts=tuple(dict.fromkeys((*before.prompts, *now.prompts))),
+        variants=tuple(variants.values()),
+        seeds=tuple(dict.fromkeys((*(before.seeds or ()), *(now.seeds or ())))) if listed else now.seeds,
+    )
+    seeds = before.seeds if listed else now.seeds
+    started = union.variants[: len(before.variants)]
+    # Gates may change at any time, because no video depends on them.
+    return union, replace(union, prompts=before.prompts, variants=started, seeds=seeds, gates=before.gates)
 
 
 def _conditions(job: Job) -> Mapping[str, Any]:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED
+from galaxydit.eval.cost.cost_rows import MEASURED, PREDICTED, Columns
+from galaxydit.eval.markdown import table
 
-COLUMNS: dict[
-    str, tuple[str, float, str]
-] = {  # by heading: the field of the row, the divisor to the heading's unit, and the format
+COLUMNS: Columns = {
     "full ms": ("full_ms", 1, "{:.2f}"),
     "reused ms": ("reused_ms", 1, "{:.2f}"),
     "probe ms": ("probe_ms", 1, "{:.2f}"),
@@ -27,8 +26,7 @@ LEFT_OUT = ("probe ms", "speedup x fraction")  # those for which a terminal of 8
 def markdown(data: dict[str, Any]) -> str:
     """Caption and table of a run, with quartiles."""
     columns = columns_of(data["rows"], quartiles=True)
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *zip(*columns.values(), strict=True)]
-    return "\n".join([caption(data), "", *("| " + " | ".join(cells) + " |" for cells in lines)])
+    return f"{caption(data)}\n\n{table(list(columns), zip(*columns.values(), strict=True), labels=('method',))}"
 
 
 def caption(data: dict[str, Any]) -> str:

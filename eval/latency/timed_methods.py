@@ -26,24 +26,17 @@ Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
 context manager of the method."""
 
 
-def _with_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContextManager[Attached]:
-    config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
-    return accelerated(pipe.transformer, config=config, scheduler=_scheduler(forced))
+def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:
+    def attach(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
+        scheduler = FlowMatchEulerDiscreteScheduler()  # without it, no correction would be computed and timed
+        scheduler.set_timesteps(forced.steps)
+        if proxy:
+            config = GalaxyDiTConfig(Threshold(NO_CHANGE), reuse=reuse, warmup=0.0, keep_last=0, max_consecutive=None)
+        else:
+            config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
+        return accelerated(pipe.transformer, config=config, scheduler=scheduler)
 
-
-def _without_proxy(pipe: Any, forced: ForcedSteps, reuse: Any) -> AbstractContextManager[Attached]:
-    config = GalaxyDiTConfig(FixedSteps(forced.full), reuse=reuse)
-    return accelerated(pipe.transformer, config=config, scheduler=_scheduler(forced))
-
-
-def _scheduler(forced: ForcedSteps) -> FlowMatchEulerDiscreteScheduler:
-    """An Euler scheduler with the forced number of steps.
-
-    Without a scheduler the correction is disabled, and full steps take less time than in a pipeline.
-    """
-    scheduler = FlowMatchEulerDiscreteScheduler()
-    scheduler.set_timesteps(forced.steps)
-    return scheduler
+    return attach
 
 
 def _sea_cache(pipe: Any, forced: ForcedSteps) -> AbstractContextManager[Attached]:
@@ -72,10 +65,10 @@ def _cache_dit(pipe: Any, forced: ForcedSteps) -> Iterator[Attached]:
 
 METHODS: dict[str, Attach] = {
     "plain": lambda pipe, forced: nullcontext(Attached(lambda: 0)),
-    "galaxydit output": lambda pipe, forced: _with_proxy(pipe, forced, "output"),
-    "galaxydit residual": lambda pipe, forced: _with_proxy(pipe, forced, "residual"),
-    "galaxydit output, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "output"),
-    "galaxydit residual, no proxy": lambda pipe, forced: _without_proxy(pipe, forced, "residual"),
+    "galaxydit output": _galaxydit("output", proxy=True),
+    "galaxydit residual": _galaxydit("residual", proxy=True),
+    "galaxydit output, no proxy": _galaxydit("output", proxy=False),
+    "galaxydit residual, no proxy": _galaxydit("residual", proxy=False),
     "FirstBlockCache": lambda pipe, forced: first_block_cache.METHOD.attach(pipe, {"threshold": NO_CHANGE}, None),
     "SeaCache": _sea_cache,
     "cache-dit": _cache_dit,

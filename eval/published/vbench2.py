@@ -19,14 +19,8 @@ NO_MMENGINE = "No module named 'mmengine'"
 NO_COTRACKER = "the wheel lacks third_party.cotracker.utils"
 # What each dimension needs beside packages of the index, and the first thing that its import asks for in vain.
 GROUPS = {
-    "Creativity": {
-        "Composition": (LLAVA, NO_LLAVA),
-        "Diversity": ("", "runs with random weights"),
-    },
-    "Commonsense": {
-        "Instance_Preservation": (YOLO, NO_MMENGINE),
-        "Motion_Rationality": (LLAVA, NO_LLAVA),
-    },
+    "Creativity": {"Composition": (LLAVA, NO_LLAVA), "Diversity": ("", "runs with random weights")},
+    "Commonsense": {"Instance_Preservation": (YOLO, NO_MMENGINE), "Motion_Rationality": (LLAVA, NO_LLAVA)},
     "Controllability": {
         "Camera_Motion": (COTRACKER, NO_COTRACKER),
         "Complex_Landscape": (JUDGES, NO_LLAVA),

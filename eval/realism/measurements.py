@@ -116,12 +116,11 @@ class Realism:
         """Other projects' methods in one published comparison: PSNR in dB and compute fraction."""
         table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
-        step_lists = {row.name: row for row in self.published.step_lists}
         rows: list[PublishedRow] = []
         for row in table["rows"]:
             self.progress(row["name"])
             if "row" in row:
-                measured = self._measured(step_lists[row["row"]])
+                measured = self._measured(self.published.step_list(row["row"]))
                 rows.append(replace(measured, name=row["name"], published=row["psnr"]))
             else:
                 rows.append(bench.measure(row))

@@ -1,8 +1,9 @@
 """The published step lists computed on a model: same steps, same reuse, PSNR beside the published PSNR."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,18 @@ class References:
             ]
         return self._known[key], settings
 
+    def psnrs(
+        self, flow_shift: float, guidance: float, attach: Callable[[], AbstractContextManager[Any]], steps: int = 0
+    ) -> list[float]:
+        """PSNR of each prompt against its plain generation, dB, where `attach` returns the context of each batch."""
+        plain, settings = self.at(flow_shift, guidance)
+        settings, psnrs = replace(settings, steps=steps or settings.steps), []
+        for trajectory, (prompts, seeds) in zip(plain, self.cases.batches, strict=True):
+            with attach():
+                videos = generate_batch(self.pipe, prompts, seeds, settings)
+            psnrs += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
+        return psnrs
+
 
 def published_method(name: str) -> Method:
     """Another project's method with its published settings."""
@@ -82,13 +95,8 @@ def published_method(name: str) -> Method:
 
 def measure_row(references: References, row: StepList) -> PublishedRow:
     """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
-    plain, settings = references.at(row.flow_shift, row.guidance)
-    settings = replace(settings, steps=row.plain_steps or settings.steps)
-    psnrs: list[float] = []
-    for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-        with _attach(references.pipe, row):
-            videos = generate_batch(references.pipe, prompts, seeds, settings)
-        psnrs += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
+    attach = partial(_attach, references.pipe, row)
+    psnrs = references.psnrs(row.flow_shift, row.guidance, attach, row.plain_steps or 0)
     return PublishedRow(row.name, row.psnr, tuple(psnrs))
 
 

@@ -110,7 +110,6 @@ def _notes(run: Run, summaries: Sequence[VariantSummary], devices: Sequence[str]
 
 
 def _rows(run: Run, variants: Sequence[str], sources: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row for each prompt and seed."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for record in run.records:
         units = [{"variant": index, "values": {}, "absent": "not made yet"} for index in range(len(variants))]

@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,7 @@ from galaxydit.eval.realism import SHIFT_FACTOR
 from galaxydit.eval.realism.step_lists import Cases, References
 from galaxydit.extrapolation import LARGEST_AHEAD
 from galaxydit.files import write_json
-from galaxydit.pipelines.generate import generate_batch
 from galaxydit.pipelines.loading import load_pipeline
-from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
 
@@ -63,13 +62,9 @@ GRID = {
 
 def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
     """PSNR of each caption in dB; without `row` at the model's own flow shift."""
-    plain, settings = references.at(row.flow_shift, row.guidance) if row else references.at(OWN_SHIFT, OWN_GUIDANCE)
-    found: list[float] = []
-    for trajectory, (prompts, seeds) in zip(plain, references.cases.batches, strict=True):
-        with galaxydit.accelerate(references.pipe, config=config):
-            videos = generate_batch(references.pipe, prompts, seeds, settings)
-        found += [psnr(*pair) for pair in zip(videos, trajectory.frames, strict=True)]
-    return found
+    attach = partial(galaxydit.accelerate, references.pipe, config=config)
+    shift, guidance = (row.flow_shift, row.guidance) if row else (OWN_SHIFT, OWN_GUIDANCE)
+    return references.psnrs(shift, guidance, attach)
 
 
 def main() -> None:

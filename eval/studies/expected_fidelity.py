@@ -19,7 +19,7 @@ from diffusers import DiffusionPipeline
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.identity import code_identity, core_identity
 from galaxydit.eval.compare.methods.ablations import shipped
-from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, table
+from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, tables
 from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
 from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import conditions_of
@@ -76,7 +76,7 @@ class FidelityMaker(Maker):
                 return output  # a guard that did not act changes nothing, bit for bit, which a test shows
         if self._plain is None or self._plain[0] != data["prompt"]:
             self._plain = (data["prompt"], generate(self._pipe, data["prompt"], self._settings, data["seed"]))
-        failure: Failure = next(one for one in (NONE, *FAILURES) if one.name == data["failure"])
+        failure: Failure = next(kind for kind in (NONE, *FAILURES) if kind.name == data["failure"])
         config = shipped(self._pipe, speedup=data["speedup"])
         if data["kind"] == "order 0":
             config = replace(config, order=0)
@@ -127,11 +127,6 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
     return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
 
 
-def _without_steps(result: Result) -> dict[str, Any]:
-    """A result as JSON data, without the values of each full step, which stay in the store."""
-    return {name: value for name, value in asdict(result).items() if name != "full_steps"}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=32)
@@ -152,15 +147,15 @@ def main() -> None:
     units = units_of(unseen_captions(arguments.prompts), arguments.speedups, hash_of(conditions))
     with LiveProgress() as progress:
         run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
-    measured = [Result(**unit.data, **found) for unit, found in zip(units, results(units, store), strict=True)]
+    measured = [Result(**unit.data, **values) for unit, values in zip(units, results(units, store), strict=True)]
     scale = fit_scale(measured)
-    text = table(measured, scale)
+    text = tables(measured, scale)
     logger.info(text)
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
-    write_json(
-        arguments.out / "results.json",
-        {"conditions": conditions, "scale": asdict(scale), "results": list(map(_without_steps, measured))},
-    )
+    rows = [asdict(result) for result in measured]
+    for row in rows:
+        del row["full_steps"]  # they stay in the store
+    write_json(arguments.out / "results.json", {"conditions": conditions, "scale": asdict(scale), "results": rows})
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from galaxydit.calibration.bootstrap import interval
+from galaxydit.eval.markdown import table
+
+MEANS = ("with the guard, dB", "without, dB")
 
 
 @dataclass(frozen=True)
@@ -86,46 +89,42 @@ def _rho(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
 
 def _of(results: Sequence[Result], kind: str, failure: str = "none", speedup: float | None = None) -> list[Result]:
     return [
-        one
-        for one in results
-        if (one.kind, one.failure) == (kind, failure) and (speedup is None or one.speedup == speedup)
+        result
+        for result in results
+        if (result.kind, result.failure) == (kind, failure) and speedup in (None, result.speedup)
     ]
+
+
+def _mean(results: Sequence[Result]) -> str:
+    return f"{np.mean([result.psnr for result in results]):.2f}"
 
 
 def _difference(left: Sequence[Result], right: Sequence[Result]) -> str:
     """Mean difference of two rows of the same captions in dB, with its 95 % interval over captions."""
-    differences = [one.psnr - other.psnr for one, other in zip(left, right, strict=True)]
+    differences = [result.psnr - other.psnr for result, other in zip(left, right, strict=True)]
     low, high = interval(differences)
     span = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
     return f"{np.mean(differences):+.2f}{span}"
 
 
-def table(results: Sequence[Result], scale: Scale) -> str:
+def tables(results: Sequence[Result], scale: Scale) -> str:
     """Markdown: the estimate against the PSNR, the guard without and with failures."""
-    speedups = sorted({one.speedup for one in _of(results, "guarded")})
-    lines = ["| speedup | captions | PSNR, dB | rho of the estimated error and the PSNR |", "|---:|---:|---:|---:|"]
-    for speedup in speedups:
-        rows = _of(results, "guarded", speedup=speedup)
+    estimates, guards, failures = [], [], []
+    for speedup in sorted({result.speedup for result in _of(results, "guarded")}):
+        guarded, unguarded = (_of(results, kind, speedup=speedup) for kind in ("guarded", "unguarded"))
         rho = scale.rho_by_speedup[f"{speedup:g}"]
-        lines.append(f"| {speedup:g}x | {len(rows)} | {np.mean([one.psnr for one in rows]):.2f} | {rho:.2f} |")
-    lines += [
-        "",
+        estimates.append([f"{speedup:g}x", str(len(guarded)), _mean(guarded), f"{rho:.2f}"])
+        acted = f"{sum(bool(result.actions) for result in guarded)} of {len(guarded)}"
+        guards.append([f"{speedup:g}x", _mean(guarded), _mean(unguarded), _difference(guarded, unguarded), acted])
+    for failure in dict.fromkeys(result.failure for result in results if result.failure != "none"):
+        guarded, unguarded, order_0 = (_of(results, kind, failure) for kind in ("guarded", "unguarded", "order 0"))
+        failures.append([failure, *map(_mean, (guarded, unguarded, order_0)), _difference(guarded, order_0)])
+    parts = (
+        table(("speedup", "captions", "PSNR, dB", "rho of the estimated error and the PSNR"), estimates),
         f"Over all speedups rho is {scale.rho:.2f}. PSNR = {scale.offset:.2f} dB - {scale.slope:.3f} * 10 "
         f"log10(error), with a 95 % interval of +-{scale.spread:.2f} dB that covers {scale.coverage:.0%} of the "
         "captions left out.",
-        "",
-    ]
-    lines += ["| speedup | with the guard, dB | without, dB | difference | captions where it acted |"]
-    lines += ["|---:|---:|---:|---:|---:|"]
-    for speedup in speedups:
-        guarded, unguarded = (_of(results, kind, speedup=speedup) for kind in ("guarded", "unguarded"))
-        acted = sum(bool(one.actions) for one in guarded)
-        means = " | ".join(f"{np.mean([one.psnr for one in rows]):.2f}" for rows in (guarded, unguarded))
-        lines.append(f"| {speedup:g}x | {means} | {_difference(guarded, unguarded)} | {acted} of {len(guarded)} |")
-    lines += ["", "| failure | with the guard, dB | without, dB | order 0, dB | guard - order 0 |"]
-    lines += ["|---|---:|---:|---:|---:|"]
-    for failure in dict.fromkeys(one.failure for one in results if one.failure != "none"):
-        of_kind = {kind: _of(results, kind, failure) for kind in ("guarded", "unguarded", "order 0")}
-        means = " | ".join(f"{np.mean([one.psnr for one in rows]):.2f}" for rows in of_kind.values())
-        lines.append(f"| {failure} | {means} | {_difference(of_kind['guarded'], of_kind['order 0'])} |")
-    return "\n".join(lines)
+        table(("speedup", *MEANS, "difference", "captions where it acted"), guards),
+        table(("failure", *MEANS, "order 0, dB", "guard - order 0"), failures, labels=("failure",)),
+    )
+    return "\n\n".join(parts)

@@ -90,14 +90,9 @@ class Failure:
         return Acceleration(pipe, config, engine=partial(kind))
 
 
-def published_list(name: str) -> tuple[int, ...]:
-    """The computed steps of a published row."""
-    return next(row.steps for row in load_published().step_lists if row.name == name)
-
-
 NONE = Failure("none")
 FAILURES = (
     Failure("wrong sigmas", WrongSigmas),
     Failure("noise", NoisyOutputs),
-    Failure("TaylorSeer's steps", steps=published_list("TaylorSeer, shift 3")),
+    Failure("TaylorSeer's steps", steps=load_published().step_list("TaylorSeer, shift 3").steps),
 )

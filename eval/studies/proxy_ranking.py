@@ -33,6 +33,7 @@ from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.compare.method import Attached, Method, Setting
 from galaxydit.eval.compare.methods.galaxydit_methods import accelerated, paper_rule
 from galaxydit.eval.compare.plan import ComparisonPlan
+from galaxydit.eval.markdown import table
 from galaxydit.pipelines.loading import load_pipeline
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import Store
@@ -119,16 +120,18 @@ def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
     """Write table.md, ranking.json and ranking.png, and log the correlations."""
     speedups = comparison.plan.speedups
     rows = {row.proxy: row for row in ranking.rows}
-    lines = ["| proxy | rho along a trajectory | rho between samples |"]
-    lines[0] += "".join(f" PSNR at {speedup:g}x, dB | worst |" for speedup in speedups)
-    lines.append("|---|---:|---:|" + "---:|---:|" * len(speedups))
+    headings = ["proxy", "rho along a trajectory", "rho between samples"]
+    for speedup in speedups:
+        headings += [f"PSNR at {speedup:g}x, dB", "worst"]
+    cells = []
     at = {(result.method, result.speedup): result for result in comparison.at_speedups if result.psnr is not None}
     proxies = [name for name in rows if all((name, speedup) in at for speedup in speedups)]
     for name in sorted(proxies, key=lambda name: -(at[name, speedups[0]].psnr or 0)):
-        cells = [f"{at[name, speedup].psnr:.2f} | {at[name, speedup].psnr_worst:.1f}" for speedup in speedups]
-        lines.append(f"| {name} | {rows[name].rho:.3f} | {rows[name].between:.3f} | {' | '.join(cells)} |")
+        cells.append([name, f"{rows[name].rho:.3f}", f"{rows[name].between:.3f}"])
+        for result in (at[name, speedup] for speedup in speedups):
+            cells[-1] += [f"{result.psnr:.2f}", f"{result.psnr_worst:.1f}"]
     summary: dict[str, Any] = {"rankings": [asdict(rows[name]) for name in proxies], "correlations": []}
-    lines.append("")
+    lines = [table(headings, cells, labels=("proxy",)), ""]
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     for axes, speedup in zip(figure.subplots(1, len(speedups)), speedups, strict=True):
         psnrs = np.array([at[name, speedup].psnr_of_prompt for name in proxies])

@@ -10,8 +10,9 @@ from huggingface_hub import try_to_load_from_cache
 
 from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.published import load_published
-from galaxydit.eval.compare.markdown import number, table
+from galaxydit.eval.compare.markdown import number
 from galaxydit.eval.jobs.record import BASELINE
+from galaxydit.eval.markdown import table
 from galaxydit.eval.report.read_run import Run
 from galaxydit.eval.report.summary import figures_of, summarise
 from galaxydit.eval.validate.validation_job import RUNS, checkpoint_of
@@ -127,7 +128,7 @@ def _conditions(data: dict[str, Any]) -> str:
         "model": ", ".join(filter(None, (model["hub_id"] or model["name"], model["revision"], model["commit"]))),
         "weights": ", ".join(f"{name} {start}" for name, start in conditions["weights"].items()),
         "device": f"{conditions['device']}, {', '.join(conditions['dtype'])}",
-        "versions": ", ".join(f"{name} {one}" for name, one in conditions["versions"].items()),
+        "versions": ", ".join(f"{name} {release}" for name, release in conditions["versions"].items()),
         "settings": ", ".join(f"{name} {settings[name]:g}" for name in names if settings.get(name) is not None),
         "prompts": f"{len({video['prompt'] for video in data['videos']})}, seeds from {conditions['first_seed']}",
     }

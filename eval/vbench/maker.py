@@ -119,7 +119,6 @@ class ShareMaker(Maker):
         return _last_lines(self._log.read_text(encoding="utf-8", errors="replace"))
 
     def _variables(self, suite: Suite) -> dict[str, str]:
-        """Environment variables of the driver."""
         places = {suite.cache_variable: str(self.cache.absolute()), "TORCH_HOME": str(Path(self._place.name, "torch"))}
         return OFFLINE | places | ({"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"} if self.trust else {})
 
@@ -129,8 +128,8 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
-    score, found = read_scores(folder / WRITTEN, dimension, names)
-    return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in found.items()}}
+    score, values = read_scores(folder / WRITTEN, dimension, names)
+    return {"score": score, "videos": {data["videos"][names[name]]["unit"]: pair for name, pair in values.items()}}
 
 
 def _write(path: Path, data: Any) -> None:

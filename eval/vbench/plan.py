@@ -6,8 +6,8 @@ from typing import Any
 
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs.record import VideoRecord
-from galaxydit.eval.published.suite import Dimension, Suite
-from galaxydit.eval.vbench.arrange import Arrangement, arrange, shares
+from galaxydit.eval.published.suite import Suite
+from galaxydit.eval.vbench.arrange import Arrangement, shares
 from galaxydit.pipelines.runs import Unit
 
 SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
@@ -24,10 +24,6 @@ class Plan:
     version: str
     full_info: Sequence[Mapping[str, Any]]
     share: int = SHARE
-
-    def arrange(self, dimension: Dimension, clips: Sequence[VideoRecord], static_filter: bool | None) -> Arrangement:
-        """See `arrange.arrange`."""
-        return arrange(self.suite, dimension, clips, self.full_info, static_filter)
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
         """One for each share. Their data name the videos by their content, so that a video made again counts anew."""
@@ -60,11 +56,11 @@ def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[
     """The videos whose prompt and seed have one in every variant; raises GalaxyDiTError if there are none."""
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
-    pairs = set.intersection(*(set(found) for found in done.values()))
+    pairs = set.intersection(*map(set, done.values()))
     if not pairs:
-        counts = ", ".join(f"{variant} {len(found)}" for variant, found in done.items())
+        counts = ", ".join(f"{variant} {len(videos)}" for variant, videos in done.items())
         raise GalaxyDiTError(
             f"{root} has no prompt and seed with a video in every variant (videos: {counts}): let "
             "`galaxydit eval run` make some first"
         )
-    return {variant: [found[pair] for pair in sorted(pairs)] for variant, found in done.items()}
+    return {variant: [videos[pair] for pair in sorted(pairs)] for variant, videos in done.items()}

@@ -20,18 +20,11 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
 from galaxydit.eval.jobs.run_job import load_run
 from galaxydit.eval.published.suite import Dimension, Suite
 from galaxydit.eval.published.vbench import RAFT, VBENCH
-from galaxydit.eval.vbench.arrange import Arrangement
+from galaxydit.eval.vbench.arrange import Arrangement, arrange
 from galaxydit.eval.vbench.environment import Environment, default_cache, read_full_info
 from galaxydit.eval.vbench.maker import ShareMaker
 from galaxydit.eval.vbench.plan import SHARE, Plan, Selection, select_videos
-from galaxydit.eval.vbench.results import (
-    VERSION,
-    DimensionScore,
-    Results,
-    VariantScores,
-    combine,
-    results_path,
-)
+from galaxydit.eval.vbench.results import VERSION, DimensionScore, Results, VariantScores, combine, results_path
 from galaxydit.eval.vbench.score import measure_drop, normalise, total_up
 from galaxydit.files import write_json
 from galaxydit.pipelines.runs import Executor, InProcess, Progress, Store, run
@@ -78,7 +71,7 @@ def evaluate(
     pairs = {(unit.data["prompt_index"], unit.data["seed"]) for unit in planned}
     plan = Plan(suite, environment.version, read_full_info(environment, suite))
     asked = {
-        (variant, dimension.name): plan.arrange(dimension, clips, static_filter)
+        (variant, dimension.name): arrange(suite, dimension, clips, plan.full_info, static_filter)
         for variant, clips in selection.items()
         for dimension in dimensions
     }
@@ -172,7 +165,7 @@ def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) ->
     arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
-            arranged.append(plan.arrange(dimension, clips, static_filter))
+            arranged.append(arrange(plan.suite, dimension, clips, plan.full_info, static_filter))
     return arranged
 
 

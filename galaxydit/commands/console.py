@@ -14,7 +14,15 @@ from typing import Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -108,5 +116,30 @@ def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
         if done == total or done % math.ceil(total / 10) == 0:
             left = (time.monotonic() - started) / done * (total - done)
             say(f"{unit} {done} of {total}, {left:.0f} s left")
+
+    yield tell
+
+
+@contextmanager
+def download_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function of a file's name, its bytes so far and all of them, 0 where they are not known."""
+    if messages().is_terminal:
+        columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        tasks: dict[str, TaskID] = {}
+        with Progress(*columns, console=messages()) as progress:
+
+            def draw(name: str, done: int, total: int) -> None:
+                if name not in tasks:
+                    tasks[name] = progress.add_task(name, total=total or None)
+                progress.update(tasks[name], completed=done)
+
+            yield draw
+        return
+    named: set[str] = set()
+
+    def tell(name: str, _: int, total: int) -> None:
+        if name not in named:
+            named.add(name)
+            say(f"downloading {name}" + (f", {total / 1e6:.1f} MB" if total else ""))
 
     yield tell

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from galaxydit.commands.console import say, show, show_json, table_of, working
+from galaxydit.commands.console import download_bars, say, show, show_json, table_of, working
 from galaxydit.commands.options import AsJson, RayCommand, RayOptions, RunPath, grouped
 from galaxydit.eval.published.suite import Suite, SuiteName
 from galaxydit.eval.published.suites import SUITES
@@ -120,7 +120,6 @@ def fetch(
     static_filter: Annotated[bool, typer.Option(help="Also what the filter of static videos needs.")] = True,
 ) -> None:
     """Download the weights of dimensions to the benchmark's cache, from where it does. The same command resumes."""
-    from galaxydit.commands.downloads import download_bars
     from galaxydit.eval.published.vbench import RAFT
     from galaxydit.eval.vbench.environment import default_cache
     from galaxydit.eval.vbench.fetch import fetch as fetch_weights

@@ -1,6 +1,6 @@
 """`galaxydit eval`: batch jobs, and their status, reports, tables and gates."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice
@@ -25,19 +25,16 @@ SHOWN_FAILURES = 10
 Verify = Annotated[bool, typer.Option("--verify", help="Compare the SHA-256 of every video, not only its size.")]
 
 
-def _show_example(wanted: bool) -> None:
-    if wanted:
-        _show_job_file("example.toml")
+def _show_file(name: str) -> Callable[[bool], None]:
+    def show_file(wanted: bool) -> None:
+        if wanted:
+            show(files("galaxydit.eval.jobs").joinpath(name).read_text(encoding="utf-8").rstrip())
+            raise typer.Exit
+
+    return show_file
 
 
-def _show_protocol(wanted: bool) -> None:
-    if wanted:
-        _show_job_file("protocol.toml")
-
-
-def _show_job_file(name: str) -> None:
-    show(files("galaxydit.eval.jobs").joinpath(name).read_text(encoding="utf-8").rstrip())
-    raise typer.Exit
+EXAMPLE, PROTOCOL = _show_file("example.toml"), _show_file("protocol.toml")
 
 
 def run(
@@ -51,12 +48,12 @@ def run(
         bool, typer.Option("--dry-run", help="Show how many videos this makes, and the expected seconds; make none.")
     ] = False,
     _example: Annotated[
-        bool, typer.Option("--example", callback=_show_example, is_eager=True, help="Show a job file with every key.")
+        bool, typer.Option("--example", callback=EXAMPLE, is_eager=True, help="Show a job file with every key.")
     ] = False,
     _protocol: Annotated[
         bool,
         typer.Option(
-            "--protocol", callback=_show_protocol, is_eager=True, help="Show a fixed protocol: prompts by hash, gates."
+            "--protocol", callback=PROTOCOL, is_eager=True, help="Show a fixed protocol: prompts by hash, gates."
         ),
     ] = False,
 ) -> None:

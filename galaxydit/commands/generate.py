@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,6 @@ from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
 from galaxydit.commands.jobs import job_keys, make_videos
 from galaxydit.request import AUTO
-
-if TYPE_CHECKING:
-    from galaxydit.eval.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ def generate(
     ] = None,
     out: Annotated[str, typer.Option(help="The mp4 file to write; with --prompts a folder, or s3://bucket/folder.")],
     seed: Annotated[
-        int,
-        typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line."),
+        int, typer.Option(min=0, max=options.LARGEST_SEED, help="Draws the initial noise; of a file, SEED + line.")
     ] = 0,
     sizes: FileSizes,
     request: options.Request,
@@ -48,15 +44,16 @@ def generate(
     """Generate one video, or a video of each prompt in a file. Options that are left out have the values that the
     authors of the model recommend. With --prompts the same command resumes, and new lines in the file add videos.
     """
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(request).items() if value not in (None, AUTO)]
+    given = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
     if given and not accelerate:
-        raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=given[0])
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise typer.BadParameter("has no effect with --no-accelerate: leave one of the two out", param_hint=option)
     if prompts is not None and prompt is None:
         if out.endswith(".mp4"):
             raise typer.BadParameter(f"{out!r} is a file: --prompts writes a folder", param_hint="--out")
-        acceleration = {name: value for name, value in vars(request).items() if value not in (None, AUTO)}
-        job = _job_of(source, prompts, seed, sizes, acceleration if accelerate else None, lossless)
-        _generate_many(job, out, cluster)
+        data = job_keys(source, sizes)
+        data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
+        _generate_many(data, given if accelerate else None, out, cluster)
         return
     if prompt is None or prompts is not None:
         raise typer.BadParameter("expected either --prompt or --prompts", param_hint="--prompt")
@@ -83,27 +80,18 @@ def generate(
     show(summary, out)
 
 
-def _job_of(
-    source: options.ModelOptions,
-    prompts: Path,
-    seed: int,
-    sizes: FileSizes,
-    acceleration: dict[str, Any] | None,
-    lossless: bool,
-) -> "Job":
-    """The job that makes these videos: its only variant is the plugin with these options, or the plain pipeline."""
+def _generate_many(
+    data: dict[str, Any], acceleration: dict[str, Any] | None, out: str, cluster: options.RayOptions
+) -> None:
+    """Make the videos of a job with the plugin, or without options of it with the plain pipeline. Print their paths in
+    the order of the run, and exits with 1 if some failed.
+    """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of
 
-    data = job_keys(source, sizes)
-    data |= {"seed": seed, "video": "lossless" if lossless else "h264", "prompts": {"file": str(prompts)}}
     if acceleration is not None:
         data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
-    return job_of(data, Path())
-
-
-def _generate_many(job: "Job", out: str, cluster: options.RayOptions) -> None:
-    """Make the videos and print their paths, in the order of the run. Exits with 1 if some failed."""
+    job = job_of(data, Path())
     say(f"{len(job.prompts)} prompts: starting")
     outcome = make_videos(job, out, cluster)
     from galaxydit.eval.report.read_run import read_run

@@ -41,12 +41,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
         return
     show(*(build_table(part, type(pipe).__name__) for part in parts))
     if used.profile is not None and used.profile.evidence.ranking:
-        show(
-            *(
-                calibration_table(rows)
-                for rows in (ranking_table(used.profile)[:SHOWN_PROXIES], target_table(used.profile))
-            )
-        )
+        show(*map(calibration_table, (ranking_table(used.profile)[:SHOWN_PROXIES], target_table(used.profile))))
     for name, texts in facts.items():
         show(f"{name}:", *(f"  - {text}" for text in texts))
     shown = ", ".join(f"{name} {value:g}" for name, value in settings.items() if isinstance(value, int | float))

@@ -90,10 +90,7 @@ class Trail:
 
 @beside_the_model
 def measure(
-    steps: Sequence[SampledStep],
-    group: object | None = None,
-    slope: float = DAMPING,
-    largest: float = LARGEST_AHEAD,
+    steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
     """What the last of at least two full steps shows about predictions from those before it, which follow a slope as
     `galaxydit.extrapolation.slope_ahead` says.

@@ -25,6 +25,7 @@ LAYERS = (
 )
 # The same for the files and folders of eval.
 EVAL_LAYERS = (
+    ("markdown",),
     ("metrics", "published", "cost"),
     ("compare",),
     ("jobs", "latency", "realism", "demo"),

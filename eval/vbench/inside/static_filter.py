@@ -37,10 +37,7 @@ def keep_static(folder: Path, device: Any) -> Path:
     from vbench.utils import CACHE_DIR, get_prompt_from_filename
 
     settings = EasyDict(
-        model=f"{CACHE_DIR}/raft_model/models/raft-things.pth",
-        small=False,
-        mixed_precision=False,
-        alternate_corr=False,
+        model=f"{CACHE_DIR}/raft_model/models/raft-things.pth", small=False, mixed_precision=False, alternate_corr=False
     )
     raft = DynamicDegree(settings, device)
     raft.extract_frame = lambda frames, interval: frames  # the filter looks at every frame

@@ -112,15 +112,7 @@ def evaluate(
         maker = Evaluation(pipe, world.draw_prompts(count, seed), seed, settings)
         run(units, maker, store, progress=progress, retry_failed=True)
     figures = summarise(record for records in results(units, store) for record in records)
-    out.write_text(json.dumps(describe(figures, pipe, mark, count, seed, batch, settings), indent=2) + "\n")
-    return figures
-
-
-def describe(
-    figures: list[Figure], pipe: Any, mark: str, count: int, seed: int, batch: int, settings: GenerationSettings
-) -> Record:
-    """All that someone needs to judge and to repeat the figures."""
-    return {
+    result = {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
         "settings": asdict(settings) | {"prompts": count, "seed": seed, "batch": batch},
         "fingerprint": mark,
@@ -128,6 +120,8 @@ def describe(
         "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
     }
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    return figures
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import argparse
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,25 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return torch.load(path, weights_only=True) if path.exists() else None
 
 
-def training_steps(first: int, steps: int, name: str) -> Iterator[tuple[int, tqdm]]:
-    with tqdm(total=steps, initial=first, desc=name, mininterval=10) as bar:
+def training_steps(
+    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
+) -> Iterator[tuple[int, tqdm]]:
+    """Yield the steps after the checkpoint at `path`; the caller updates the model, which is saved with `content`."""
+    first = 0
+    if checkpoint := load_checkpoint(path):
+        first = checkpoint["step"]
+        model.load_state_dict(checkpoint["model"])
+        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+    with tqdm(total=steps, initial=first, desc=path.stem, mininterval=10) as bar:
         for step in range(first, steps):
+            set_rate(optimizers, rate_share(step, steps))
+            model.zero_grad(set_to_none=True)
             yield step, bar
             bar.update()
+            if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == steps:
+                states = {"model": model.state_dict(), "optimizers": _states(optimizers)}
+                save_checkpoint(path, {"step": step + 1, **states, **content})
 
 
 def draw_clips(indices: range) -> tuple[list[str], Tensor]:
@@ -100,39 +114,23 @@ def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
         vae.quant_conv.bias[build.LATENT_CHANNELS :] = -6.0
     optimizers = optimizers_for(vae, peak, adam_rate=peak / 8)
-    first, path = 0, work / "vae.pt"
-    if checkpoint := load_checkpoint(path):
-        first = checkpoint["step"]
-        vae.load_state_dict(checkpoint["model"])
-        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-
-    def checkpoint_now(step: int) -> None:
-        save_checkpoint(path, {"step": step, "model": vae.state_dict(), "optimizers": _states(optimizers)})
-
-    for step, bar in training_steps(first, steps, "vae"):
+    for step, bar in training_steps(work / "vae.pt", vae, optimizers, steps):
         torch.manual_seed(step)
-        set_rate(optimizers, rate_share(step, steps))
         video = draw_vae_batch(step, steps, batch)
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(video).latent_dist
             decoded = vae.decode(posterior.sample()).sample
         error = (decoded.float() - video).square().mean()
         kl = 0.5 * (posterior.mean**2 + posterior.var - 1 - posterior.logvar).mean()
-        vae.zero_grad(set_to_none=True)
         (error + 1e-5 * kl).backward()
         for optimizer in optimizers:
             optimizer.step()
         if step % 20 == 0:
             bar.set_postfix(psnr=f"{-10 * math.log10(error.item() / 4):.2f}", kl=f"{kl.item():.2f}")
-        if (step + 1) % CHECKPOINT_STEPS == 0:
-            checkpoint_now(step + 1)
-    checkpoint_now(steps)
 
 
 def load_trained_vae(work: Path) -> AutoencoderKLWan:
-    checkpoint = load_checkpoint(work / "vae.pt")
-    if checkpoint is None:
+    if (checkpoint := load_checkpoint(work / "vae.pt")) is None:
         raise FileNotFoundError(f"{work / 'vae.pt'} does not exist: run the stage 'vae' first")
     vae = build.build_vae()
     vae.load_state_dict(checkpoint["model"])
@@ -197,24 +195,14 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
     empty = build.build_tokenizer()([""], padding="max_length", max_length=TEXT_TOKENS, return_tensors="pt").input_ids
     model = Denoiser()
     optimizers = optimizers_for(model, peak, adam_rate=peak / 10)
-    average = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    first, path = 0, work / "transformer.pt"
-    if checkpoint := load_checkpoint(path):
-        first, average = checkpoint["step"], checkpoint["average"]
-        model.load_state_dict(checkpoint["model"])
-        for optimizer, state in zip(optimizers, checkpoint["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
+    path = work / "transformer.pt"
+    start = (load_checkpoint(path) or {"average": model.state_dict()})["average"]
+    average = {name: value.detach().clone() for name, value in start.items()}
     for block in model.transformer.blocks:
         block.compile()
-
-    def checkpoint_now(step: int) -> None:
-        content = {"step": step, "model": model.state_dict(), "average": average, "optimizers": _states(optimizers)}
-        save_checkpoint(path, content | {"mean": mean.flatten(), "std": std.flatten()})
-
-    smooth = math.nan
-    for step, bar in training_steps(first, steps, "transformer"):
+    smooth, content = math.nan, {"average": average, "mean": mean.flatten(), "std": std.flatten()}
+    for step, bar in training_steps(path, model, optimizers, steps, **content):
         generator = torch.Generator().manual_seed(step)
-        set_rate(optimizers, rate_share(step, steps))
         rows = torch.randint(len(latents), (batch,), generator=generator)
         clean = (latents[rows].float() - mean) / std
         dropped = torch.rand(batch, 1, generator=generator) < CAPTION_DROPOUT
@@ -228,7 +216,6 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
             text = torch.where(dropped, empty, tokens[rows])
             velocity = model((1 - level) * clean + level * noise, sigma * 1000, text, padding)
         loss = (velocity.float() - (noise - clean)).square().mean()
-        model.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -241,15 +228,11 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         smooth = value if math.isnan(smooth) else 0.98 * smooth + 0.02 * value
         if step % 20 == 0:
             bar.set_postfix(loss=f"{smooth:.4f}")
-        if (step + 1) % CHECKPOINT_STEPS == 0:
-            checkpoint_now(step + 1)
-    checkpoint_now(steps)
 
 
 def export(work: Path, out: Path) -> None:
     """Write the averaged weights as a diffusers folder; transformer in bfloat16 to stay small."""
-    checkpoint = load_checkpoint(work / "transformer.pt")
-    if checkpoint is None:
+    if (checkpoint := load_checkpoint(work / "transformer.pt")) is None:
         raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
     model = Denoiser()
     model.load_state_dict(checkpoint["average"])
@@ -318,31 +301,23 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/wan-tiny"), help="checkpoints and latents")
     parser.add_argument("--steps", type=int, help="training steps (vae 3000, transformer 3800)")
     parser.add_argument("--batch", type=int, help="clips a step (vae 12, transformer 24)")
-    parser.add_argument("--learning-rate", type=float, help="peak (vae 0.02, transformer 0.02)")
+    parser.add_argument("--learning-rate", type=float, default=0.02, help="peak (0.02)")
     parser.add_argument("--clips", type=int, default=10240, help="clips that the transformer learns from")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(__file__).parents[1] / "weights",
-        help="folder of the export, or to resume from",
-    )
+    weights = Path(__file__).parents[1] / "weights"
+    parser.add_argument("--out", type=Path, default=weights, help="folder of the export, or to resume from")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if arguments.stage == "resume":
-        resume(arguments.work, arguments.out, 0.02, arguments.learning_rate or 0.02)
-    elif arguments.stage == "adapt":
-        adapt(arguments.work, arguments.out, arguments.learning_rate or 0.02)
-    elif arguments.stage == "vae":
-        train_vae(arguments.work, arguments.steps or 3000, arguments.batch or 12, arguments.learning_rate or 0.02)
-    elif arguments.stage == "latents":
-        encode_clips(arguments.work, arguments.clips, 8)
-    elif arguments.stage == "transformer":
-        train_transformer(
-            arguments.work, arguments.steps or 3800, arguments.batch or 24, arguments.learning_rate or 0.02
-        )
-    else:
-        export(arguments.work, arguments.out)
+    work, out, rate = arguments.work, arguments.out, arguments.learning_rate
+    stages: dict[str, Callable[[], None]] = {
+        "resume": lambda: resume(work, out, 0.02, rate),
+        "adapt": lambda: adapt(work, out, rate),
+        "vae": lambda: train_vae(work, arguments.steps or 3000, arguments.batch or 12, rate),
+        "latents": lambda: encode_clips(work, arguments.clips, 8),
+        "transformer": lambda: train_transformer(work, arguments.steps or 3800, arguments.batch or 24, rate),
+        "export": lambda: export(work, out),
+    }
+    stages[arguments.stage]()
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ def test_the_shipped_constants_are_those_of_the_shipped_measurements() -> None:
 
 @pytest.mark.parametrize("key", ["model", "gpus"])
 def test_seconds_and_joules_of_what_the_fit_has_not_seen(key: str) -> None:
-    found = left_out(ROWS, lambda row: row.model if key == "model" else row.split.gpus)
-    assert len(found) == 4
-    for value, one in found.items():
-        assert max(one.check.mean) <= 0.15, value
-        assert max(one.check.worst_group) <= 0.30, value
+    checks = left_out(ROWS, lambda row: row.model if key == "model" else row.split.gpus)
+    assert len(checks) == 4
+    for value, checked in checks.items():
+        assert max(checked.mean) <= 0.15, value
+        assert max(checked.worst_group) <= 0.30, value
 
 
 def test_the_faster_of_plain_ulysses_and_plain_ring_is_named() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.signal import convolve2d
 
-from galaxydit.eval.metrics.windows import gaussian_window, local_mean, local_moments
+from galaxydit.eval.metrics.structural import gaussian_window, local_mean, local_moments
 
 
 @pytest.mark.parametrize("side", [3, 5, 11])

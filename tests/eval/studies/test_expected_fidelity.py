@@ -11,7 +11,7 @@ from torch import Tensor
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
 from galaxydit.eval.studies.expected_fidelity import Variant, cost, units_of, unseen_captions, variants
-from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, table
+from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, tables
 from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
 from tests.galaxydit.test_acceleration import run
 
@@ -52,7 +52,7 @@ def test_the_scale_tells_the_psnr() -> None:
 def test_the_table_shows_the_scale_the_guard_and_the_failures() -> None:
     results = measured(32, noise=1.0)
     scale = fit_scale(results)
-    text = table(results, scale)
+    text = tables(results, scale)
     assert f"Over all speedups rho is {scale.rho:.2f}" in text
     assert "| +0.25 (+0.25 to +0.25) | 0 of 32 |" in text
     assert "| noise | 25.00 | 25.00 | 24.00 | +1.00 (+1.00 to +1.00) |" in text

@@ -32,8 +32,8 @@ def kill_at(monkeypatch, step):
     """From now on, training dies right before this step."""
     original = train.training_steps
 
-    def dying_steps(first, steps, name):
-        for current, bar in original(first, steps, name):
+    def dying_steps(*arguments, **content):
+        for current, bar in original(*arguments, **content):
             if current == step:
                 raise KilledError
             yield current, bar

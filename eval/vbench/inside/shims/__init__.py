@@ -9,7 +9,7 @@ import pkgutil
 
 def install(suite: str, dimension: str) -> None:
     """Install the shims that a dimension or all of a suite needs; the others would only load packages."""
-    for found in pkgutil.iter_modules(__path__):
-        shim = importlib.import_module(f"{__name__}.{found.name}")
+    for module in pkgutil.iter_modules(__path__):
+        shim = importlib.import_module(f"{__name__}.{module.name}")
         if {suite, dimension} & set(shim.NEEDED_BY):
             shim.install()
