@@ -67,7 +67,8 @@ def conclusions(made: "Estimate") -> list[str]:
         plain, faster = made.plain.batch_latency_s.value, made.accelerated.batch_latency_s.value
         share = made.saved_joules / made.plain.energy_per_video_joules.value
         each = f"saves {made.saved_joules / 1000:.3g} kJ ({share:.0%}) and {plain - faster:.3g} s for each video"
-        total = f", {float(f'{made.saved_joules * made.videos / 3.6e6:.3g}'):,g} kWh for {made.videos:,}" if made.videos > 1 else ""
+        kwh = float(f"{made.saved_joules * made.videos / 3.6e6:.3g}")  # three digits, without an exponent
+        total = f", {kwh:,g} kWh for {made.videos:,}" if made.videos > 1 else ""
         lines.append(f"the plugin at {made.speedup:g}x by compute {each}{total}")
     if not made.fits:
         lines.append(f"the expected peak memory exceeds one {made.gpu}: offload, or take a smaller size")
