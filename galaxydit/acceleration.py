@@ -124,7 +124,7 @@ def apply_galaxydit(
 
 
 def remove_galaxydit(transformer: nn.Module) -> None:
-    """Remove the plugin from a transformer, and from all that was attached with it; does nothing without one."""
+    """Remove the plugin from a transformer and from the rest of its pipeline; without the plugin, do nothing."""
     hook = hook_of(unwrap_compiled(transformer))
     if isinstance(hook, RootHook):
         hook.engine.session.close()
@@ -138,15 +138,16 @@ def remove(pipe: Any) -> None:
 
 
 class Acceleration:
-    """The plugin on one pipeline: a context manager with the reports of its generations.
+    """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
-    `pipe`, `config`, `scheduler` and `keep_reports` are those of `accelerate`. Beside them:
-        profile: where the settings come from; every generation is compared with its conditions.
-        notes, warnings: remarks that belong in every report; of `warnings` the user is warned, too.
-        goal: what was asked for; None where `config` was given by hand.
-        observer: watches every call.
-        engine: makes the engine of each transformer, with the arguments of `Engine`; a subclass may decide and predict
-            in its own way.
+    `pipe`, `config`, `scheduler` and `keep_reports` are the arguments of `accelerate`. The other arguments are:
+        profile: the profile that `config` was made from. The report of each generation says how its conditions differ.
+        notes: sentences that are added to every report.
+        warnings: sentences that are added to every report and also raised as Python warnings.
+        goal: the speedup, quality or PSNR that the user asked for; None if the user passed `config`.
+        observer: receives the tensors of every transformer call.
+        engine: called once for each transformer with the arguments of `Engine`; pass a subclass of `Engine` to replace
+            how steps are decided and predicted.
     """
 
     def __init__(

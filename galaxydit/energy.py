@@ -41,9 +41,14 @@ class Energy:
 
 @dataclass(frozen=True)
 class Reading:
-    """A counter's value in joules, the number of this reading, and the number of the last one by another owner.
+    """One reading of an energy counter.
 
-    `other_processes`: whether the driver knew another process on the device.
+    Attributes:
+        joules: since the first reading.
+        number: of this reading, from 1.
+        other_owner: number of the last reading at which the owner changed; above the number of a window's first
+            reading, two generations used the device at once.
+        other_processes: whether another process used the device.
     """
 
     joules: float

@@ -45,9 +45,11 @@ def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> t
 def slope_ahead(
     sigma: float, newest: float, older: float, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> float:
-    """How many times the difference between two full steps, at the noise levels `newest` and `older`, is added to the
-    newest one to predict the step at `sigma` at order 1, which follows the share `slope` of the last slope; at most
-    `largest` times, and 0 where both levels are equal.
+    """Factor a of the order-1 prediction y_newest + a (y_newest - y_older) at the noise level `sigma`.
+
+    `newest` and `older` are the noise levels of the last two full steps, and `slope` is the share of their slope that
+    is followed: a = slope (sigma - newest) / (newest - older), limited to [-largest, largest]; 0 if both noise levels
+    are equal.
     """
     ahead = 0.0 if newest == older else slope * (sigma - newest) / (newest - older)
     return max(-largest, min(ahead, largest))
@@ -62,11 +64,11 @@ def predict(
     largest: float = LARGEST_AHEAD,
     share: float = 1.0,
 ) -> Tensor:
-    """The tensor at `sigma`, in the shape and dtype of the cached steps: at `order` 0 the newest one repeated, at 1 it
-    follows the share `slope` of the slope of the last two, where there are two, at most `largest` times their
-    difference far, and `share` of that.
+    """The predicted tensor at the noise level `sigma`, in the shape and dtype of the cached steps.
 
-    The result is a new tensor, which the caller may overwrite.
+    Order 0 repeats the newest cached step. Order 1 adds `share` times `slope_ahead` times the difference of the two
+    newest cached steps; with a single cached step it equals order 0. The result is a new tensor, which the caller may
+    overwrite.
     """
     _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2 or share == 0:
@@ -76,13 +78,13 @@ def predict(
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:
-    """What the steps reused between the full steps `newest` and `step` missed together, divided by the error that reuse
-    would have had at `step` itself.
+    """Accumulated error of the steps reused between the full steps `newest` and `step`, relative to the error that
+    reuse would have had at `step`.
 
-    The error grows from 0 at `newest` in proportion to the distance in sigma, and `response` is that of the final
-    latent to each output (`scheduler_response`). Without known sigmas or response all steps count alike, which gives
-    n / 2 for n steps. The result is 0 where `step` has no response of its own, and lies within 2 n, because a `step`
-    of little response would be changed beyond recognition.
+    The error is assumed to grow from 0 at `newest` in proportion to the distance in sigma. `response` is the linear
+    response of the final latent to each output (`scheduler_response`). Without sigmas or response, all steps count
+    alike, which gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because a `step` of small
+    response would otherwise be changed too much; it is 0 if `step` has no response.
     """
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
     if sigmas is None or response is None:
@@ -94,11 +96,11 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
 
 @beside_the_model
 def correction(output: Tensor, predicted: Tensor, missed: float, order: int, share: float | None = None) -> Tensor:
-    """What a full step adds to its output y to make up for the steps that were reused before it at this `order`.
+    """The correction that a full step adds to its output y because the steps before it were reused at this `order`.
 
-    With p, what reuse would have given for this step, y - p is the error of reuse, and `missed` times it is what those
-    steps missed together (the trapezoidal rule, with the scheduler's response). Of that, `share` is added, by default
-    `CORRECTED`. A scheduler adds outputs up, so the latent is led back to where full steps would have taken it. The
-    corrected output goes to the scheduler, while y itself is cached.
+    Let p be the prediction of this step. Then y - p is the error of reuse at this step, and `missed` (y - p) estimates
+    the accumulated error of the reused steps (trapezoidal rule with the scheduler's response). The correction is
+    `share` of this estimate, by default `CORRECTED[order]`. Schedulers sum outputs, so the correction moves the latent
+    towards the latent of full steps. The scheduler receives the corrected output; the cache keeps y.
     """
     return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)

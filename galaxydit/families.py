@@ -214,7 +214,7 @@ def family_of(transformer: nn.Module) -> Family:
 
 
 def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
-    """All blocks of a transformer in the order they run; raises GalaxyDiTError where there is none."""
+    """All blocks of a transformer in the order in which they run. Raises GalaxyDiTError if there are none."""
     blocks = [block for stack in family.stacks for block in getattr(transformer, stack)]
     if not blocks:
         raise GalaxyDiTError(

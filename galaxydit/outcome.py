@@ -1,4 +1,4 @@
-"""What a generation was asked for, what it reached, and why the two differ: the first line of a report."""
+"""The first line of a report: the requested speedup or quality, the reached speedup, and why they differ."""
 
 import math
 from collections import Counter
@@ -27,7 +27,7 @@ class VerifiedPsnr:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked for.
+    """The request that a generation has to meet.
 
     Attributes:
         text: in words, such as "2x (the default)".
@@ -44,7 +44,7 @@ class Goal:
 
 
 def headline(report: "Report") -> str:
-    """The line that every report begins with: asked for, reached, why they differ, expected fidelity."""
+    """The first line of every report: the request, the reached speedup, why they differ, and the expected PSNR."""
     asked = "Settings by hand" if report.goal is None else f"Asked for {report.goal.text}"
     fraction = report.compute_fraction
     saved = 1 / fraction if fraction else math.inf
@@ -77,7 +77,7 @@ def difference(report: "Report") -> str:
 
 
 def expected_fidelity(report: "Report") -> str:
-    """What is known about the PSNR against the plain video."""
+    """The expected PSNR against the plain video, as a clause of the headline."""
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
     start, goal = "expected PSNR against the plain video:", report.goal

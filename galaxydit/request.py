@@ -1,4 +1,4 @@
-"""What a user asks for, checked once for Python, the command line and job files."""
+"""The request of a user, checked once for Python, the command line and job files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -24,9 +24,10 @@ def check(
     variant: Annotated[list[str] | None, typer.Option(help="A variant to check; by default those of the job.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold every variant of a run to gates, by default those of its job file. Exits with 1 if a gate fails or a video
-    is missing. NAME is a metric, a speedup or compute_fraction; worst_NAME gates the worst video, vbench_DIMENSION
-    VBench's points, lost_DIMENSION the points lost against the baseline.
+    """Check each variant of a run against gates, by default the gates of its job file. Exits with 1 if a gate fails
+    or a video is missing. A gate is NAME=NUMBER. NAME is a metric, a speedup or compute_fraction; worst_NAME takes
+    the worst video, vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the
+    baseline.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.report.read_run import read_run

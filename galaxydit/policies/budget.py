@@ -1,4 +1,4 @@
-"""How many steps a speedup allows to compute, and how places for them become steps."""
+"""Number of full steps for a speedup, and rounding of fractional positions to distinct steps."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ def full_step_count(steps: int, speedup: float) -> int:
 
 
 def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
-    """The steps nearest to fractional places, rising and all different, the first and the last step among them."""
+    """Round fractional positions to distinct step indices, rising, including the first and the last step."""
     chosen: list[int] = []
     for index, place in enumerate(places):
         low = chosen[-1] + 1 if chosen else 0

@@ -1,4 +1,4 @@
-"""The policy of an error limit: the sample's own signal says how long a full step can be reused."""
+"""The policy for `max_error`: reuse a full step until the proxy predicts an error above the limit."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from galaxydit.policies.schedule import Placement, Schedule
 
 @dataclass(frozen=True)
 class OnlineState:
-    """What `Online` knows of a generation.
+    """State of `Online` within one generation.
 
     Attributes:
         accumulated: distance since the last full step.
-        tested_distance: distance from the full step before to the last one, which its prediction had to cover.
-        error_sum, distance_sum: true errors of such predictions, and their distances.
+        tested_distance: proxy distance between the last two full steps.
+        error_sum, distance_sum: sums of the measured prediction errors at full steps, and of their proxy distances.
         schedule: state of the schedule.
     """
 
@@ -29,13 +29,13 @@ class OnlineState:
 
 @dataclass(frozen=True)
 class Online:
-    """Keep the expected error of reused steps below a limit, by the sample's own signal.
+    """Keep the expected error of each reused step below a limit. The proxy distance of the sample gives the error.
 
     Attributes:
         max_error: largest expected relative error of a reused step, at least 0.
         error_map: expected error by proxy distance and sigma. None learns one ratio of error to distance from the
             full steps of this generation; until it is known, all steps are computed.
-        schedule: its steps are computed, too; None for none.
+        schedule: a schedule whose steps are also computed; None if there is no schedule.
     """
 
     max_error: float
@@ -56,7 +56,7 @@ class Online:
         return self.error_map is None
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
-        """Compute what the limits of the configuration or the schedule say, and what would exceed `max_error`."""
+        """Compute steps that the limits or the schedule require, and steps whose expected error exceeds `max_error`."""
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced
         if self.schedule is not None:  # it applies the limits of the configuration, except for max_consecutive
@@ -81,7 +81,7 @@ class Online:
         return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
-        """Take in the true error of the prediction that the last full step tested."""
+        """Add the prediction error that was measured at the last full step."""
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state
         errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance

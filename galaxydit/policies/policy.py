@@ -1,4 +1,4 @@
-"""What a policy is: a frozen value that decides at each step whether to compute or to reuse."""
+"""The interface of policies: frozen values that decide at each step whether to compute or to reuse."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ def warmup_steps(steps: int, warmup: float) -> int:
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known when a step is decided; the `Controller` adds `limits` and `consecutive`.
+    """The input of a decision about one step. The `Controller` adds `limits` and `consecutive`.
 
     Attributes:
         step: index of the step, from 0.
@@ -144,7 +144,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """All that the engine asks of a policy."""
+    """The methods and attributes of a policy that the engine uses."""
 
     @property
     def reads_proxy(self) -> bool:
@@ -159,7 +159,7 @@ class Policy(Protocol):
         """Whether `Observation.error` is used, so that the engine must measure it."""
 
     def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
-        """Decide one step; `state` is what the previous call returned, None at the first."""
+        """Decide one step. Returns the decision and the state for the next step; `state` is None at the first step."""
 
 
 class Controller:

@@ -14,7 +14,7 @@ MEMORY = 0.8
 
 @dataclass(frozen=True)
 class ProxyState:
-    """What `ProxyThreshold` knows of a generation.
+    """State of `ProxyThreshold` within one generation.
 
     Attributes:
         planned: number of planned full steps up to each step, `(steps,)`.
@@ -78,7 +78,7 @@ class ProxyThreshold:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
-        """Compute what the limits force and what has moved beyond the threshold; a missing distance also computes."""
+        """Compute steps that the limits force, steps above the threshold, and steps without a distance."""
         state = state or self._plan(observation)
         distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
         if distance is None:

@@ -1,6 +1,4 @@
-"""The guard against harm: full steps show what predictions were worth, and where following the slope or correcting does
-worse than repeating the last full step, it is reduced.
-"""
+"""The guard: reduce slope and correction if full steps show that repeating the last full step predicts better."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ WINDOW, RECOVERY = 3, 8  # full steps
 
 
 class GuardAction(Enum):
-    """What the guard changed at a full step; the value is the text for people."""
+    """A change that the guard made at a full step; the value is the text for people."""
 
     SLOPE_HALVED = "half of the slope"
     SLOPE_DROPPED = "order 0"
@@ -43,7 +41,7 @@ class GuardAction(Enum):
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What the output y of a full step shows about predictions, y_1 to y_3 being those of the full steps before it.
+    """Prediction errors measured at a full step with output y; y_1 to y_3 are the outputs of the full steps before it.
 
     Attributes:
         step: index of the full step.
@@ -102,7 +100,7 @@ class Hindsight:
 
 @dataclass(frozen=True)
 class GuardRecord:
-    """What one full step showed, and what the guard did.
+    """Measurements at one full step, and the changes that the guard made.
 
     Attributes:
         step: index of the full step.
@@ -116,7 +114,7 @@ class GuardRecord:
         correction_share: least-squares share of the error that the correction estimates; None if it is unknown.
         slope: share of the slope that is followed from here on.
         corrects: whether full steps are corrected from here on.
-        actions: what the guard changed here.
+        actions: changes that the guard made at this step.
     """
 
     step: int
@@ -135,13 +133,13 @@ class GuardRecord:
 
 @dataclass(frozen=True)
 class Safeguard:
-    """The guard of one decision scope and sample: a value, which each full step replaces by another.
+    """State of the guard for one decision scope and sample. It is immutable: `after` returns the next state.
 
     Attributes:
         order: of the configuration; at order 0 there is no slope to guard.
         slope: share of the configured slope that predictions follow, one of `SLOPES`.
         corrects: whether full steps are corrected, as far as the configuration wants it.
-        recent: what the last full steps showed, oldest first.
+        recent: measurements at the last full steps, oldest first.
     """
 
     order: int = 1
@@ -155,7 +153,7 @@ class Safeguard:
         return self.slope if self.order else 0.0
 
     def after(self, hindsight: Hindsight) -> tuple["Safeguard", tuple[GuardAction, ...]]:
-        """The guard after a full step, and what it changed."""
+        """The state after a full step, and the changes."""
         recent = (*self.recent, hindsight)[-RECOVERY:]
         slope = _next_slope(self.slope, recent) if self.order else self.slope
         corrects = _next_corrects(self.corrects, self.followed, recent[-WINDOW:])
@@ -181,7 +179,7 @@ def reuse_error(records: Sequence[GuardRecord]) -> float | None:
 
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
-    """Lines for people: both ratios, as medians over the full steps after reused ones, and what the guard changed."""
+    """Lines for people: medians of both ratios over the full steps after reused steps, and the guard's changes."""
     after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
     shares = [record.correction_share for record in after_reuse if record.correction_share is not None]

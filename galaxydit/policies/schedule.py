@@ -32,7 +32,7 @@ class FixedSteps:
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        """Compute the listed steps, and those that have nothing to reuse."""
+        """Compute the listed steps, and steps without a cached full step."""
         if observation.step in self.steps:
             return Decision(False, Reason.SCHEDULE), None
         if not observation.has_history:
@@ -66,8 +66,8 @@ class Schedule:
         fewest_steps: generations of fewer steps are computed in full.
         boundary: noise level below which a second transformer computes; its first step is always computed. None for a
             single transformer.
-        planned_sigmas: noise levels of all steps that were planned, with which planned steps keep their places among
-            all steps under another flow shift; without them they keep their noise levels.
+        planned_sigmas: noise levels of all steps of the calibration. With them, planned steps keep their positions
+            among all steps if the flow shift differs; without them, planned steps keep their noise levels.
     """
 
     speedup: float
@@ -89,7 +89,7 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute the scheduled steps and those that the limits force, except for `max_consecutive`."""
+        """Compute scheduled steps and steps that `warmup` and `keep_last` force; `max_consecutive` is ignored."""
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
         expected = self._expected_error(levels[placement.last_full], levels[step])
@@ -104,8 +104,8 @@ class Schedule:
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
 
     def place(self, observation: Observation) -> tuple[int, ...]:
-        """Indices of the steps to compute in a generation, rising: as many as the speedup allows of the steps that it
-        runs, those that the limits force among them.
+        """Indices of the steps to compute in a generation, rising, including the steps that the limits force. Their
+        number is the number of steps that run / speedup, rounded.
         """
         first, levels = observation.first, observation.noise_levels[observation.first :]
         steps = len(levels)

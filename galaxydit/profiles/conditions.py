@@ -1,4 +1,4 @@
-"""How a generation differs from the conditions of its profile."""
+"""Differences between the conditions of a generation and of its profile."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ wan-tiny, for 50 steps, is 6.5 dB ahead of half the steps without reuse at 14 st
 def differences(
     profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
 ) -> list[str]:
-    """How a generation differs from the conditions of its profile, as sentences for the report.
+    """Sentences for the report, each on one difference between a generation and the conditions of its profile.
 
     With `short_in_full`, generations of fewer steps than the profile serves are computed in full.
     """

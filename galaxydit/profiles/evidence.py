@@ -1,4 +1,4 @@
-"""How a recipe was made and how good it is: the part of a profile that people read."""
+"""The evidence of a profile: how its recipe was chosen, and which quality was measured. People read this part."""
 
 import math
 from bisect import bisect_left
@@ -18,7 +18,7 @@ Count = Annotated[int, Ge(0), Le(2**64)]
 
 @dataclass(frozen=True)
 class RankedProxy:
-    """How well a proxy ranks the error of reuse (`galaxydit.calibration.rank`).
+    """Rank correlations of one proxy with the error of reuse (`galaxydit.calibration.rank`).
 
     Attributes:
         cost: measured seconds of reading the proxy / seconds of a full step.
@@ -52,7 +52,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class ErrorPropagation:
-    """How errors of the latent grow or fade until the end of a generation.
+    """Growth or decay of errors of the latent until the end of a generation.
 
     Attributes:
         sigmas: noise levels at which it was measured, falling; empty if it was not.
@@ -125,7 +125,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How the recipe was chosen, and how good it is. The runtime reads only `verifications`.
+    """Reasons for the recipe and its measured quality. The runtime reads only `verifications`.
 
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 

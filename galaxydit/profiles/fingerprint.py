@@ -1,4 +1,4 @@
-"""How a model is recognised: by its configuration, projections of its weights, and its adapters."""
+"""The identity of a model: its configuration, projections of its weights, and its adapters."""
 
 import hashlib
 import math
@@ -26,7 +26,7 @@ def model_of(transformer: nn.Module) -> Model:
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
-    """Eight sums of projections of all matrices, those of active adapters among them. Each matrix is projected on a
+    """Eight sums of projections of all weight matrices, including active adapters. Each matrix is projected on a
     fixed pattern and divided by its norm; its name determines the sum and the sign.
 
     They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
@@ -51,7 +51,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
-    """The parameter `name` of a model, or what accelerate's sequential offloading keeps in its place."""
+    """The weights of the parameter `name`. With sequential offloading, they come from CPU memory."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
     maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))

@@ -1,4 +1,4 @@
-"""All that the runtime follows: the part of a profile that decides."""
+"""The recipe of a profile: the settings that the runtime follows."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that the runtime follows.
+    """The settings that the runtime follows.
 
     Attributes:
         proxy, reuse, order, slope, largest_ahead, correction_share: see `GalaxyDiTConfig`.

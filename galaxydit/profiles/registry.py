@@ -21,7 +21,10 @@ def shipped_profiles() -> tuple[Profile, ...]:
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """A shipped profile by its name, or the one in a file; raises GalaxyDiTError if it is neither, or damaged."""
+    """A shipped profile by its name, or a profile from a file.
+
+    Raises GalaxyDiTError for an unknown name, a missing file and a damaged file.
+    """
     shipped = {profile.name: profile for profile in shipped_profiles()}
     if str(name_or_path) in shipped:
         return shipped[str(name_or_path)]
@@ -34,7 +37,10 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of these transformers, a measured one first; or None, and why there is none."""
+    """The shipped profile of these transformers and an empty text, or None and the reason why there is none.
+
+    A measured profile takes precedence over a published profile.
+    """
     matching, near = [], ""
     for profile in shipped_profiles():
         mismatch = profile_mismatch(profile, transformers)

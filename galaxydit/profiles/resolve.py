@@ -36,13 +36,14 @@ DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "n
 
 @dataclass(frozen=True)
 class Settings:
-    """What a request becomes.
+    """The configuration and the remarks that a request leads to.
 
     Attributes:
         config: the configuration.
         profile: the profile that it follows, if any.
-        notes, warnings: for every report; of `warnings` the user is warned, too, because they change what was expected.
-        goal: what was asked for.
+        notes: sentences for every report.
+        warnings: sentences for every report that are also raised as Python warnings.
+        goal: the request, for the first line of the report.
     """
 
     config: GalaxyDiTConfig
@@ -205,8 +206,8 @@ def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
 
 
 def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transformers: int) -> None:
-    """Raise GalaxyDiTError for a speedup that leaves fewer full steps than are always computed: those of the limits,
-    and the first step of each transformer.
+    """Raise GalaxyDiTError if a speedup leaves fewer full steps than the limits and the first step of each
+    transformer require.
     """
     least = min(steps, max(2, warmup_steps(steps, config.warmup) + config.keep_last) + transformers - 1)
     if round(steps / speedup) < least:
@@ -243,7 +244,7 @@ def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[
 
 
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
-    """Notes that hold for every generation, and of which the user is warned."""
+    """Notes that hold for every generation and are also raised as Python warnings."""
     if speedup <= profile.fastest:
         return ()
     done = "planned" if profile.kind == "published" else "verified"

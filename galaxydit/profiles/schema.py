@@ -49,7 +49,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the calibration ran under. `prompts_sha256` covers prompts, seeds and their order.
+    """Conditions of the calibration. `prompts_sha256` covers prompts, seeds and their order.
 
     Below the noise level `boundary` a second transformer computes, with `guidance_scale_2` if it is not the first
     one's. A profile that was planned for more settings than those of its measurements has `served`.
@@ -79,7 +79,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `accelerate` needs to know about a model, and where it comes from.
+    """Settings of the plugin for one model, with the evidence for them.
 
     `kind` is "measured" for a calibration, "published" for a plan from published measurements that was never run here.
     Pipelines with a `transformer_2` need a profile with its `second_model`. Models `shared_with` have no measurements
@@ -104,7 +104,7 @@ class Profile:
         return asked[-1].speedup
 
     def target_for(self, speedup: float) -> Target:
-        """The target whose number of full steps is nearest to a speedup's, one that was verified if there is."""
+        """The target whose number of full steps is nearest to that of a speedup. Verified targets take precedence."""
         steps, verified = self.conditions.steps, {found.speedup for found in self.evidence.verifications}
         return min(
             self.recipe.targets,
@@ -128,7 +128,7 @@ class Profile:
         return _digest(data)
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON file, at once or not at all. Raises GalaxyDiTError for values that could not be read back."""
+        """Write the JSON file atomically. Raises GalaxyDiTError for values that `read_profile` would refuse."""
         data = self.to_dict()
         parse_profile(data)
         write_json(Path(path), data)

@@ -1,4 +1,4 @@
-"""Which generation a call continues. These are pure queries: they change nothing."""
+"""Queries whether a call continues a generation. They have no side effects."""
 
 from enum import Enum
 

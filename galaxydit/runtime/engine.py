@@ -62,7 +62,7 @@ class Engine:
         return FullStepGuard(self.transformer, self.component, self.family, self.session)
 
     def end_generation(self) -> None:
-        """The pipeline reports the end of its generation."""
+        """End the current generation; the hook calls this when the pipeline has finished."""
         self.session.end()
         self.observer.on_end()
 

@@ -31,7 +31,7 @@ class FullStepGuard:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
 
     def of(self, call: "Call", sample: int) -> Safeguard:
-        """What predictions of a sample may do."""
+        """The current limits of the slope and the correction of a sample."""
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
 

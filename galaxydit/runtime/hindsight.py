@@ -1,4 +1,4 @@
-"""What full steps show in hindsight: from strided samples of guided outputs to the numbers that the guard decides by.
+"""Measure prediction errors at full steps, from strided samples of the guided outputs; the guard decides by them.
 
 The errors of all predictions follow from the products of differences between full steps. So a full step costs these
 products of a few vectors, and one transfer of some numbers from the device. No block and no output head runs for it.
@@ -79,7 +79,7 @@ class Trail:
         self.steps, self.pending = [*comparable, added][-KEPT:], {}
 
     def waits_at(self, step: int) -> bool:
-        """Whether other branches of this full step are still to come."""
+        """Whether this full step still lacks a guidance branch."""
         return bool(self.pending) and self.pending_step[0] == step
 
     def bytes_held(self) -> int:
@@ -92,8 +92,9 @@ class Trail:
 def measure(
     steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
-    """What the last of at least two full steps shows about predictions from those before it, which follow a slope as
-    `galaxydit.extrapolation.slope_ahead` says.
+    """Errors that predictions of the last full step would have had, from at least two full steps.
+
+    `slope` and `largest` are the arguments of `galaxydit.extrapolation.slope_ahead`.
     """
     ahead_of = partial(slope_ahead, slope=slope, largest=largest)
     newest_first = steps[::-1]
@@ -119,9 +120,9 @@ def measure(
 
 @beside_the_model
 def sampled(outputs: Sequence[Tensor]) -> Tensor:
-    """At most `LARGEST_SAMPLE` values of the outputs of one branch at a fixed stride, in float32, `(values,)`.
+    """Sample the outputs of one guidance branch at a fixed stride: up to `LARGEST_SAMPLE` float32 values, `(values,)`.
 
-    The stride has no common factor with the last axis, because only some columns of a frame would be sampled otherwise.
+    The stride has no common factor with the last axis, so that all columns of a frame are sampled.
     """
     total = sum(output.numel() for output in outputs)
     stride = -(-total // LARGEST_SAMPLE)

@@ -1,4 +1,4 @@
-"""What a transformer call shows of the generation that it belongs to."""
+"""Identify the generation, step and guidance branch of a transformer call from its inputs."""
 
 import weakref
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class UnknownCallError(Exception):
 
 @dataclass(frozen=True)
 class Signature:
-    """What all calls of one transformer have in common in one generation."""
+    """Shape, dtype, device and adapters, which all calls of one transformer share within a generation."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -35,7 +35,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class CallIdentity:
-    """All that tells which generation a call belongs to.
+    """Properties of a call that identify its generation.
 
     Attributes:
         component: the transformer, as a component of the pipeline.

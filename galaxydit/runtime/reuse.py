@@ -1,4 +1,4 @@
-"""What is reused: store the tensors of full steps, predict those of reused steps, and correct full steps."""
+"""Store the tensors of full steps, predict the tensors of reused steps, and correct full steps."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Decisions by sample: each sample of a batch is computed or reused as if it were alone.
+"""Decisions by sample: each sample of a batch is computed or reused independently of the others.
 
 The engine meets one object of this file, `Samples`. A batch of n samples has the rows of sample i at i, i + n, i + 2 n
 and so on: one row for each guidance branch that the pipeline concatenates.
@@ -22,7 +22,7 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Samples:
-    """Finds the samples of a call, decides for each of them, and computes those that need a full step."""
+    """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step."""
 
     def __init__(self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, *, whole_batches: bool) -> None:
         self._transformer, self._family, self._config = transformer, family, config
@@ -112,9 +112,10 @@ class Samples:
         forward: Callable[..., Any],
         inputs: Mapping[str, Any],
     ) -> tuple[Tensor, ...]:
-        """The outputs of a batch of which some samples are computed and the others reused.
+        """The outputs of a batch in which some samples are computed and the others are reused.
 
-        `run` returns the outputs of a part that is computed or reused as a whole, from its call and forward pass.
+        The batch is split into a part that is computed and a part that is reused. `run` receives the call and the
+        forward pass of one part and returns its outputs.
         """
         reused, count = call.reused, len(call.latent)
         places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
@@ -166,7 +167,7 @@ def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
 
 @beside_the_model
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
-    """These rows of a tensor, or of each tensor of a tuple; None where `value` holds anything else.
+    """Select rows of a tensor, or of each tensor of a tuple; None if `value` is neither.
 
     A tensor may have a multiple of `count` rows; the rows of a sample are then adjacent.
     """
@@ -181,7 +182,7 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """The inputs of a call of these rows: tensors with `count` rows lose the others, other inputs are unchanged.
+    """Select rows of the inputs of a call: tensors with `count` rows keep `rows`, other inputs are unchanged.
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -205,7 +206,7 @@ def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
 
 @beside_the_model
 def join_samples(tensors: Sequence[Tensor]) -> Tensor:
-    """The batch of the samples whose rows these are, `(branches, ...)` each."""
+    """Interleave the rows of each sample, `(branches, ...)`, into one batch."""
     return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors), dim=1).flatten(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""The generations of one acceleration: where each begins and ends, and the reports of those that have ended."""
+"""The generations of one acceleration: begin and end each, and keep the reports of finished generations."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ DEFAULT_REPORTS = 16
 
 @dataclass(frozen=True)
 class Source:
-    """Where calls come from: the pipeline or the bare transformer, and the scheduler that drives it.
+    """The origin of calls: the pipeline or the bare transformer, and the scheduler that drives it.
 
     Everything is read when it is needed, so that a scheduler exchanged later is followed.
     """
@@ -42,7 +42,7 @@ class Source:
 
     @property
     def device(self) -> torch.device:
-        """The device that computes the transformer, where offloading may not have brought it yet."""
+        """The device that computes the transformer; with offloading, the transformer may still be elsewhere."""
         first = next(self.transformer.parameters(), None)
         own = torch.device("cpu") if first is None else first.device
         return getattr(self.pipe, "_execution_device", own) or own
@@ -52,9 +52,9 @@ class Source:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
-        """The scheduler of one call; None if it is unknown, as that of another pipeline on the same transformer is.
+        """The scheduler of one call; None if it is unknown, for example if another pipeline calls the transformer.
 
-        One that was passed to `accelerate` is trusted.
+        A scheduler that was passed to `accelerate` is always taken.
         """
         return self.own_scheduler or driving(context, self.scheduler, timestep)
 
@@ -77,12 +77,12 @@ class Session:
     Attributes:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
-        notes: remarks that belong in every report.
+        notes: sentences that are added to every report.
         differences: says for steps, sigmas and source how a generation differs from what its profile was measured with,
             as notes and as warnings.
         keep_reports: how many finished reports are kept; None keeps all.
-        warnings: remarks that belong in every report, and of which the user is warned.
-        goal: what was asked for.
+        warnings: sentences that are added to every report and also raised as Python warnings.
+        goal: the request, for the first line of the report.
         current: the generation that runs, or that ran last.
         text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
     """
@@ -106,7 +106,7 @@ class Session:
 
     @_one_at_a_time
     def enter(self, call: CallIdentity) -> tuple[Generation, TransformerState, str]:
-        """The generation of a call, its transformer's state and its branch; opens a generation where one begins."""
+        """The generation of a call, the state of its transformer, and its branch. Begins a new generation if needed."""
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)
@@ -173,7 +173,7 @@ class Session:
 
     @_one_at_a_time
     def end(self) -> None:
-        """The pipeline reports the end of its generation: drop the tensors, keep the records."""
+        """End the current generation: drop its tensors, keep its records."""
         if self.current is not None:
             self.current.release()
 

@@ -1,4 +1,4 @@
-"""End-to-end seconds and joules: those of text encoders, and the end of the VAE's decoding."""
+"""Measure end-to-end seconds and joules at the text encoders and at the VAE's decoder."""
 
 import time
 from collections.abc import Iterable
