@@ -41,7 +41,7 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
 
 
 def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
-    """How often each prompt is drawn in each resample, `(batch, prompts)`."""
+    """Number of times that each prompt is drawn in each resample, `(batch, prompts)`."""
     counts = _counts(prompts)
     for start in range(0, RESAMPLES, BATCH):
         yield counts[start : start + BATCH].astype(np.float64)

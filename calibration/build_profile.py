@@ -215,7 +215,7 @@ def _profile_conditions(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Conditions:
-    """What the recordings were made under; by default on this pipeline's device, with these packages."""
+    """Conditions of the recordings; by default on this pipeline's device, with these packages."""
     first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
     if shift is None:
         shift = config.get("flow_shift", config.get("shift"))

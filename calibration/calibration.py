@@ -62,7 +62,7 @@ class Calibration:
 
     @property
     def chosen_order(self) -> str:
-        """Which order the profile has, and why, as a sentence without its full stop."""
+        """The order of the profile and the reason for it, as a sentence without its full stop."""
         used, psnrs = self.profile.recipe.order, self.psnr_of_order
         if not psnrs:
             return f"order {used} is used, not compared by videos"

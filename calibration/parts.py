@@ -84,8 +84,8 @@ class CalibrationMaker(Maker):
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Both policies of the profile at each of its verified speedups.
 
-        Where a proxy that costs no block computed exactly the planned steps, its video is the schedule's, too, and its
-        seconds, which include reading the proxy, stand for the schedule's.
+        If a proxy of the latent computed exactly the planned steps, its video and its seconds also count for the
+        schedule. The seconds include reading the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -98,7 +98,7 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """How much the outputs of each block change from step to step."""
+        """Changes of the outputs of each block from step to step."""
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
@@ -138,7 +138,7 @@ class Parts:
             units.append(unit)
         parts = self._measure("recording", units)
         recordings = parse(tuple[Recording, ...], [part["recording"] for part in parts], "recordings")
-        return recordings, average_perturbations([tuple(one) for part in parts for one in part["perturbations"]])
+        return recordings, average_perturbations([tuple(row) for part in parts for row in part["perturbations"]])
 
     def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
         """Measurements of the drafts: by draft, then by speedup, a row for each prompt."""

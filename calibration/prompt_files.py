@@ -16,7 +16,10 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The prompts of a text file, one a line, each once, without empty lines; raises GalaxyDiTError if it has none."""
+    """The prompts of a text file with one prompt a line, without empty lines and repetitions.
+
+    Raises GalaxyDiTError for a file without prompts.
+    """
     prompts = list(dict.fromkeys(read_lines(path)))
     if not prompts:
         raise GalaxyDiTError(f"prompts={str(path)!r} holds no prompt; write one a line")

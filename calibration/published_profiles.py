@@ -106,7 +106,8 @@ def linear_plans(most: int) -> dict[int, FullSteps]:
 
 
 def published_recording(published: Published, flow_shift: float, steps: int) -> Recording:
-    """What a calibration would record at these settings, in units of the mean velocity, from the curvature alone.
+    """The recording that a calibration would make at these settings, from the published curvature, in units of the
+    mean velocity.
 
     The prediction changes by rho2 times the step in sigma. All changes are taken as parallel, because no directions are
     published: the worst case within a reuse interval. Errors of different intervals still add incoherently.

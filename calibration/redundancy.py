@@ -1,4 +1,4 @@
-"""How similar the outputs of blocks and of their parts are to the step before (a study as in arXiv 2411.13588).
+"""Similarity of the outputs of blocks and of their parts between neighbouring steps (a study as in arXiv 2411.13588).
 
 It shows where a proxy could be read, and what a cache of single blocks or parts could save.
 """

@@ -80,7 +80,7 @@ def redundancy_table(redundancy: Redundancy) -> Table:
 
 
 def settings_table(profile: Profile) -> Table:
-    """What the profile was measured under."""
+    """The conditions under which the profile was measured."""
     conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
     levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)

@@ -1,4 +1,4 @@
-"""What the proxy policy needs of the recordings: mean distance, weight of deviations, threshold of each speedup."""
+"""Parameters of the proxy policy, from recordings: mean distance, weight of deviations, threshold of each speedup."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
 
 
 def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:
-    """The full steps that the policy would choose on the distances of a recording."""
+    """The full steps that a policy would choose, from the recorded distances of the proxy: indices, rising."""
     controller = Controller(policy, limits)
     full: list[int] = []
     for step in range(recording.steps):

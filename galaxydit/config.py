@@ -11,7 +11,7 @@ from galaxydit.proxies import PROXIES
 
 @dataclass(frozen=True)
 class GalaxyDiTConfig:
-    """How steps are chosen for reuse and what is reused.
+    """Settings of the plugin: the policy that chooses full steps, its limits, and the reused tensors.
 
     Attributes:
         policy: decides step by step: `Threshold`, `FixedSteps`, `Online` or `Schedule`.

@@ -1,4 +1,4 @@
-"""What the plugin would do to a pipeline, before anything is attached."""
+"""Describe how the plugin would accelerate a pipeline, without attaching it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from galaxydit.runtime.session import Session, Source
 
 @dataclass(frozen=True)
 class TransformerDescription:
-    """What `accelerate` would do to one transformer."""
+    """Description of how `accelerate` would act on one transformer."""
 
     component: str
     class_name: str

@@ -46,8 +46,8 @@ class Reading:
     Attributes:
         joules: since the first reading.
         number: of this reading, from 1.
-        other_owner: number of the last reading at which the owner changed; above the number of a window's first
-            reading, two generations used the device at once.
+        other_owner: number of the last reading at which the owner changed. If it changes between the two readings of
+            a generation, another generation used the device at the same time.
         other_processes: whether another process used the device.
     """
 
@@ -162,7 +162,7 @@ def difference(before: Reading | None, after: Reading | None) -> float | None:
 
 
 def shared_between(before: Reading, after: Reading) -> str:
-    """What else ran on the device between two readings of one owner; empty if nothing is known."""
+    """Text on other work on the device between two readings of one owner; empty if no other work is known."""
     if after.other_owner > before.number:
         return SHARED_GENERATION
     return SHARED_PROCESS if before.other_processes or after.other_processes else ""

@@ -13,7 +13,7 @@ from galaxydit.families import Family
 
 
 class Place(Enum):
-    """Where a proxy is read, in the order of the forward pass, and the arguments of `Proxy.tensor` there."""
+    """Positions at which proxies are read, in the order of the forward pass, with the arguments of `Proxy.tensor`."""
 
     LATENT = "transformer input"
     """`(latent, sigma)`: the transformer's `hidden_states`, and the noise level in [0, 1]."""

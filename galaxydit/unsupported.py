@@ -1,4 +1,4 @@
-"""What is refused, and why: pipelines with a U-Net, and by name other pipelines and transformers of diffusers."""
+"""Unsupported models and reasons: pipelines with a U-Net, and by name other pipelines and transformers of diffusers."""
 
 from typing import Any
 

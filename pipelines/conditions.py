@@ -1,4 +1,4 @@
-"""What the videos of a pipeline depend on, as plain data."""
+"""Conditions that determine the videos of a pipeline, as plain data."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _tokens_of(part: Any) -> dict[str, Any]:
-    """What a tokenizer is made of, without what the last call has set."""
+    """State of a tokenizer, without settings of its last call."""
     backend = getattr(part, "backend_tokenizer", None)
     content = {} if backend is None else json.loads(backend.to_str())
     return {name: value for name, value in content.items() if name not in ("padding", "truncation")}

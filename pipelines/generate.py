@@ -134,8 +134,8 @@ def generate_batch(
 
 
 def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """What a pipeline is called with; what is None is left to the pipeline. Video-to-video pipelines take no number of
-    frames, because the video that they are given has one.
+    """Arguments of a pipeline call; settings that are None are left to the pipeline. Video-to-video pipelines take no
+    number of frames, because the input video determines it.
     """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
     given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}

@@ -1,4 +1,4 @@
-"""What a generation starts from: a text, or a JSON object with a text and the paths of images and videos."""
+"""Inputs of a generation: a text, or a JSON object with a text and the paths of images and videos."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""What names a model: the embedded one, a published one, a folder, or a Hugging Face hub id. Loads no torch."""
+"""Names of models: the embedded model, a published one, a folder, or a Hugging Face hub id. Loads no torch."""
 
 import json
 import re

@@ -89,7 +89,7 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """What the authors recommend for this pipeline; without a flow shift where its scheduler takes none.
+    """Settings that the authors recommend for this pipeline; without a flow shift where its scheduler takes none.
 
     A checkpoint of `CHECKPOINTS` is known by its hub id. Wan's text-to-video models are told apart by their layers and
     options, too, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own

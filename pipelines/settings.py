@@ -1,4 +1,4 @@
-"""How one video is generated."""
+"""Settings of the generation of one video."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -62,7 +62,7 @@ def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
 
 
 def display_scale(frames: NDArray[Any]) -> int:
-    """How many times to enlarge a video for looking at it: as often as fits into 256 pixels of height, at least 1."""
+    """Integer factor that enlarges a video for display to at most 256 pixels of height, at least 1."""
     return max(1, 256 // frames.shape[1])
 
 

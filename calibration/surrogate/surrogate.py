@@ -42,7 +42,7 @@ class Curvature:
 
 @dataclass(frozen=True)
 class Rule:
-    """How reused steps are predicted and full steps corrected.
+    """Constants of the prediction of reused steps and of the correction of full steps.
 
     Attributes:
         order, slope, largest_ahead: see `GalaxyDiTConfig`.

@@ -1,4 +1,4 @@
-"""What a comparison generates: prompts, seeds and speedups, checked without torch."""
+"""The plan of a comparison: prompts, seeds and speedups, checked without torch."""
 
 from dataclasses import dataclass
 

@@ -148,7 +148,7 @@ def record(
 def record_each(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> list[Trajectory]:
-    """One recording for each prompt, prompt i from the noise of seed + i."""
+    """Record one plain generation for each prompt; prompt i starts from the noise of seed + i."""
     return [record(pipe, [prompt], [seed + index], settings) for index, prompt in enumerate(prompts)]
 
 

@@ -50,14 +50,14 @@ class Architecture:
         ffn_dim: inner width of the feed-forward layer.
         text_tokens, text_dim: tokens of the text stream, and its width where it differs from the blocks' width.
         image_tokens: tokens of an image encoder, which a second cross-attention reads.
-        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that is denoised along with the video.
+        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that the model denoises with the video.
         fps: frames per second, from which the audio tokens follow.
         patch: latent frames, rows and columns of one token.
         branches: guidance branches of one step.
         concatenates: whether both branches are one batch, so that a step calls the transformer once.
-        transformers: denoising transformers, of which one serves each step.
-        source: where the shape was read.
-        verified: whether that source is the converter or the configuration of the model.
+        transformers: number of denoising transformers; each step uses one of them.
+        source: document that states the shape.
+        verified: whether `source` is the converter or the configuration of the model.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""What videos of a published model cost on a GPU, plain and accelerated, without weights and without a GPU."""
+"""Predicted cost of videos of a published model on a GPU, plain and accelerated, without weights and without a GPU."""
 
 import json
 import re
@@ -227,7 +227,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """What the shipped profile of the architecture reuses; outputs without a profile."""
+    """Reused tensors of the shipped profile of the architecture; "output" without a profile."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):

@@ -36,7 +36,7 @@ Layer = Linear | Attention
 
 @dataclass(frozen=True)
 class Operations:
-    """What one call of a transformer does for one sample and one guidance branch.
+    """Operations of one transformer call for one sample and one guidance branch.
 
     Attributes:
         matrix_flops: of matrix products, two for each multiply-add.

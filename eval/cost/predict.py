@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("constants.json")
 
 @dataclass(frozen=True)
 class GpuConstants:
-    """What a kind of GPU achieves.
+    """Achieved throughput and power of one kind of GPU.
 
     Attributes:
         matrix_fraction: of the peak in matrix products.
@@ -40,7 +40,7 @@ class GpuConstants:
 
 @dataclass(frozen=True)
 class SharedConstants:
-    """What does not depend on the kind of GPU.
+    """Constants that are equal for all kinds of GPU.
 
     Attributes:
         attention_fraction: of the attention peak in the products inside attention.

@@ -16,7 +16,7 @@ SPEEDUP = 2.0
 
 
 def cost_table() -> str:
-    """What a video of each Wan2.1 checkpoint costs by prediction, plain and at 2x by compute."""
+    """Predicted cost of a video of each Wan2.1 checkpoint, plain and at 2x by compute."""
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
     for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-")):

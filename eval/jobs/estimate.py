@@ -1,4 +1,4 @@
-"""Which videos a job still lacks, and how many seconds they take."""
+"""The missing videos of a job and the seconds that they take."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

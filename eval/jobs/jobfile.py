@@ -45,7 +45,7 @@ CURE = "see `galaxydit eval run --example`"
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Where prompts come from: file, texts or suite.
+    """Source of the prompts: file, texts or suite.
 
     Attributes:
         count: takes the first prompts.

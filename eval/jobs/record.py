@@ -1,4 +1,4 @@
-"""What the record of a unit says about its video."""
+"""The record of a unit: measurements of its video."""
 
 import json
 from collections.abc import Mapping

@@ -11,7 +11,10 @@ import torch
 
 
 def clock_name(device: torch.device) -> str:
-    """What `StepClock` reads: CUDA events; on a CPU the thread's time if torch uses one thread, else the wall clock."""
+    """Name of the clock that `StepClock` reads.
+
+    CUDA events on a GPU. On a CPU the time of the thread if torch uses one thread, else the wall clock.
+    """
     if device.type == "cuda":
         return "CUDA events"
     return "thread time" if torch.get_num_threads() == 1 else "wall clock"  # which other processes lengthen

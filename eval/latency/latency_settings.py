@@ -1,4 +1,4 @@
-"""What a latency run measures: models, sizes and methods by name, checked without torch."""
+"""Settings of a latency run: models, sizes and methods by name, checked without torch."""
 
 import math
 import re
@@ -81,7 +81,7 @@ def parse_size(text: str) -> VideoSize:
 
 @dataclass(frozen=True)
 class ForcedSteps:
-    """How many denoising steps a run has, and which of them are computed in full: 0-based, in ascending order."""
+    """Number of denoising steps of a run, and indices of its full steps from 0, in ascending order."""
 
     steps: int
     full: tuple[int, ...]

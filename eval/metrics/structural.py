@@ -16,7 +16,7 @@ Image = NDArray[np.float64]
 
 
 def gaussian_window(side: int, sigma: float) -> Image:
-    """Window `(side,)`, odd, with a sum of 1; `sigma` in pixels. The square window is its outer product with itself."""
+    """One-dimensional Gaussian window `(side,)` with a sum of 1; `side` is odd, `sigma` is in pixels."""
     offsets = np.arange(side) - (side - 1) / 2
     weights = np.exp(-(offsets**2) / (2 * sigma**2))
     return np.asarray(weights / weights.sum())

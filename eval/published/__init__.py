@@ -1,1 +1,1 @@
-"""What others published of their benchmarks; numbers of the real weights are in `galaxydit.calibration.published`."""
+"""Names and constants of published benchmarks; numbers of the real weights are in `galaxydit.calibration.published`."""

@@ -51,7 +51,7 @@ class PublishedRow:
 
 
 class References:
-    """Plain generations, recorded once for each flow shift and guidance scale."""
+    """Plain generations of the cases, recorded once for each flow shift and guidance scale, and PSNRs against them."""
 
     def __init__(self, pipe: DiffusionPipeline, cases: Cases, settings: GenerationSettings, factor: float) -> None:
         self.pipe, self.cases, self.settings, self.factor = pipe, cases, settings, factor

@@ -1,4 +1,4 @@
-"""What the page shows, as plain data, and the JSON in the page that holds it."""
+"""The content of the page as plain data, and the JSON in the page that holds this data."""
 
 import json
 import math

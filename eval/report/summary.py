@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """How many units of a variant are done, failed, and without a record yet; its figures by key."""
+    """Numbers of units of a variant that are done, failed, and without a record; its figures by key."""
 
     name: str
     done: int

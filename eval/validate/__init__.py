@@ -1,1 +1,1 @@
-"""What a model's own weights show: the plugin beside its controls as one page."""
+"""Validation of the plugin on a model's own weights, beside its controls, as one page."""

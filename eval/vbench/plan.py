@@ -1,4 +1,4 @@
-"""Which videos of a run a suite measures, and in which shares."""
+"""The videos of a run that a suite measures, and their division into shares."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Selection = Mapping[str, Sequence[VideoRecord]]
 
 @dataclass
 class Plan:
-    """Which shares a suite measures of which videos; `share` is the number of videos of a share."""
+    """The shares of a run that a suite measures; `share` is the number of videos of a share."""
 
     suite: Suite
     version: str

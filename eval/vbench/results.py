@@ -20,8 +20,8 @@ Videos = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Drop:
-    """How many points a variant lies below the baseline, negative where it lies above, and its 95 % interval, None for
-    fewer than two prompts; `pairs` videos count, each compared with the baseline of its prompt and seed.
+    """Points that a variant lost against the baseline (negative: gained) with their 95 % interval, None for fewer than
+    two prompts. `pairs` is the number of videos, each compared with the baseline of its prompt and seed.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""What can be refused without a model is refused here, before torch is loaded and before anything is generated."""
+"""Checks that need no model: they refuse bad input before torch is loaded and before anything is generated."""
 
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""What commands say while they work: on stderr, so that stdout holds results alone."""
+"""Messages of commands on stderr, so that stdout holds results alone."""
 
 import json
 import math

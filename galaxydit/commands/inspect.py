@@ -49,7 +49,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
 
 
 def build_table(part: "TransformerDescription", pipeline: str) -> Table:
-    """What is known about one transformer of a pipeline."""
+    """A table of the properties of one transformer of a pipeline."""
     table = Table(show_header=False, title=Text(f"{pipeline}.{part.component}"), title_justify="left")
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}

@@ -88,7 +88,7 @@ class Shape:
         return replace(settings, **{name: value for name, value in vars(self).items() if value is not None})
 
     def settings_for(self, pipe: "DiffusionPipeline") -> GenerationSettings:
-        """What the authors of the model recommend, with the options that were given in its place."""
+        """Settings that the authors of the model recommend, replaced by the given options."""
         from galaxydit.pipelines.published_models import recommended_settings
 
         return self._in_place_of(recommended_settings(pipe))

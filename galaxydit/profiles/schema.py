@@ -22,7 +22,7 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Model:
-    """Which model a profile belongs to.
+    """Identity of the model that a profile belongs to.
 
     Attributes:
         class_name: class of the transformer.

@@ -1,4 +1,4 @@
-"""Which PSNR a profile's calibration measured on held-out prompts, and the largest speedup that reached one."""
+"""PSNRs that a profile's calibration measured on held-out prompts, and the largest speedup that reached a PSNR."""
 
 import math
 

@@ -21,7 +21,7 @@ DEATHS = 10  # of workers at one unit, until the unit is taken for their cause
 
 
 class Process:
-    """What runs in an actor."""
+    """The worker process in a Ray actor: makes units one after the other."""
 
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""How far a run is: one live view in a terminal, plain lines elsewhere; and what the records of a store tell."""
+"""Progress of a run: one live view in a terminal, plain lines elsewhere; and what the records of a store tell."""
 
 import time
 from collections import deque
@@ -24,7 +24,7 @@ RATE_OVER = 40  # units
 
 @dataclass
 class Row:
-    """What one worker did, or all workers of one host; `seconds` is the sum over the units that are done."""
+    """Work of one worker or one host; `seconds` is the sum over the finished units."""
 
     done: int = 0
     failed: int = 0
@@ -48,7 +48,7 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
-        """Count a record in the row of this name."""
+        """Add a finished record to the row `name`."""
         row = self.rows.setdefault(name, Row())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
@@ -73,7 +73,7 @@ class Tally:
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
-    """What records tell: one row for each host, since processes come and go."""
+    """One row for each host from the records of a store; processes change too often for rows of their own."""
     counted, times = Tally(total), []
     for record in records:
         counted.add(record.worker.rpartition(":")[0] or record.worker, record)

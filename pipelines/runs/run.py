@@ -19,7 +19,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Rank:
-    """Which process of a worker this is, where several share the GPUs that one video is computed on.
+    """Rank of a process among the processes that compute one video on several GPUs.
 
     index: from 0; the first process writes the records. size: number of processes of the worker.
     """
@@ -52,7 +52,7 @@ class Progress:
 
 
 class Executor(Protocol):
-    """Where units are made."""
+    """Executes units."""
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         """Make all units; those of a group one after the other on one worker. Returns when each has a record."""
@@ -76,7 +76,7 @@ class InProcess(Executor):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many of the units are done, and how many failed."""
+    """Numbers of finished and failed units."""
 
     done: int
     failed: int
@@ -92,10 +92,10 @@ def run(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> Outcome:
-    """Make the units that have no record yet; return when each has one.
+    """Make all units without a record. Returns when each unit has a record.
 
-    Units with a damaged record, or with files that are gone or of another size, are made again. Nothing is loaded if
-    nothing is left to be made.
+    Units with a damaged record, a missing file or a file of another size are made again. If no unit is left to make,
+    the maker loads nothing.
 
     Args:
         executor: by default `InProcess`.
@@ -212,8 +212,8 @@ def new_record(
 
 
 def full_disk_error(error: BaseException | None) -> OSError | None:
-    """The exception, or the exception that it was raised from or during, that tells of a full disk, a full quota or a
-    file that exceeds the limit of the process; None if there is none.
+    """The first exception in the chain of causes that reports a full disk, a full quota or a file above the limit of
+    the process; None if there is none.
     """
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -197,7 +197,7 @@ class Store:
                     self._remove([f"{FILES}/{name}"])
 
     def local_path(self, path: str) -> Path:
-        """Where the file of a record lies on this machine; a remote one is copied to a temporary place first."""
+        """Local path of the file of a record; a remote file is first copied to a temporary place."""
         if self.is_local:
             return Path(self.root, path)
         return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))

@@ -69,7 +69,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Record:
-    """What became of a unit.
+    """Result of a unit.
 
     Attributes:
         unit: the unit's id, also the name of the file.

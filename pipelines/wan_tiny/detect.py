@@ -1,4 +1,4 @@
-"""What a clip of the toy world shows, read from its pixels without any network, and how far that agrees with a caption.
+"""Detect the objects of a toy-world clip from its pixels, without a network, and compare them with a caption.
 
 An object is the largest blob of its colour in each frame. Its centres over time tell the ways of travelling apart;
 pixels that it takes and frees tell growing, shrinking and standing still.
@@ -44,7 +44,7 @@ class ClauseAgreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a clip agrees with its caption, clause by clause, and the shares in [0, 1] of what was found."""
+    """Agreement of a clip with its caption, clause by clause, and shares in [0, 1] of the detected properties."""
 
     clauses: tuple[ClauseAgreement, ...]
 
@@ -59,7 +59,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Track:
-    """Where one object is in the frames where it is seen; positions are shares of the frame's sides, y points down.
+    """Positions of one object in the frames that show it; positions are shares of the frame's sides, y points down.
 
     time `(seen,)` runs over [0, 1]. x and y `(seen,)` are the centre, columns `(seen, 2)` the left and right edge, rows
     `(seen, 2)` the upper and lower edge. weight `(seen,)` is below 1 where other objects touch this one.

@@ -45,7 +45,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a caption says. Objects are drawn last to first, so the first one is in front."""
+    """The scene of a caption. Objects are drawn last to first, so the first object is in front."""
 
     objects: tuple[Clause, ...]
     background: str

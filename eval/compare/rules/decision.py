@@ -9,7 +9,7 @@ CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance bra
 
 @dataclass(frozen=True)
 class StepObservation:
-    """What a rule knows when it decides a step. Sizes are means of absolute values, at least 0.
+    """The input of a rule that decides a step. Sizes are means of absolute values, at least 0.
 
     Attributes:
         step: index of the step, from 0.
@@ -88,7 +88,7 @@ def alignment(change: float, change_between: float) -> float:
 
 
 def is_kept_full(observation: StepObservation, first: int, last: int) -> bool:
-    """Whether a step is one of the `first` or `last` ones, which are always computed."""
+    """Whether a step is among the `first` or `last` steps, which are always computed."""
     return observation.step < first or observation.step >= observation.steps - last
 
 

@@ -43,7 +43,7 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """What the blocks added to their input in a full step; `probe`: what the first block added, empty if not read."""
+    """Residual of the block stack (output - input) in a full step; `probe`: residual of the first block, or empty."""
 
     residual: Tensor
     probe: Tensor

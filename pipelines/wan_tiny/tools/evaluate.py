@@ -74,7 +74,7 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """What the detector says of each clause, ready for JSON."""
+    """Results of the detector for each clause, ready for JSON."""
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses

@@ -1,4 +1,5 @@
-"""What upstream imports and today's packages have moved or dropped: one file each, which names the upstream line.
+"""Replacements for modules that upstream imports and that today's packages moved or dropped: one file each, which
+names the upstream line.
 
 A shim does nothing where the package still has what upstream asks for.
 """
