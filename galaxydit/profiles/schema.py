@@ -105,7 +105,7 @@ class Profile:
 
     def target_for(self, speedup: float) -> Target:
         """The target whose number of full steps is nearest to that of a speedup. Verified targets take precedence."""
-        steps, verified = self.conditions.steps, {found.speedup for found in self.evidence.verifications}
+        steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
         return min(
             self.recipe.targets,
             key=lambda target: (
