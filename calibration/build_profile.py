@@ -98,8 +98,8 @@ def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[R
     cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
     targets = with_thresholds(recordings, proxy, recipe.targets, cumulative, share, weight)
     verifications = tuple(
-        replace(measured, expected_error=largest_expected_error(profile.target_for(measured.speedup), error_map, cumulative))
-        for measured in profile.evidence.verifications
+        replace(row, expected_error=largest_expected_error(profile.target_for(row.speedup), error_map, cumulative))
+        for row in profile.evidence.verifications
     )
     recipe = replace(
         recipe,
