@@ -114,39 +114,6 @@ class Prediction(Observer):
         return torch.stack([weight * tensor for weight, (*_, tensor) in kept]).sum(0)
 
 
-class ConditionalOnly(Prediction):
-    """Computes only the conditional branch at some of the given steps, each for half of a full step.
-
-    The unconditional output follows from the difference of the branches, w = c - u, which is extrapolated from the full
-    steps, in which both branches are computed.
-    """
-
-    def __init__(self, steps: Sequence[int], variant: Variant, conditional: Sequence[int]) -> None:
-        super().__init__(steps, variant)
-        self.conditional = frozenset(conditional)
-
-    def decide(self, call: Call) -> bool:
-        return super().decide(call) or (call.info.step in self.conditional and call.branch != "cond")
-
-    def on_output(self, call: Call, output: Tensor) -> None:
-        super().on_output(call, output)
-        if call.branch == "cond":
-            self.newest = output.float()
-        else:
-            history = [] if call.info.step == 0 else self.history["difference"]
-            self.history["difference"] = [
-                *history[-2:],
-                (call.info.step, call.info.sigma, self.newest - output.float()),
-            ]
-
-    def predict(self, call: Call) -> Tensor:
-        sigma = call.info.sigma
-        if call.branch == "cond":
-            self.newest = self._weighted(self.history["cond"], sigma)
-            return self.newest.to(call.latent.dtype)
-        return (self.newest - self._weighted(self.history["difference"], sigma)).to(call.latent.dtype)
-
-
 VARIANTS = {
     "order 1: the last slope, damped (the default)": Variant(line(1, DAMPING)),
     "plus a quarter of the last interval's error": Variant(line(1, DAMPING), correction=0.25),
@@ -175,49 +142,15 @@ def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]
             logger.info("%gx  %-60s %.1f dB, worst %.1f", speedup, name, np.mean(psnrs), min(psnrs))
 
 
-def measure_conditional(
-    pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float], counts: Sequence[int]
-) -> None:
-    """Log the PSNR if every second of the last full steps, `count` of them, computes the conditional branch alone.
-
-    The half steps that this saves are full steps elsewhere: the schedule is that of `count` / 2 more full steps.
-    """
-    profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
-    batches = Cases(tuple(prompts), tuple(range(SEED, SEED + len(prompts))), BATCH).batches
-    plain = [generate_batch(pipe, *batch, settings) for batch in batches]
-    variant, total = VARIANTS["order 1: the last slope, damped (the default)"], len(profile.conditions.sigmas)
-    for speedup in speedups:
-        first: list[float] = []
-        for count in (0, *counts):
-            full = round(total / speedup) + count // 2
-            sigmas = profile.target_for(total / full).sigmas
-            steps = [profile.conditions.sigmas.index(sigma) for sigma in sigmas]
-            with driven(pipe, ConditionalOnly(steps, variant, steps[-2 * count : -1 : 2] if count else ())):
-                videos = [generate_batch(pipe, *batch, settings) for batch in batches]
-            psnrs = [psnr(*pair) for pair in zip(np.concatenate(videos), np.concatenate(plain), strict=True)]
-            first = first or psnrs
-            gains = np.subtract(psnrs, first)
-            error = gains.std(ddof=1) / len(gains) ** 0.5
-            text = "%gx  %d full and %d conditional steps: %.2f dB, worst %.1f, gain %+.2f (standard error %.2f)"
-            logger.info(text, speedup, len(steps) - count, count, np.mean(psnrs), min(psnrs), gains.mean(), error)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--speedups", type=float, nargs="+", default=[2.0, 2.5, 3.0])
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
-    parser.add_argument(
-        "--conditional", type=int, nargs="*", help="Late steps that compute the conditional branch alone."
-    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     pipe = load_pipeline("wan-tiny", dtype=getattr(torch, arguments.dtype))
-    prompts = draw_prompts(arguments.prompts, SEED)
-    if arguments.conditional:
-        measure_conditional(pipe, prompts, arguments.speedups, arguments.conditional)
-    else:
-        measure(pipe, prompts, arguments.speedups)
+    measure(pipe, draw_prompts(arguments.prompts, SEED), arguments.speedups)
 
 
 if __name__ == "__main__":

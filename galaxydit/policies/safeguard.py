@@ -108,7 +108,6 @@ class GuardRecord:
         scope: guidance branch, or "all branches".
         sample: index of the sample in the batch; 0 where one decision serves the batch.
         reused: number of steps reused between the full step before it and this one.
-        share: linear response of the final latent to its output / its noise level; None without known noise levels.
         error: mean square of its output minus the prediction that reuse would have made, beyond rounding.
         slope_ratio: error of order 1 / error of order 0, as root mean squares; None if it is unknown.
         correction_share: least-squares share of the error that the correction estimates; None if it is unknown.
@@ -122,7 +121,6 @@ class GuardRecord:
     scope: str
     sample: int
     reused: int
-    share: float | None
     error: float
     slope_ratio: float | None
     correction_share: float | None
@@ -165,17 +163,6 @@ class Safeguard:
         if corrects != self.corrects:
             actions.append(GuardAction.CORRECTION_ON if corrects else GuardAction.CORRECTION_OFF)
         return Safeguard(self.order, slope, corrects, recent), tuple(actions)
-
-
-def reuse_error(records: Sequence[GuardRecord]) -> float | None:
-    """Estimated error of a generation from what its full steps showed: the sum of share^2 times the error over full
-    steps after reused ones, averaged over the samples; None without such a step.
-
-    The share weights a step by how much of the remaining noise it removes.
-    """
-    counted = [(record.share**2 * record.error, record.sample) for record in records if record.reused and record.share]
-    samples = {sample for _, sample in counted}
-    return sum(error for error, _ in counted) / len(samples) if samples else None
 
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:

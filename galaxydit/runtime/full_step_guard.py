@@ -14,7 +14,6 @@ from galaxydit.torch_compile import beside_the_model
 
 if TYPE_CHECKING:
     from galaxydit.runtime.call import Call
-    from galaxydit.runtime.generation import Generation
     from galaxydit.runtime.session import Session
 
 
@@ -56,7 +55,6 @@ class FullStepGuard:
                 self._judge(call, sample, trail)
 
     def _judge(self, call: "Call", sample: int, trail: Trail) -> None:
-        generation = call.generation
         step = trail.steps[-1].step
         reused = step - trail.steps[-2].step - 1
         config = self._session.config
@@ -69,7 +67,6 @@ class FullStepGuard:
             scope=call.scope,
             sample=sample,
             reused=reused,
-            share=self._share(generation, step) if reused else None,
             error=hindsight.error(followed),
             slope_ratio=hindsight.slope_ratio(),
             correction_share=hindsight.correction_share(followed),
@@ -77,8 +74,4 @@ class FullStepGuard:
             corrects=trail.guard.corrects,
             actions=actions,
         )
-        generation.guard.append(record)
-
-    def _share(self, generation: "Generation", step: int) -> float | None:
-        sigmas, response = generation.sigmas, self._session.response(generation)
-        return response[step] / sigmas[step] if sigmas and response and sigmas[step] > 0 else None
+        call.generation.guard.append(record)

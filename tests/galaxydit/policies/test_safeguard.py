@@ -14,7 +14,6 @@ from galaxydit.policies.safeguard import (
     Hindsight,
     Safeguard,
     guard_lines,
-    reuse_error,
 )
 
 
@@ -142,21 +141,14 @@ def test_the_correction_goes_off_after_three_low_shares_and_comes_back() -> None
 
 
 def record(
-    step: int, share: float, error: float, *, reused: int = 2, sample: int = 0, actions: tuple[GuardAction, ...] = ()
+    step: int, error: float, *, reused: int = 2, sample: int = 0, actions: tuple[GuardAction, ...] = ()
 ) -> GuardRecord:
-    return GuardRecord(step, "transformer", "all branches", sample, reused, share, error, 0.8, 0.9, 1.0, True, actions)
-
-
-def test_the_estimated_error_is_a_sum_over_steps_and_a_mean_over_samples() -> None:
-    full = record(7, 1.0, 9.0, reused=0)
-    assert reuse_error([full]) is None
-    assert reuse_error([record(3, 0.5, 2.0), record(6, 1.0, 1.0), full]) == pytest.approx(1.5)
-    assert reuse_error([record(3, 1.0, 2.0), record(3, 1.0, 4.0, sample=1)]) == pytest.approx(3.0)
+    return GuardRecord(step, "transformer", "all branches", sample, reused, error, 0.8, 0.9, 1.0, True, actions)
 
 
 def test_the_report_says_what_was_measured_and_done() -> None:
-    assert guard_lines([record(1, 1.0, 1.0, reused=0)]) == []
-    assert guard_lines([record(3, 0.5, 1.0, actions=(GuardAction.SLOPE_HALVED,))]) == [
+    assert guard_lines([record(1, 1.0, reused=0)]) == []
+    assert guard_lines([record(3, 1.0, actions=(GuardAction.SLOPE_HALVED,))]) == [
         "At full steps after reused ones, order 1 errs 0.80 times as much as order 0, intervals err 0.90 times as much "
         "as the correction assumes",
         "Guard: half of the slope from step 3 on",

@@ -1,6 +1,6 @@
-"""Does what full steps show tell the PSNR of a video, and does the guard against harm hold what it promises?
+"""Does the guard leave healthy generations alone and keep failures from harming a video?
 
-`python -m galaxydit.eval.studies.expected_fidelity --prompts 32 --dtype float32 --out DIR` generates captions that were
+`python -m galaxydit.eval.studies.guard --prompts 32 --dtype float32 --out DIR` generates captions that were
 not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the first
 speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A later run
 with the same `--out` takes the generations that are finished there.
@@ -13,13 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 
+from galaxydit.calibration.bootstrap import interval
 from galaxydit.calibration.prompt_files import WAN_TINY_PROMPTS, read_prompts
 from galaxydit.eval.compare.identity import code_identity, core_identity
 from galaxydit.eval.compare.methods.ablations import shipped
-from galaxydit.eval.studies.fidelity_tables import Result, fit_scale, tables
+from galaxydit.eval.markdown import table
 from galaxydit.eval.studies.injected_failures import FAILURES, NONE, Failure
 from galaxydit.files import write_json
 from galaxydit.pipelines.conditions import conditions_of
@@ -29,12 +31,11 @@ from galaxydit.pipelines.psnr import psnr
 from galaxydit.pipelines.published_models import recommended_settings
 from galaxydit.pipelines.runs import LiveProgress, Maker, Output, Rank, Store, Unit, hash_of, results, run
 from galaxydit.pipelines.wan_tiny.world import draw_prompts
-from galaxydit.policies.safeguard import reuse_error
 from galaxydit.profiles.registry import load_profile
 
 logger = logging.getLogger(__name__)
-KIND, MODEL, SEED = "expected fidelity", "wan-tiny", 700
-RECORDED = ("step", "reused", "share", "error", "slope_ratio", "correction_share")  # of `GuardRecord`
+KIND, MODEL, SEED = "guard", "wan-tiny", 700
+MEANS = ("with the guard, dB", "without, dB")
 KINDS = ("guarded", "unguarded", "order 0")
 """With the guard, without it, and with order 0 in place of order 1 and without the guard."""
 
@@ -55,7 +56,7 @@ def variants(speedups: Sequence[float]) -> list[Variant]:
 
 
 @dataclass(eq=False)
-class FidelityMaker(Maker):
+class GuardMaker(Maker):
     """Makes one `Variant` of one caption; keeps the plain video of the last caption."""
 
     dtype: str
@@ -68,7 +69,7 @@ class FidelityMaker(Maker):
         self._settings = recommended_settings(self._pipe)
 
     def make(self, unit: Unit) -> Output:
-        """PSNR in dB, the estimated error and what the guard did."""
+        """PSNR in dB, compute fraction and the changes that the guard made."""
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
             made_with, output = self._guarded
@@ -87,10 +88,8 @@ class FidelityMaker(Maker):
         output = Output(
             {
                 "psnr": psnr(video.frames, self._plain[1].frames),
-                "reuse_error": reuse_error(report.guard),
                 "compute_fraction": report.compute_fraction,
                 "actions": [[record.step, action.name] for record in limited for action in record.actions],
-                "full_steps": [[getattr(record, name) for name in RECORDED] for record in report.guard],
             }
         )
         if data["kind"] == "guarded":
@@ -127,6 +126,55 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
     return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
 
 
+@dataclass(frozen=True)
+class Result:
+    """One generation of a caption. `psnr` is against the plain video in dB; `actions` holds step and name of each
+    change that the guard made.
+    """
+
+    prompt: str
+    seed: int
+    conditions: str
+    speedup: float
+    kind: str
+    failure: str
+    psnr: float
+    compute_fraction: float
+    actions: list[list[int | str]]
+
+
+def tables(results: Sequence[Result]) -> str:
+    """Markdown: PSNR with and without the guard at each speedup, and under each failure."""
+
+    def of(kind: str, failure: str = NONE.name, speedup: float | None = None) -> list[Result]:
+        wanted = (kind, failure)
+        return [r for r in results if (r.kind, r.failure) == wanted and speedup in (None, r.speedup)]
+
+    guards, failures = [], []
+    for speedup in sorted({result.speedup for result in of("guarded")}):
+        guarded, unguarded = (of(kind, speedup=speedup) for kind in ("guarded", "unguarded"))
+        acted = f"{sum(bool(result.actions) for result in guarded)} of {len(guarded)}"
+        guards.append([f"{speedup:g}x", _mean(guarded), _mean(unguarded), _difference(guarded, unguarded), acted])
+    for failure in dict.fromkeys(result.failure for result in results if result.failure != NONE.name):
+        guarded, unguarded, order_0 = (of(kind, failure) for kind in KINDS)
+        failures.append([failure, *map(_mean, (guarded, unguarded, order_0)), _difference(guarded, order_0)])
+    healthy = table(("speedup", *MEANS, "difference", "captions where it acted"), guards)
+    failing = table(("failure", *MEANS, "order 0, dB", "guard - order 0"), failures, labels=("failure",))
+    return f"{healthy}\n\n{failing}"
+
+
+def _mean(results: Sequence[Result]) -> str:
+    return f"{np.mean([result.psnr for result in results]):.2f}"
+
+
+def _difference(left: Sequence[Result], right: Sequence[Result]) -> str:
+    """Mean difference of two rows of the same captions in dB, with its 95 % interval over captions."""
+    differences = [result.psnr - other.psnr for result, other in zip(left, right, strict=True)]
+    low, high = interval(differences)
+    span = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"
+    return f"{np.mean(differences):+.2f}{span}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=32)
@@ -146,16 +194,13 @@ def main() -> None:
     store = Store(arguments.out / "runs").create(KIND, {})
     units = units_of(unseen_captions(arguments.prompts), arguments.speedups, hash_of(conditions))
     with LiveProgress() as progress:
-        run(units, FidelityMaker(arguments.dtype), store, progress=progress, retry_failed=True)
+        run(units, GuardMaker(arguments.dtype), store, progress=progress, retry_failed=True)
     measured = [Result(**unit.data, **values) for unit, values in zip(units, results(units, store), strict=True)]
-    scale = fit_scale(measured)
-    text = tables(measured, scale)
+    text = tables(measured)
     logger.info(text)
     (arguments.out / "table.md").write_text(text + "\n", encoding="utf-8")
     rows = [asdict(result) for result in measured]
-    for row in rows:
-        del row["full_steps"]  # they stay in the store
-    write_json(arguments.out / "results.json", {"conditions": conditions, "scale": asdict(scale), "results": rows})
+    write_json(arguments.out / "results.json", {"conditions": conditions, "results": rows})
 
 
 if __name__ == "__main__":
