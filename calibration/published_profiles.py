@@ -89,7 +89,7 @@ def _model(layers: int, heads: int, channels: int) -> schema.Model:
 
 @cache
 def published_targets() -> tuple[Target, ...]:
-    """One target for each number of full steps between those of the slowest and the fastest of `SPEEDUPS`."""
+    """Targets of the published profile: one for each number of full steps in the range of `SPEEDUPS`."""
     fewest, most = (full_step_count(STEPS, speedup) for speedup in (max(SPEEDUPS), min(SPEEDUPS)))
     plans = planned({count: full for count, full in linear_plans(most).items() if count >= fewest}, FORCED)
     sigmas = wan_sigmas(load_published().data["curvature"]["flow_shift"], STEPS)

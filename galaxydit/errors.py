@@ -39,7 +39,7 @@ class NoEffectWarning(UserWarning):
 
 
 class ProfileWarning(UserWarning):
-    """A profile is used under conditions other than those it was measured under; the report carries the same text."""
+    """Warns that a generation differs from the conditions of its profile. The report contains the same text."""
 
 
 class UnknownFamilyWarning(UserWarning):

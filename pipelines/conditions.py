@@ -20,7 +20,7 @@ SAMPLED = 1024  # values of each tensor
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """Classes, configurations, hashes of all weights and adapters, dtypes and settings."""
+    """Conditions of a pipeline's videos: classes, configurations, hashes of weights and adapters, dtypes, settings."""
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
     return {

@@ -70,10 +70,13 @@ def generate(
     on_step: Callable[[int, int], None] | None = None,
     cpu_counter: bool = False,
 ) -> GeneratedVideo:
-    """Call the pipeline once. Equal seeds start from equal noise on every device. `decode=False` saves the decoder's
-    time for those who want the latents alone. `on_step` is told the number of finished and of all steps. The prompt is
-    a text, or a JSON object that also names images and videos, see `galaxydit.pipelines.inputs`. `cpu_counter` also
-    reads the CPU's energy counter, as `galaxydit.energy.meter_of` describes.
+    """Call the pipeline once. Equal seeds start from equal noise on every device.
+
+    Args:
+        prompt: a text, or a JSON object that also names images and videos (`galaxydit.pipelines.inputs`).
+        decode: False returns the latents without frames and saves the time of the decoder.
+        on_step: called after each step with the number of finished steps and the number of all steps.
+        cpu_counter: also read the CPU's energy counter (`galaxydit.energy.meter_of`).
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
     cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other

@@ -78,7 +78,7 @@ def read_job(path: Path) -> Job:
 
 @contextmanager
 def named(place: str, cure: str = "") -> Iterator[None]:
-    """Put the place in front of errors, and the cure behind them."""
+    """A context that puts `place` in front of the text of errors and `cure` behind it."""
     try:
         yield
     except (ValueError, RecursionError) as error:

@@ -27,8 +27,9 @@ print(torch.__version__, torchvision.__version__)
 
 @dataclass(frozen=True)
 class Environment:
-    """The Python of an environment, because VBench pins old versions of packages, and the folder and version of the
-    benchmark in it.
+    """An environment with an installed benchmark: its Python, and the folder and version of the benchmark.
+
+    VBench has an environment of its own, because it pins old versions of packages.
     """
 
     python: Path

@@ -50,7 +50,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """Each file's place and source."""
+    """Lines with the path and the source of each file."""
     return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 

@@ -56,7 +56,7 @@ def show_json(data: Any) -> None:
 
 
 def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:
-    """A table of rows whose first columns are labels, the last of which may be folded, and whose others are numbers."""
+    """A table of the columns `labels`, of which the last may wrap, and the right-aligned columns `numbers`."""
     *unfolded, last = labels
     columns = [*(Column(heading, no_wrap=True) for heading in unfolded), Column(last, overflow="fold")]
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]

@@ -122,8 +122,9 @@ class ProxyThreshold:
 
 
 def full_speedup(speedup: float, share_of_step: float) -> float:
-    """Steps / full steps that give a speedup in block evaluations, at least 1, if a reused step runs `share_of_step` of
-    a full step to read the proxy.
+    """Ratio of steps to full steps, at least 1, at which a generation reaches `speedup` in block evaluations.
+
+    Each reused step runs the share `share_of_step` of a full step, because it reads the proxy.
     """
     share_of_full_steps = (1 / speedup - share_of_step) / (1 - share_of_step)
     return 1 / max(share_of_full_steps, 1e-3)

@@ -49,10 +49,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of the calibration. `prompts_sha256` covers prompts, seeds and their order.
+    """Conditions of the calibration.
 
-    Below the noise level `boundary` a second transformer computes, with `guidance_scale_2` if it is not the first
-    one's. A profile that was planned for more settings than those of its measurements has `served`.
+    `prompts_sha256` covers prompts, seeds and their order. `boundary` is the noise level below which a second
+    transformer computes; its guidance scale is `guidance_scale_2`, or None if both are equal. `served` holds the
+    settings for which a published profile was planned; None for a measured profile.
     """
 
     scheduler: str

@@ -52,7 +52,7 @@ class Progress:
 
 
 class Executor(Protocol):
-    """Executes units."""
+    """Executes units, for example in this process or on Ray."""
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
         """Make all units; those of a group one after the other on one worker. Returns when each has a record."""
@@ -100,7 +100,7 @@ def run(
     Args:
         executor: by default `InProcess`.
         retry_failed: make failed units again.
-        verify: read all files and compare their SHA-256, too.
+        verify: also read all files and compare their SHA-256.
 
     Raises:
         OSError: no space is left for the store.

@@ -121,7 +121,7 @@ def calibrate(
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
-    """Cosine of the two branches' errors where an earlier residual is reused, mean over recordings; 1 if unguided."""
+    """Cosine of the errors of both branches if `step` reuses the residual of `earlier`: mean, 1 without guidance."""
     cosines = []
     for recording in recordings:
         first, *others = [
