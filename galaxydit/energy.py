@@ -30,7 +30,7 @@ class Energy:
         end_to_end: with text encoders and decoding; None where nothing was decoded, and for a report of several ranks,
             because any of them may decode.
         devices: of `denoise`, by device, and by rank where several compute one video.
-        shared: what else counts, if anything.
+        shared: text on other work whose joules are included; empty if none is known.
     """
 
     denoise: float | None
@@ -224,7 +224,7 @@ class EnergyWindow:
 
     @classmethod
     def begin(cls, device: torch.device, owner: object, text: float | None) -> "EnergyWindow":
-        """Begin at the first transformer call."""
+        """The window of a generation that starts now, at the first transformer call; `text`: joules of text encoding."""
         return cls(device, owner, text, read(device, owner))
 
     def end_denoising(self, group: Any | None) -> None:

@@ -54,7 +54,7 @@ def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.
 
 
 def to_bytes(latents: torch.Tensor) -> bytes:
-    """A safetensors file."""
+    """The bytes of a safetensors file with the latents."""
     return save({NAME: latents.contiguous()})
 
 

@@ -53,7 +53,7 @@ class Plan:
 
 
 def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
-    """The videos whose prompt and seed have one in every variant; raises GalaxyDiTError if there are none."""
+    """The videos of prompts and seeds that every variant has finished. Raises GalaxyDiTError if there are none."""
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = set.intersection(*map(set, done.values()))

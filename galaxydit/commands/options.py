@@ -68,7 +68,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class WanTinyByDefault(ModelOptions):
-    """Options of how a model is loaded, wan-tiny where none is named."""
+    """Options that load a model; by default wan-tiny."""
 
     model: ModelName = WITH_CAPTIONS
 

@@ -103,7 +103,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class ComparedProxy:
-    """A proxy under the policy "proxy" on sample prompts, and what it gave at each speedup that was compared."""
+    """A proxy and its measurements under the policy "proxy" on sample prompts, one for each compared speedup."""
 
     proxy: str
     measured: tuple[Verification, ...]

@@ -29,8 +29,8 @@ class TransformerState:
         errors: relative error that the prediction of the last full step would have had, by branch and sample.
         proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope (one branch, or all
             branches jointly).
-        controllers: decide step by step, by decision scope and sample.
-        trails: samples of the last full steps and what the guard makes of them, by decision scope and sample.
+        controllers: make the decisions, by decision scope and sample.
+        trails: sampled outputs of the last full steps and the state of the guard, by decision scope and sample.
     """
 
     samples: int = 0

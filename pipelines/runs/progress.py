@@ -168,7 +168,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         self.stop()
 
     def how_far(self) -> str:
-        """The stage with its finished and all units: "scoring: 5 of 12 done"."""
+        """Text with the stage and its numbers of finished and all units: "scoring: 5 of 12 done"."""
         if not self._counted.total:
             return "nothing done yet"
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
