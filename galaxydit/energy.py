@@ -224,7 +224,7 @@ class EnergyWindow:
 
     @classmethod
     def begin(cls, device: torch.device, owner: object, text: float | None) -> "EnergyWindow":
-        """The window of a generation that starts now, at the first transformer call; `text`: joules of text encoding."""
+        """The window of a generation that starts now, at its first transformer call; `text`: joules of encoding."""
         return cls(device, owner, text, read(device, owner))
 
     def end_denoising(self, group: Any | None) -> None:
