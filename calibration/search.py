@@ -6,7 +6,7 @@ from galaxydit.calibration.recording import Array
 from galaxydit.calibration.schedule_error import Order, ScheduleError
 from galaxydit.profiles.evidence import ErrorPropagation
 
-PLANNER_VERSION = 6
+PLANNER_VERSION = 7
 """Raise it when a change to recording, schedule error, search or the correction of full steps can change a result;
 older results are then void."""
 
