@@ -104,8 +104,8 @@ def calibrate(
         proxy_costs: of `measure_proxy_costs`, by proxy, from an earlier calibration; measured by default. Timings vary,
             so two calibrations are equal only if their costs are.
         name: of the profile.
-        float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and schedules. The
-            transformers take twice their memory meanwhile. Quantised models are recorded once.
+        float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and
+            schedules. The transformers take twice their memory meanwhile. Quantised models are recorded once.
         analyze: also measure how similar each block's outputs are to the step before, in one more generation.
         progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
             number of finished parts and the number of all parts.

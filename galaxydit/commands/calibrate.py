@@ -32,7 +32,7 @@ def calibrate(
         bool, typer.Option("--analyze", help="Also draw how similar each block's outputs are to the step before.")
     ] = False,
     float32: Annotated[
-        bool, typer.Option(help="Record a 16-bit model again in float32, for ranking and schedules; takes twice its memory.")
+        bool, typer.Option(help="Record a 16-bit model also in float32, for ranking and plans; takes twice its memory.")
     ] = True,
     report: Annotated[Path | None, typer.Option(help="Folder for report.html and its figures.")] = None,
     resume_dir: Annotated[Path | None, typer.Option(help="Folder of finished parts; by default beside --out.")] = None,
