@@ -19,7 +19,7 @@ from galaxydit.calibration.evidence import (
 from galaxydit.calibration.parts import CalibrationMaker, Parts
 from galaxydit.calibration.prompt_files import split_prompts
 from galaxydit.calibration.provenance import package_versions
-from galaxydit.calibration.rank import proxies_to_compare, rank_proxies
+from galaxydit.calibration.rank import Ranking, proxies_to_compare, rank_proxies
 from galaxydit.calibration.recording import Recording
 from galaxydit.calibration.redundancy import Redundancy
 from galaxydit.calibration.schedule_error import Order
@@ -145,10 +145,28 @@ def calibrate(
         device=timing["device"],
         versions=timing["versions"],
     )
+    profile, psnr_of_order = _choose(pipe, parts, profile, ranking, recordings, speedups, own[:CHOICE_PROMPTS])
+    verifications = parts.verifications(profile, held_out)
+    profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
+    redundancy = parts.redundancy(own[0]) if analyze else None
+    means = {order: fmean(values) for order, values in psnr_of_order.items()}
+    return Calibration(profile, recordings, verifications, means, redundancy)
+
+
+def _choose(
+    pipe: DiffusionPipeline,
+    parts: Parts,
+    profile: Profile,
+    ranking: Ranking,
+    recordings: Sequence[Recording],
+    speedups: Sequence[float],
+    prompts: Sequence[str],
+) -> tuple[Profile, dict[Order, list[float]]]:
+    """The profile with the order and the proxy that give better videos of `prompts`, and the PSNRs of each order."""
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
     by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
-    progress("planning", 1, 1)
+    parts.progress("planning", 1, 1)
 
     planned = [target.speedup for target in profile.evidence.verifications]
     tried_at = list(dict.fromkeys(_nearest(wanted, planned) for wanted in CHOICE_SPEEDUPS))
@@ -156,7 +174,7 @@ def calibrate(
     moving = [any(not follows_schedule(recordings, draft, at) for at in tried_at) for draft in by_proxy]
     tried = [(orders[1], SCHEDULE, tried_at), (orders[0], SCHEDULE, tried_at[:1])]
     tried += [(draft, PROXY, tried_at) for draft, moves in zip(by_proxy, moving, strict=True) if moves]
-    by_schedule, at_order_0, *by_moving = parts.drafts(tried, own[:CHOICE_PROMPTS])
+    by_schedule, at_order_0, *by_moving = parts.drafts(tried, prompts)
     rows_of_order: dict[Order, list[VerifiedPrompt]] = {1: by_schedule[0], 0: at_order_0[0]}
     psnr_of_order = {order: [row.psnr_db for row in rows] for order, rows in rows_of_order.items()}
     profile = orders[choose_order(psnr_of_order)]
@@ -171,13 +189,8 @@ def calibrate(
     proxy = proxies[choose_compared_proxy(psnrs, [costs[name] for name in proxies])]
     if proxy != profile.recipe.proxy:
         profile = with_proxy(pipe, profile, recordings, proxy)
-    profile = add_compared_proxies(profile, sorted(compared, key=lambda of_proxy: of_proxy.proxy != proxy))
-
-    verifications = parts.verifications(profile, held_out)
-    profile = add_measurements(profile, Seconds(**timing["seconds"]), verifications)
-    redundancy = parts.redundancy(own[0]) if analyze else None
-    means = {order: fmean(values) for order, values in psnr_of_order.items()}
-    return Calibration(profile, recordings, verifications, means, redundancy)
+    compared.sort(key=lambda of_proxy: of_proxy.proxy != proxy)
+    return add_compared_proxies(profile, compared), psnr_of_order
 
 
 def _nearest(wanted: float, planned: Sequence[float]) -> float:
