@@ -6,7 +6,7 @@ from diffusers import WanPipeline
 from torch import Tensor
 
 from galaxydit import FixedSteps, GalaxyDiTConfig
-from galaxydit.eval.studies.guard import (
+from galaxydit.eval.studies.guard_under_failures import (
     KINDS,
     Result,
     Variant,

@@ -1,9 +1,9 @@
 """Does the guard leave healthy generations alone and keep failures from harming a video?
 
-`python -m galaxydit.eval.studies.guard --prompts 32 --dtype float32 --out DIR` generates captions that were
-not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the first
-speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A later run
-with the same `--out` takes the generations that are finished there.
+`python -m galaxydit.eval.studies.guard_under_failures --prompts 32 --dtype float32 --out DIR` generates captions that
+were not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the
+first speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A
+later run with the same `--out` takes the generations that are finished there.
 """
 
 import argparse
