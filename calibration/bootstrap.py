@@ -13,7 +13,7 @@ DRAWS = 2000
 
 
 def draws_of(prompts: int) -> NDArray[np.int64]:
-    """Indices of resampled prompts, `(2000, prompts)`, drawn with replacement; equal for equal numbers of prompts."""
+    """Indices of prompts drawn with replacement, `(2000, prompts)`; always the same for a number of prompts."""
     return np.random.default_rng(0).integers(prompts, size=(DRAWS, prompts))
 
 
@@ -22,14 +22,14 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
 
     Prompts are resampled with replacement, each with both of its numbers (paired), 9,999 times. The interval spans the
     2.5th to the 97.5th percentile of the ratio (Efron 1979, doi 10.1214/aos/1176344552). The seed is fixed, so equal
-    numbers give equal intervals.
+    arguments give equal intervals.
 
     Args:
         numerators: `(prompts,)`, in any unit: each prompt's sum over its videos, because those are not independent.
         denominators: `(prompts,)`, above 0; by default 1, so that the ratio is the mean of the numerators.
 
     Returns:
-        Low and high in the unit of the ratio; None twice for fewer than two prompts and for an infinite numerator.
+        Low and high in the unit of the ratio; `(None, None)` for fewer than two prompts and for an infinite numerator.
     """
     top = np.asarray(numerators, dtype=np.float64)
     bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, dtype=np.float64)
@@ -41,16 +41,18 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
 
 
 def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
-    """Number of times that each prompt is drawn in each resample, `(batch, prompts)`."""
+    """Yield for each batch of resamples how often each resample draws each prompt, `(batch, prompts)`."""
     counts = _counts(prompts)
     for start in range(0, RESAMPLES, BATCH):
         yield counts[start : start + BATCH].astype(np.float64)
 
 
-@lru_cache(maxsize=2)  # the figures of a report share their prompts
+@lru_cache(maxsize=2)  # the intervals of a report share their prompts
 def _counts(prompts: int) -> NDArray[np.uint8]:
-    """All of `_batches`, `(resamples, prompts)`. scipy.stats.bootstrap takes a tenth of a second and more for each
-    figure of a thousand prompts, because each call draws its resamples anew.
+    """How often each of all resamples draws each prompt, `(resamples, prompts)`, kept for the next calls.
+
+    scipy.stats.bootstrap takes a tenth of a second and more for each interval over a thousand prompts, because each
+    call draws its resamples anew.
     """
     rng = np.random.RandomState(0)  # draws what scipy.stats.bootstrap draws with this seed
     rows = np.arange(BATCH)[:, None] * prompts

@@ -1,4 +1,8 @@
-"""Build a `Profile` from recordings."""
+"""Build a `Profile` from recordings.
+
+The order of a profile is that of the prediction of reused steps: order 0 repeats the last full step, order 1
+extrapolates the last two.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,9 +57,17 @@ def build_profile(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Profile:
-    """The profile at order 1 that follows from recordings alone, before verification; arguments as for `calibrate`.
+    """The profile at order 1 that follows from recordings alone, before any video is compared or verified.
 
-    Raises GalaxyDiTError if no speedup can be planned.
+    Args:
+        pipe, settings, seed, speedups, name: as for `calibrate`.
+        recordings: of all samples.
+        propagation: measured by `perturb` and averaged by `average_perturbations`.
+        ranking: of the proxies; by default `rank_proxies(recordings)`, in which no proxy has a cost.
+        device, versions: device and package versions of the recordings; by default those of this process.
+
+    Raises:
+        GalaxyDiTError: no speedup can be planned.
     """
     ranking = ranking or rank_proxies(recordings)
     chosen, reason = choose_proxy(ranking)
@@ -85,14 +97,14 @@ def at_order(
     speedups: Sequence[float],
     order: Order,
 ) -> Profile:
-    """A profile of `build_profile` planned for predictions of another order, from the same recordings and speedups."""
+    """`profile` planned again for predictions of `order`; its recordings and speedups as for `build_profile`."""
     evidence, proxy = profile.evidence, profile.recipe.proxy
     recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
 
 
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
-    """A profile of `build_profile` that decides by another proxy: same schedules, its own error map and thresholds."""
+    """`profile` with another proxy: the schedules stay, and error map and thresholds are those of `proxy`."""
     recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
     cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
@@ -121,11 +133,14 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
-    """Recipe, fit and unmeasured verifications at one order. Raises GalaxyDiTError if no speedup can be planned."""
+    """Recipe, fit of its error map, and a verification, not yet measured, of each planned speedup of `speedups`.
+
+    Raises GalaxyDiTError if no speedup can be planned.
+    """
     sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
     cumulative = mean_distance(recordings, proxy)
-    # Rounding is left out: after the first reused step, full steps differ from those of the plain video by as much.
+    # Rounding is left out: after the first reused step, full steps differ from the plain ones by rounding, too.
     exact = [recording.exact for recording in recordings]
     model = ScheduleError(exact, corrects=not draws_noise(pipe.scheduler))
     schedules = best_schedules(model, len(sigmas), propagation, warmup=WARMUP, order=order)
@@ -152,7 +167,11 @@ def with_thresholds(
     share_of_step: float,
     weight: float,
 ) -> tuple[Target, ...]:
-    """The targets with the threshold of the proxy for each speedup, solved on the recordings."""
+    """The targets with the threshold of the proxy for each speedup, solved on the recordings.
+
+    `cumulative` comes from `mean_distance` and `weight` from `deviation_weight`. `share_of_step` is the share of the
+    block evaluations of a full step that a reused step runs to read the proxy.
+    """
     steps, solved = len(recordings[0].sigmas), []
     for target in targets:
         full = full_speedup(target.speedup, share_of_step)
@@ -166,7 +185,7 @@ def with_thresholds(
 
 
 def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) -> float:
-    """Share of the block evaluations of a full step that a reused step runs to read the proxy, in one branch."""
+    """Share of a full step's block evaluations that a reused step runs to read the proxy in one branch alone."""
     transformer = next(iter(transformers_of(pipe).values()))
     family = family_of(transformer)
     calls = 2 if family.branches == SEPARATE and recording.guidance_scale > 1 else 1
@@ -179,11 +198,11 @@ def plan_targets(
     speedups: Sequence[float],
     warmup: float,
 ) -> tuple[Target, ...]:
-    """The targets of a profile by rising speedup in block evaluations, without those that no schedule reaches.
+    """The targets of a profile by rising speedup in block evaluations; speedups without a schedule are left out.
 
     Each number of full steps between those of `speedups` gets a target of its own, because a schedule stretched to
-    another number of full steps drops early ones. `schedules` come from `best_schedules`, `sigmas` are those of all
-    steps, `warmup` is the share of first steps that are always computed.
+    another number of full steps drops early full steps. `schedules` come from `best_schedules`, `sigmas` are the noise
+    levels of all steps, and `warmup` is the share of first steps that are always computed.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}
@@ -199,7 +218,7 @@ def plan_targets(
 
 
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
-    """The largest expected relative error of a reused step of a target, on the mean trajectory of the recordings."""
+    """The largest relative error that `error_map` expects of a reused step, if the proxy moves as in `cumulative`."""
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
     expected = [
         error_map(cumulative.distances[step] - cumulative.distances[before], cumulative.sigmas[step])
@@ -217,7 +236,7 @@ def _profile_conditions(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Conditions:
-    """Conditions of the recordings; by default on this pipeline's device, with these packages."""
+    """Conditions of the recordings; `device` and package `versions` are by default those of this process."""
     first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
     if shift is None:
         shift = config.get("flow_shift", config.get("shift"))

@@ -1,4 +1,8 @@
-"""`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify."""
+"""`calibrate`: record, rank, plan and solve thresholds, choose by generated videos, verify.
+
+A target is a speedup with its planned full steps (the policy "schedule") and its threshold (the policy "proxy"). The
+order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -48,9 +52,9 @@ class Calibration:
 
     Attributes:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
-        recordings: of the samples that the profile was fitted to.
-        verifications: of each target on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order on prompts of samples; `choose_order` chooses.
+        recordings: one of each sample; the profile was fitted to them.
+        verifications: both policies at each requested speedup on each held-out prompt.
+        psnr_of_order: mean PSNR in dB of each order of prediction on sample prompts, by which `choose_order` chose.
         redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
     """
 
@@ -62,7 +66,7 @@ class Calibration:
 
     @property
     def chosen_order(self) -> str:
-        """The order of the profile and the reason for it, as a sentence without its full stop."""
+        """The order of prediction of the profile and the reason for it, as a sentence without its full stop."""
         used, psnrs = self.profile.recipe.order, self.psnr_of_order
         if not psnrs:
             return f"order {used} is used, not compared by videos"
@@ -92,16 +96,16 @@ def calibrate(
     """Measure a profile of `pipe`.
 
     Args:
-        pipe: a video pipeline, not accelerated. Two transformers (Wan2.2 A14B) are one trajectory with one budget.
+        pipe: a video pipeline, not accelerated. Two transformers (Wan2.2 A14B) share one number of full steps.
         prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
             `verified_prompts` of them are held out for verification; samples cycle through the others.
-        resume_dir: folder of the finished parts. Started again with the same arguments, an interrupted calibration
-            continues from there and gives the same profile.
+        resume_dir: folder of the finished parts, such as the recording of one sample. Started again with the same
+            arguments, an interrupted calibration continues from there and gives the same profile.
         samples: recorded generations, at least 2.
         settings: of the generations; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
         speedups: in block evaluations, each above 1; the profile gets a verified target for each.
-        proxy_costs: of `measure_proxy_costs`, by proxy, from an earlier calibration; measured by default. Timings vary,
+        proxy_costs: the result of `measure_proxy_costs` in an earlier calibration; measured by default. Timings vary,
             so two calibrations are equal only if their costs are.
         name: of the profile.
         float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and
@@ -110,11 +114,11 @@ def calibrate(
         progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
             number of finished parts and the number of all parts.
         executor: where the parts are measured; by default in this process, on `pipe`.
-        load: returns the same pipeline on a worker of another executor.
+        load: called by each worker of `executor`, returns the same pipeline there; by default returns `pipe`.
 
     Raises:
-        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline,
-            one that leaves out the first steps (video to video with a strength below 1).
+        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline, or
+            a pipeline that leaves out the first steps (video to video with a strength below 1).
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
@@ -162,7 +166,7 @@ def _choose(
     speedups: Sequence[float],
     prompts: Sequence[str],
 ) -> tuple[Profile, dict[Order, list[float]]]:
-    """The profile with the order and the proxy that give better videos of `prompts`, and the PSNRs of each order."""
+    """The profile with the order and the proxy that gave the better videos, and each order's PSNRs by prompt, dB."""
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
     by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
@@ -198,7 +202,7 @@ def _nearest(wanted: float, planned: Sequence[float]) -> float:
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
-    """Refuse, before anything is recorded, what could not be planned."""
+    """Raise GalaxyDiTError, before anything is recorded, for a speedup that no schedule of `steps` steps can reach."""
     for speedup in speedups:
         check_number("speedups", speedup, 1.0, 100.0)
         if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:

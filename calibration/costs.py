@@ -28,7 +28,7 @@ PROXY_STEPS = 12  # two of them full
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
-    """Predicted denoise speedup in seconds, at least 1, if `full_steps` of `steps` are computed."""
+    """Predicted seconds of denoising without the plugin / with `full_steps` of `steps` computed, at least 1."""
     # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
     reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
     return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
@@ -51,7 +51,10 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Time the parts of a short plain generation after a warm-up; medians, so that outliers do not count."""
+    """Seconds of the parts of a step in a short plain generation after a warm-up, without speedups.
+
+    The seconds of a block and of a transformer call are medians, so that outliers do not count.
+    """
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
     blocks = len(stacks[0])
@@ -71,9 +74,10 @@ def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSe
 def measure_proxy_costs(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, step_seconds: float
 ) -> dict[str, float]:
-    """Seconds that a reused step takes longer with each proxy / seconds of a full step, at least 0.
+    """For each proxy, seconds that a reused step takes longer with it / `step_seconds` of a full step, at least 0.
 
-    Medians over the reused steps of one short generation for each proxy, and of one without a proxy.
+    Medians over the reused steps of a short generation with the proxy and of one without a proxy. Proxies that differ
+    in the distance alone share a generation.
     """
     transformers = list(transformers_of(pipe).values())
     device, short = pipe._execution_device, replace(settings, steps=PROXY_STEPS)

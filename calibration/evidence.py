@@ -1,4 +1,8 @@
-"""Add to a profile what was measured with it on generated videos, and which policy is better at which speedup."""
+"""Add to a profile what was measured with it on generated videos, and which policy is better at which speedup.
+
+The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. A
+paired lead is the mean over prompts of the difference of two PSNRs, in dB.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,16 +23,16 @@ PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best pro
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """The order to predict with, from the PSNR of both on the same prompts.
+    """The order to predict with, from the PSNRs of both orders on the same prompts.
 
-    It is order 0 only if the one-sided 95 % interval of its paired lead excludes 0. Otherwise order 1 serves, because
-    the runtime falls back to order 0 where it measures that extrapolation is worse.
+    It is order 0 only if the one-sided 95 % interval of its paired lead over order 1 excludes 0. Otherwise it is order
+    1, because the runtime falls back to order 0 where it measures that extrapolation is worse.
     """
     return 0 if lead_of([zero - first for zero, first in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
 
 
 def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
-    """Index of the proxy to use, from the PSNR of each proxy on the same prompts, `(proxies, prompts)`, and its cost.
+    """Index of the proxy to use, from the PSNR in dB on the same prompts, `(proxies, prompts)`, and each proxy's cost.
 
     It is the cheapest proxy that is not worse than the best proxy by more than 0.5 dB, at the upper end of the
     one-sided 95 % interval of their paired difference.
@@ -44,7 +48,7 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
-    """The profile with the proxies among which generated videos decided."""
+    """`profile` with `compared`, the chosen proxy first, as evidence, and with their PSNRs in its reason."""
     first, others = compared[0], compared[1:]
     text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
     speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
@@ -56,11 +60,11 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
 
 
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
-    """The profile with what was measured for each target: means over the prompts, the median speedup in seconds, and
-    the policy that is better.
+    """`profile` with the measurements at each requested speedup and the better policy of each target.
 
-    The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the schedule
-    excludes 0; else the schedule serves, because its compute is known beforehand and it reads no proxy.
+    Measurements are means over the prompts, and the median denoise speedup in seconds. The policy "proxy" is better at
+    a speedup if the one-sided 95 % interval of its paired lead over the schedule excludes 0. Otherwise the schedule is
+    followed, because its compute is known beforehand and it reads no proxy.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()
@@ -94,7 +98,7 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 def verification_of(
     speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
 ) -> Verification:
-    """Means over the prompts with the 95 % interval of the PSNR; nothing measured without rows."""
+    """Means over the prompts with the 95 % interval of the PSNR; without rows, `speedup` and `expected_error` alone."""
     if not rows:
         return Verification(speedup, expected_error)
     psnrs = [row.psnr_db for row in rows]

@@ -1,4 +1,7 @@
-"""Monotone regression from proxy distance to the error of the guided prediction."""
+"""Monotone regression from proxy distance to the error of the guided prediction.
+
+The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +25,10 @@ MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a singl
 
 @dataclass(frozen=True)
 class Points:
-    """Distances since the last full step, noise levels, and errors of the prediction made there, `(points,)` each."""
+    """Reused steps: proxy distance since the last full step, noise level, relative error of the prediction.
+
+    Each array is `(points,)`.
+    """
 
     distance: Array
     sigma: Array
@@ -33,7 +39,7 @@ class Points:
 
 
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
-    """Every possible reuse in the recordings, 1 to 6 steps after a full step."""
+    """Every possible reused step of the recordings, 1 to 6 steps after a full step, predicted at `order`."""
     rows: list[Array] = []
     for recording in recordings:
         for gap in GAPS:
@@ -47,7 +53,7 @@ def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points
 
 
 def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit]:
-    """Fit the map on all recordings, and score it by twofold cross-validation.
+    """The error map of a proxy, fitted to all recordings, and its scores by twofold cross-validation over recordings.
 
     Five curves by noise level replace one curve where they explain at least 2 % more variance of held-out recordings.
     """
@@ -71,7 +77,11 @@ def r_squared(predicted: Array, measured: Array) -> float:
 
 
 def fit_curve(points: Points) -> Curve:
-    """Isotonic regression (scipy) of the mean errors of equally large groups by distance, weighted by group size."""
+    """The expected error by distance, at the mean noise level of the points.
+
+    The points are divided by distance into 12 equally large groups. Isotonic regression (scipy) of the groups' mean
+    errors on their mean distances, weighted by group size, gives the curve.
+    """
     order = np.argsort(points.distance, kind="stable")
     distances: list[float] = []
     groups: list[NDArray[np.int64]] = []
@@ -93,7 +103,7 @@ def fit_curve(points: Points) -> Curve:
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
-    """One curve for each of `bins` equally large groups by noise level; groups of one and the same level share one."""
+    """One curve for each of `bins` equally large groups by noise level; groups of the same level share a curve."""
     groups: dict[float, list[NDArray[np.int64]]] = {}
     for part in np.array_split(np.argsort(points.sigma, kind="stable"), bins):
         groups.setdefault(round_digits(np.mean(points.sigma[part])), []).append(part)

@@ -53,7 +53,7 @@ def _convert(tensor: Tensor, dtype: torch.dtype) -> None:
 
 
 def widen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A pre-forward hook that passes 16-bit tensors in float32."""
+    """A forward pre-hook that converts a module's 16-bit inputs to float32."""
     return tuple(map(_widened, args)), {name: _widened(value) for name, value in kwargs.items()}
 
 

@@ -1,4 +1,4 @@
-"""Record one full generation: every proxy, and how much the guided prediction changes."""
+"""Record one full generation: distances of every proxy, and changes of the guided prediction (after guidance)."""
 
 import math
 from typing import Any
@@ -90,7 +90,7 @@ class GenerationObserver(Observer):
         )
 
     def _enter(self, call: Call) -> None:
-        """Note what a new call, and a new step, begin with."""
+        """Note the call unless it is known; if it begins a step, finish the step before and note the noise level."""
         if call is self._call:
             return
         if self._call is None or call.info.step != self._call.info.step:
@@ -106,7 +106,7 @@ class GenerationObserver(Observer):
         self._latent_shape = tuple(call.latent.shape[1:])
 
     def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
-        """The branches in one call; a concatenated batch has the unconditional half first."""
+        """`tensor` by guidance branch; a batch that holds both branches has the unconditional half first."""
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:
             unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
@@ -115,7 +115,10 @@ class GenerationObserver(Observer):
         return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
-        """Compose the guided prediction from all branches; scalars stay on the device, so no step waits for them."""
+        """Compose the guided prediction from all branches and keep a subsample of it.
+
+        The scalars stay on the device, so that no step waits for them.
+        """
         if not self._outputs:
             return
         guided = self._outputs[CONDITIONAL]
@@ -135,7 +138,10 @@ class GenerationObserver(Observer):
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, GeneratedVideo]:
-    """Record a full generation, which is returned undecoded; raises GalaxyDiTError for an accelerated pipeline."""
+    """The recording of a full generation, and the generation, undecoded.
+
+    Raises GalaxyDiTError if `pipe` is accelerated.
+    """
     observer = GenerationObserver(pipe)
     with Acceleration(pipe, GalaxyDiTConfig(policy=Threshold(0.0)), observer=observer):
         generation = generate(pipe, prompt, settings, seed, decode=False)

@@ -1,4 +1,7 @@
-"""The parts of a calibration: one unit of the store each, so that an interrupted calibration resumes."""
+"""The parts of a calibration, such as the recording of one sample.
+
+Each part is a unit, a piece of work whose result the store keeps, so that an interrupted calibration resumes.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,10 +30,10 @@ from galaxydit.request import PROXY, SCHEDULE
 from galaxydit.validation import parse
 
 VERIFICATION_SEED = 10_000  # added to the seed, so that verification starts from other noise than every sample
-CHOICE_SEED = 20_000  # likewise, for the drafts
+CHOICE_SEED = 20_000  # likewise added, for the videos of drafts
 
 Draft = tuple[Profile, str, Sequence[float]]
-"""A profile to try, the policy, and the speedups."""
+"""A profile to try, the policy that it is tried with, and the speedups."""
 
 
 @dataclass(eq=False)
@@ -45,23 +48,23 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """The part that the unit names, measured from its prompt and seed."""
+        """The part that `unit.data["part"]` names, measured with the unit's prompt, settings and seed."""
         data = unit.data
         measure = getattr(self, f"_{data['part']}")
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 
     def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Seconds of a step and of each proxy, with the device and the packages of the process that measures."""
+        """Seconds of the parts of a step, cost of each proxy, and device and package versions of this process."""
         seconds = measure_seconds(self.pipe, prompt, settings, seed)
         costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
         versions = package_versions()
         return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """A recording of a generation, and what errors at some of its noise levels do to the video.
+        """The recording of a generation, and a perturbation of it for each interval in `data["intervals"]`.
 
-        A model of 16 bits repeats the generation in float32, because its rounding hides how little the guided
-        prediction changes.
+        With `data["float32"]`, a model of 16 bits repeats the generation in float32, because rounding hides how little
+        the guided prediction changes.
         """
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
@@ -72,7 +75,7 @@ class CalibrationMaker(Maker):
         return {"recording": asdict(recording), "perturbations": perturbations}
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The drafts on one prompt: for each draft a row for each speedup."""
+        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, one row for each speedup."""
         plain = generate(self.pipe, prompt, settings, seed)
         verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
         drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
@@ -82,10 +85,10 @@ class CalibrationMaker(Maker):
         ]
 
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Both policies of the profile at each of its verified speedups.
+        """Measurements of both policies of the profile at each of its verified speedups.
 
-        If a proxy of the latent computed exactly the planned steps, its video and its seconds also count for the
-        schedule. The seconds include reading the proxy.
+        If the policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, this video and
+        its seconds also count for the schedule. The seconds then include reading the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -98,7 +101,7 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Changes of the outputs of each block from step to step."""
+        """Changes of the outputs of each block and of its parts from step to step."""
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
@@ -110,7 +113,7 @@ class Parts:
         store, maker, executor: where the parts are kept, what measures them, and on which workers.
         key: what all parts depend on, as JSON data.
         seed: of the first sample.
-        progress: called with the stage, the number of finished parts and the number of all parts.
+        progress: called with the stage, the number of its finished parts and the number of all its parts.
     """
 
     store: Store
@@ -121,14 +124,17 @@ class Parts:
     progress: Callable[[str, int, int], None]
 
     def timing(self, prompt: str) -> Mapping[str, Any]:
-        """Seconds, costs of the proxies, device and versions."""
+        """Measured with `prompt`: "seconds" of the parts of a step, "costs" of the proxies, "device" and "versions"."""
         (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
         return dict(timing)
 
     def samples(
         self, prompts: Sequence[str], count: int, float32: bool
     ) -> tuple[tuple[Recording, ...], ErrorPropagation]:
-        """Recordings of `count` samples, which cycle through the prompts, and the mean propagation of their errors."""
+        """Recordings of `count` samples, which cycle through the prompts, and the mean propagation of their errors.
+
+        With `float32`, samples of a 16-bit model are recorded a second time, in float32.
+        """
         units = []
         for index in range(count):
             intervals = list(range(index, len(INTERVALS), count))
@@ -150,7 +156,7 @@ class Parts:
         ]
 
     def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
-        """Both policies at each verified speedup of the profile on each prompt."""
+        """Measurements of both policies at each verified speedup of the profile on each prompt."""
         units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 
@@ -166,7 +172,7 @@ class Parts:
         ]
 
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
-        """The unit of a part that generates from a prompt and a seed; files that the prompt names enter by hash."""
+        """The unit of a part that generates from a prompt and a seed, with hashes of the files named by the prompt."""
         files = hash_files(prompt)
         start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
         return Unit(name, {**self.key, "part": part, **start, **details})

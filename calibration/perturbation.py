@@ -18,13 +18,14 @@ INTERVALS = ((0.04, 0.16), (0.24, 0.4), (0.5, 0.8))  # shares of the steps; all 
 SENSITIVITIES = (1e-4, 1e4)  # allowed range; beyond it an error has vanished or destroyed the video
 
 Perturbation = tuple[int, float, float]
-"""Index of the interval, mean noise level of its reused steps, and the sensitivity measured there."""
+"""Index of the interval in `INTERVALS`, mean noise level of its reused steps, and the sensitivity measured there."""
 
 
 def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 0) -> tuple[int, ...]:
-    """Full steps if every other step of an interval is reused; the last step is full, and the first two for order 1.
+    """The full steps of a schedule that reuses every other step of `interval`, given in shares of the steps.
 
-    `switch`, the first step of a second transformer, is full, and the step after it is reused in its place.
+    The first two steps are full, because order 1 extrapolates two full steps, and so is the last step. `switch`, the
+    first step of a second transformer (0 without one), is full, and the step after it is reused in its place.
     """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
     reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
@@ -33,7 +34,11 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 
 
 def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
-    """Repeat `plain` with reuse in an interval; sensitivity: rms change of the final latent / error that it caused."""
+    """Repeat the recorded generation `plain` with reuse in `INTERVALS[interval]`, and measure the sensitivity there.
+
+    The sensitivity is the rms change of the final latent / the rms error that the reused steps introduced, calculated
+    from `recording`; it is limited to `SENSITIVITIES`.
+    """
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
         changed = generate(pipe, recording.prompt, plain.settings, recording.seed, decode=False)
@@ -46,7 +51,7 @@ def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo
 
 
 def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
-    """Geometric mean of the sensitivities at each noise level, and 1 at sigma 0, where no step is left."""
+    """Geometric mean of the sensitivities in each interval, at its noise level; 1 at sigma 0, where no step is left."""
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
         measured = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]

@@ -25,7 +25,7 @@ STYLE = {
 
 
 def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
-    """Write every figure to `folder`; returns their paths with their captions, in the order of `FIGURES`."""
+    """Write every figure to `folder` as a PNG; returns the caption of each path, in the order of `FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
     figures = FIGURES if calibration.redundancy is None else FIGURES | {"redundancy-of-blocks": draw_blocks}
@@ -56,7 +56,7 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
-    """Proxy distance against true change, for the best and the worst proxy."""
+    """Change of the guided prediction by proxy distance over 1 to 4 steps, for the best and the worst proxy."""
     ranking = calibration.profile.evidence.ranking
     best, worst = ranking[0], ranking[-1]
     for axes, row in zip(figure.subplots(1, 2), (best, worst), strict=True):
@@ -73,7 +73,7 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
-    """The error map and the errors it was fitted to."""
+    """The error map, which is the error of reuse expected at a proxy distance, and the errors it was fitted to."""
     axes, profile = figure.add_subplot(), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
@@ -125,7 +125,7 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
-    """PSNR of the compared proxies at equal compute by their rho, along a trajectory and between samples."""
+    """PSNR at equal compute of the proxies compared by videos, by their rho along a trajectory and between samples."""
     rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
@@ -144,7 +144,7 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """PSNR on held-out prompts by speedup under both policies; planned and measured speedup."""
+    """Left: PSNR on held-out prompts by speedup, for both policies. Right: speedup reached by speedup requested."""
     evidence = calibration.profile.evidence
     speedups = [target.speedup for target in evidence.verifications]
     axes, second = figure.subplots(1, 2)

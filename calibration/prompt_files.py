@@ -29,7 +29,10 @@ def read_prompts(path: Path) -> list[str]:
 def split_prompts(
     prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
 ) -> tuple[list[str], list[str]]:
-    """The prompts to record, and the last, held-out ones; raises GalaxyDiTError for too few prompts, samples, steps."""
+    """The first prompts, at most `samples`, to record, and the last `verified_prompts`, which are held out.
+
+    Raises GalaxyDiTError for too few prompts, samples or steps.
+    """
     if samples < 2:
         raise refusal("samples", samples, "at least 2", "pass 16")
     if steps is not None and steps <= FEW_STEPS:

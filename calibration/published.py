@@ -15,11 +15,12 @@ class StepList:
     """A published PSNR together with the steps that were computed for it.
 
     Attributes:
+        name: unique among the published step lists.
         flow_shift, guidance: flow shift and guidance scale of the published run.
         psnr: dB against the same seed with all 50 steps computed.
         steps: indices of the computed steps; empty for plain sampling with fewer steps.
-        plain_steps: number of steps of plain sampling, None for a step list.
-        method: name of the method that predicts the other steps; by default the residual of the block stack is reused.
+        plain_steps: number of steps of plain sampling; None if `steps` are given.
+        method: name of the method that predicts the other steps; None if the residual of the block stack is reused.
         conditional_only: steps that are computed in the conditional branch alone.
     """
 

@@ -1,4 +1,7 @@
-"""Full steps of Wan2.1 planned on surrogates of the real weights, for the settings that its authors recommend."""
+"""Full steps of Wan2.1 planned on surrogates, for the settings that its authors recommend.
+
+A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,9 +15,10 @@ from galaxydit.calibration.surrogate.step_lists import published_curvature
 from galaxydit.calibration.surrogate.surrogate import Rule, Surrogate
 
 RULE = Rule(order=1, slope=0.7, largest_ahead=1.0, correction=0.75)
-"""Better than order 0 corrected under both distributions; `python -m galaxydit.eval.studies.corrections` measures both
-rules on wan-tiny. Because of the limit of 1, a slope measured over neighbouring steps is not followed over many: a
-surrogate has neither rounding nor interacting directions, which spoil such slopes in a model."""
+"""Better than order 0 with correction under both distributions of `DISTRIBUTIONS`;
+`python -m galaxydit.eval.studies.corrections` measures both rules on wan-tiny. Because `largest_ahead` is 1, a slope
+measured over neighbouring steps is not followed over many steps: a surrogate has neither rounding nor interacting
+directions, which spoil such slopes in a model."""
 FLOW_SHIFTS = (3.0, 5.0, 8.0)
 FARTHEST_MOVE = 3  # steps
 LEAST_GAIN = 1e-3  # dB
@@ -28,7 +32,7 @@ def published_surrogates() -> tuple[Surrogate, ...]:
 
 
 def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tuple[float, ...]:
-    """`Surrogate.level` in dB by flow shift, and by distribution at each of them."""
+    """`Surrogate.level` of the full steps `full` of `steps`, dB: for each flow shift, one level per distribution."""
     computed = frozenset(full)
     return tuple(
         surrogate.level(computed, rule, flow_shift, steps)
@@ -39,9 +43,9 @@ def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tupl
 
 @cache
 def expected_level(full: FullSteps) -> float:
-    """The level of the mean error over the flow shifts and distributions, dB.
+    """The level of the mean square error over all flow shifts and distributions, dB, for the schedule `full`.
 
-    Levels above 33 dB, which are not to be believed, hardly count where another case lies below.
+    A level above 33 dB, which is not credible, hardly counts if another flow shift or distribution has a lower level.
     """
     return -10 * log10(fmean(10 ** (-level / 10) for level in expected_levels(full)))
 
@@ -49,8 +53,8 @@ def expected_level(full: FullSteps) -> float:
 def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
     """The schedule that hill climbing reaches from `full`, and its `expected_level`.
 
-    Each move takes one full step to a reused one at most `FARTHEST_MOVE` steps away, and stays if the level rises. The
-    first `fixed` full steps and the last one stay.
+    Each move shifts one full step by at most `FARTHEST_MOVE` steps to a reused step, and is kept if the level rises.
+    The first `fixed` full steps and the last full step are not moved.
     """
     best, tried, rises = expected_level(full), {full}, True
     while rises:
@@ -67,7 +71,7 @@ def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
 
 
 def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
-    """The schedules in which the full step `step` has moved, nearest first."""
+    """The schedules in which the full step `step` has moved, but not among the first `fixed` steps, nearest first."""
     moves = [distance * sign for distance in range(1, FARTHEST_MOVE + 1) for sign in (1, -1)]
     return [
         tuple(sorted({*full, step + move} - {step}))
@@ -79,8 +83,8 @@ def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
 def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[FullSteps, float]]:
     """For each number of full steps, the best schedule that hill climbing finds, and its `expected_level`.
 
-    It starts from the schedule of that number in `starts`, and from the one found for the next larger number without
-    the full step that serves it least.
+    It starts from the schedule of that number in `starts`, and from the schedule found for the next larger number less
+    the full step whose removal costs the least level. The first `fixed` full steps and the last full step stay.
     """
     best: dict[int, tuple[FullSteps, float]] = {}
     for count in sorted(starts, reverse=True):

@@ -1,8 +1,9 @@
 """The profile of Wan2.1 planned from measurements that others published, for use until a model is calibrated.
 
-The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) and the gain of arXiv 2609.36433
-replace the recordings of a calibration: the linear planner finds schedules for them, which surrogates then improve.
-The residual is reused, as in the published step lists.
+The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) and its gain, the growth of errors
+until the last step (arXiv 2609.36433), replace the recordings of a calibration. The linear planner (`best_schedules`)
+finds schedules for them, and hill climbing on surrogates (`published_plan`) improves these schedules. The residual of
+the block stack is reused, as in the published step lists.
 
 `python -m galaxydit.calibration.published_profiles` writes the shipped file, in about five minutes on one core.
 """
@@ -97,7 +98,7 @@ def published_targets() -> tuple[Target, ...]:
 
 
 def linear_plans(most: int) -> dict[int, FullSteps]:
-    """The schedule with the least linear error of repetition, for each number of full steps up to `most`."""
+    """The linear planner's best schedule at order 0 for each number of full steps up to `most`, where one exists."""
     published = load_published()
     recording = published_recording(published, published.data["curvature"]["flow_shift"], STEPS)
     model = ScheduleError([recording], corrects=False)  # only starts; the surrogate corrects
@@ -106,11 +107,11 @@ def linear_plans(most: int) -> dict[int, FullSteps]:
 
 
 def published_recording(published: Published, flow_shift: float, steps: int) -> Recording:
-    """The recording that a calibration would make at these settings, from the published curvature, in units of the
-    mean velocity.
+    """The recording that a calibration would make at these settings, estimated from the published curvature.
 
-    The prediction changes by rho2 times the step in sigma. All changes are taken as parallel, because no directions are
-    published: the worst case within a reuse interval. Errors of different intervals still add incoherently.
+    Its predictions are in units of the mean velocity, and change by rho2 times the step in sigma. All changes are taken
+    as parallel, because no directions are published: the worst case within a reuse interval. Errors of different
+    intervals still add incoherently.
     """
     sigmas = wan_sigmas(flow_shift, steps)
     curvature, step = curvature_at(published, np.array(sigmas)), -np.diff(sigmas)
@@ -137,10 +138,11 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
 
 
 def published_propagation(published: Published) -> ErrorPropagation:
-    """Error of the final latent / error of the latent, by sigma, 1 at the last step.
+    """Error of the final latent / error of the latent, by sigma, scaled to 1 at the last step.
 
-    The published gain is per error of a prediction, so it is divided by UniPC's response to that prediction. Its scale
-    is unknown: at the last step the gain must equal the response, 0.06 at flow shift 3, and the law gives 0.25.
+    The published gain is per error of a prediction, so it is divided by UniPC's response to that prediction. The scale
+    of the gain is unknown: at the last step it must equal the response, which is 0.06 at flow shift 3, but the
+    published law gives 0.25.
     """
     flow_shift = published.data["propagation"]["flow_shift"]
     sigmas, response = wan_sigmas(flow_shift, STEPS), unipc(flow_shift, STEPS).response

@@ -3,6 +3,9 @@
 The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Every quantity of a trajectory has a trend in time, so
 a clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a proxy
 knows of one sample.
+
+A lag is the number of steps since the last full step, 1 to 4. The order is 0 if a reused step repeats the last full
+step, and 1 if it extrapolates the last two.
 """
 
 import math
@@ -31,7 +34,12 @@ ENOUGH_PROMPTS = 16  # fewer leave intervals wide, so that a cheaper proxy is se
 
 @dataclass(frozen=True)
 class Ranking:
-    """All proxies with both correlations, best first along a trajectory, and Fisher's z of each prompt by proxy."""
+    """The ranking of all proxies.
+
+    Attributes:
+        rows: both correlations of each proxy, the best along a trajectory first.
+        z_of_prompt: by proxy, Fisher's z of the correlation along a trajectory for each prompt, `(prompts,)`.
+    """
 
     rows: tuple[RankedProxy, ...]
     z_of_prompt: Mapping[str, Array]
@@ -40,10 +48,10 @@ class Ranking:
 def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | None = None) -> Ranking:
     """Rank all proxies of the recordings.
 
-    The reference is the relative error of the guided prediction that reuse would have, at orders 0 and 1 and 1 to 4
-    steps after a full step; the proxy's value is its distance summed over the same steps. Correlations are averaged
-    over orders and lags through Fisher's z. Intervals are 95 % bootstraps over prompts. `costs` are measured seconds of
-    reading a proxy / seconds of a full step; 0 where they are missing.
+    The reference is the relative error of the guided prediction that reuse would have, at both orders and each lag; the
+    proxy's value is its distance summed over the same steps. Correlations are averaged over orders and lags through
+    Fisher's z. Intervals are 95 % bootstraps over prompts. `costs` are measured seconds of reading a proxy / seconds of
+    a full step, by proxy; a proxy that they lack has cost 0.
     """
     prompts = sorted({recording.prompt for recording in recordings})
     draws = draws_of(len(prompts))
@@ -94,8 +102,11 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
 
 
 def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
-    """Proxies of different tensors to compare by generated videos: the chosen proxy, the best proxy between samples,
-    the best proxy that runs no part of a block, then the best proxies along a trajectory.
+    """The first `count` proxies to compare by generated videos, each of another tensor.
+
+    Their order is: the chosen proxy, the best proxy between samples, the proxies that run no part of a block, the best
+    along a trajectory first, then the others, likewise. Constant proxies and proxies that are equal for all samples are
+    left out.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
     wanted = [chosen]
@@ -117,10 +128,11 @@ def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
 def between_samples(
     recordings: Sequence[Recording], proxy: str, draws: NDArray[np.int64]
 ) -> tuple[float, float, float]:
-    """Correlation between samples at the same step, in [-1, 1], with its 95 % interval; zeros for a single sample.
+    """Correlation between samples at the same step, in [-1, 1], and both ends of its 95 % interval.
 
     Distances and errors are replaced by their ranks among the samples of a step, less the mean rank, and pooled over
-    steps, lags and orders. A proxy that depends on the step alone gets 0.
+    steps, lags and orders. A proxy that depends on the step alone, and a single sample, get 0. `draws` are the
+    bootstrap's indices of prompts (`draws_of`).
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
@@ -142,7 +154,7 @@ def between_samples(
 
 
 def spearman_z(first: Array, second: Array) -> float:
-    """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 values or constant ones."""
+    """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 values or constant values."""
     known = np.isfinite(first) & np.isfinite(second)
     first, second = first[known], second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
@@ -154,7 +166,10 @@ def spearman_z(first: Array, second: Array) -> float:
 
 
 def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: float | None = None) -> float:
-    """Mean Fisher's z along one trajectory, from the first step that is reused; 0 for a constant proxy."""
+    """Mean Fisher's z along one trajectory over `orders` and lags; 0 for a constant proxy.
+
+    The first share `warmup` of the steps is left out, by default the first two steps.
+    """
     start = FIRST_STEP if warmup is None else math.ceil(recording.steps * warmup)
     if np.median(recording.distances[proxy]) < ROUNDING_ERROR:
         return 0.0
@@ -167,7 +182,7 @@ def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: fl
 
 
 def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
-    """Means over the samples of each prompt, `(prompts,)`, because those samples are not independent."""
+    """Means of `value` over the samples of each prompt, `(prompts,)`, because those samples are not independent."""
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
         values[recording.prompt].append(value(recording))
@@ -183,7 +198,7 @@ def _centred_ranks(values: Array) -> Array:
 
 
 def _pooled_correlation(terms: Array) -> Array:
-    """Correlation from sums of products and of both squares, `(..., 3)`; 0 where one of the squares is 0."""
+    """Correlations from `terms`, `(..., 3)`: sums of products and of each square; 0 where a sum of squares is 0."""
     product, first, second = np.moveaxis(terms, -1, 0)
     scale = np.sqrt(first * second)
     return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))

@@ -20,22 +20,22 @@ Array = NDArray[np.float64]
 class Recording:
     """One generation, computed in full and observed.
 
-    y[i] is the guided prediction of step i.
+    y[i] is the guided prediction of step i, the transformer's output after guidance.
 
     Attributes:
         sigmas: noise level of each step, falling, `(steps,)`.
         scheduler_response: linear response of the final latent to each y[i], `(steps,)`.
         guidance_scale: as used by the pipeline; 1 without guidance.
         latent_shape: of the transformer's input, without the batch.
-        distances: by proxy, its relative L1 distance to the step before in the conditional branch, `(steps,)`; 0 for
-            the first step.
+        distances: by proxy, its distance (L1, L2 or cosine, `Proxy.distance`) to the step before in the conditional
+            branch, `(steps,)`; 0 for the first step of a transformer.
         guided_norms: root mean square of y[i], `(steps,)`.
         guided_products: mean products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`.
             They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
             kept.
         switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
         exact_norms, exact_products: as `guided_norms` and `guided_products`, of the same generation with transformers
-            in float32; empty where the model itself computes in float32, or cannot.
+            in float32; empty if the generation was not repeated in float32.
     """
 
     prompt: str
@@ -53,7 +53,7 @@ class Recording:
 
     @cached_property
     def exact(self) -> "Recording":
-        """This recording with the guided predictions of float32, where they were recorded."""
+        """This recording with the guided predictions of float32; itself if they were not recorded."""
         if not self.exact_products:
             return self
         return replace(self, guided_norms=self.exact_norms, guided_products=self.exact_products)
@@ -63,7 +63,7 @@ class Recording:
         return len(self.sigmas)
 
     def accumulated(self, proxy: str, lag: int) -> Array:
-        """Distance summed over the last `lag` steps, `(steps,)`; NaN for the first `lag` steps of a transformer."""
+        """Proxy distance summed over the last `lag` steps, `(steps,)`; NaN in each transformer's first `lag` steps."""
         total = np.concatenate([[0.0], np.cumsum(self.distances[proxy])])
         summed = np.full(self.steps, np.nan)
         summed[lag:] = total[lag + 1 :] - total[1 : self.steps - lag + 1]
@@ -71,7 +71,7 @@ class Recording:
         return summed
 
     def guided_change(self, lag: int) -> Array:
-        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN where `accumulated` is."""
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN where `accumulated` is NaN."""
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
@@ -105,11 +105,11 @@ class Recording:
 
 
 def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] | None:
-    """Relative rms rounding of the guided prediction by 16 bits, and its relative rms change from step to step, both
-    medians over the steps; None where no float32 recording shows the rounding.
+    """Relative rms rounding of the guided prediction by 16 bits, and its relative rms change from step to step.
 
-    The differences before and after a step share its rounding with opposite signs, so their mean product is lower by
-    the mean square of the rounding.
+    Both are medians over the steps; None unless all generations were also recorded in float32. The differences before
+    and after a step share its rounding with opposite signs, so their mean product is lower than in float32 by the mean
+    square of the rounding.
     """
     if not all(recording.exact_products for recording in recordings):
         return None

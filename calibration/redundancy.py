@@ -20,7 +20,7 @@ from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.proxies import relative_l1
 
 BLOCK = "block"
-LIMITS = (0.02, 0.05, 0.1)  # relative changes below which a cell counts as redundant
+LIMITS = (0.02, 0.05, 0.1)  # relative changes below which a block's output counts as redundant
 ELEMENTS = 2**16  # kept of each output
 
 
@@ -44,14 +44,18 @@ class Redundancy:
         return np.array(self.changes)
 
     def redundant(self, branch: int, part: int, limit: float) -> float:
-        """Share of the blocks and steps, after the first step, whose output changed by less than `limit`, in [0, 1]."""
+        """Share of outputs that changed by less than `limit`, in [0, 1], over all blocks and all steps after the first.
+
+        `branch` and `part` are indices into `branches` and `parts`.
+        """
         return float((self.array[branch, part, :, 1:] < limit).mean())
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
     """Observe one full generation; the outputs are subsampled, so memory does not grow with the video.
 
-    A pipeline that concatenates its branches has a single one, "call 0". Of two transformers both are observed in turn.
+    A pipeline that concatenates its branches makes one call at each step, "call 0". Two transformers are both observed,
+    each at its own steps.
     """
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])
@@ -78,7 +82,10 @@ def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: Generatio
 def _changes_of(
     transformers: list[nn.Module], parts: dict[str, str]
 ) -> Iterator[dict[tuple[int, int, str, int], float]]:
-    """Yield a dictionary that receives the relative L1 change of each (step, call, part, block)."""
+    """Yield a dictionary that receives the relative L1 change of each (step, call, part, block).
+
+    `parts` maps the name of each part to its path below the block.
+    """
     changes: dict[tuple[int, int, str, int], float] = {}
     previous: dict[tuple[int, str, int], Tensor] = {}
     position: dict[str, Any] = {"step": -1, "call": 0, "timestep": None}

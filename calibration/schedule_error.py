@@ -23,8 +23,8 @@ class ScheduleError:
 
         d(a, b) = sum over a < i < b of w_i (p_i - y_i) - w_b c (p_b - y_b)
 
-    where c is what the runtime's correction of the full step b makes up for: the share of the order times
-    `extrapolation.missed`; 0 for the last step, and everywhere if `corrects` is False.
+    where c is what the runtime's correction of the full step b makes up for: `extrapolation.CORRECTED` of the order
+    times `extrapolation.missed`; c is 0 for the last step, and for all steps if `corrects` is False.
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
     vectors. Errors of different intervals are partly coherent and can cancel: `coherence` is the share of their
@@ -45,8 +45,8 @@ class ScheduleError:
     def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
         """d(newest, following) as coefficients of the differences of y, `(steps - 1,)`.
 
-        `older` is the full step before `newest`; None where there is none. Without one of the same transformer,
-        `newest` is repeated, as it is at `order` 0.
+        `older` is the full step before `newest`, or None. If it is None or a step of the other transformer, the
+        prediction repeats `newest`, as at `order` 0.
         """
         sigmas, response = self.sigmas, self.scheduler_response
         if older is None or (older < self.switch) != (newest < self.switch):
@@ -70,9 +70,9 @@ class ScheduleError:
     ) -> Array:
         """Expected mean square error of the final latent under the schedule `full`, `(recordings,)`.
 
-        `coherence` defaults to 1 / (1 + (e / 0.05)^2) with the rms error e of incoherent intervals: the model's
-        nonlinear response grows with e^2 and is incoherent across intervals, so only the linear fraction adds
-        coherently.
+        `order` is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two. `coherence`
+        defaults to 1 / (1 + (e / 0.05)^2) with the rms error e of incoherent intervals: the model's nonlinear response
+        grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
         """
         intervals = zip((None, *full), full, full[1:], strict=False)
         weighted = [

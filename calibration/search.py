@@ -26,9 +26,10 @@ def best_schedules(
 ) -> dict[int, tuple[FullSteps, float]]:
     """The best schedule for each number of full steps up to `most`, and its final error.
 
-    The error is the mean square error of the final latent at `order` with incoherent intervals, averaged over the
-    recordings. Schedules have no gap above `longest_gap` steps and compute the first `warmup` steps, the first step of
-    a second transformer and the last step. Numbers of full steps without such a schedule are left out.
+    The error is the mean square error of the final latent, averaged over the recordings, with predictions of `order` (0
+    repeats the last full step, 1 extrapolates the last two) and coherence 0 between reuse intervals. Schedules have no
+    gap above `longest_gap` steps and compute the first `warmup` steps, the first step of a second transformer and the
+    last step. Numbers of full steps without such a schedule are left out.
     """
     costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
     return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)
@@ -39,8 +40,9 @@ def cheapest_schedules(
 ) -> dict[int, tuple[FullSteps, float]]:
     """As `best_schedules`, for any costs that add up over reuse intervals, shaped like `interval_errors`.
 
-    Each summand depends on the two full steps before the interval; so dynamic programming over pairs of neighbouring
-    full steps is exact.
+    The cost of an interval depends on the two full steps before it and on the full step after it, so dynamic
+    programming over pairs of neighbouring full steps is exact. `switch` is the first step of a second transformer, 0
+    without one.
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
     # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
@@ -61,10 +63,10 @@ def cheapest_schedules(
 def interval_errors(
     model: ScheduleError, propagation: ErrorPropagation, *, order: Order = 1, longest_gap: int = LONGEST_GAP
 ) -> Array:
-    """Final error at `order` of each possible reuse interval, `(step, gap before, gap)`.
+    """Mean square error of the final latent that each possible reuse interval causes, `(step, gap before, gap)`.
 
-    The interval lies between the full step `step` and the one `gap` steps later; the full step before it lies
-    `gap before` steps earlier, or does not exist where that is 0.
+    The interval lies between the full step `step` and the full step `gap` steps later. The full step before `step` lies
+    `gap before` steps earlier; a `gap before` of 0 means that there is none.
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))

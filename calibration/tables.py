@@ -12,8 +12,10 @@ PAGE_ONLY = ("seconds, predicted", "order 0 after 20 %")  # headings for which a
 
 
 def target_table(profile: Profile) -> Table:
-    """One row for each requested speedup: what was measured under both policies on held-out prompts, what a step costs,
-    and the policy that "auto" follows.
+    """One row for each requested speedup.
+
+    Columns: speedup reached in block evaluations and PSNR of both policies on held-out prompts, the policy that "auto"
+    follows, and the denoise speedup in seconds, predicted and measured.
     """
     seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
@@ -37,7 +39,7 @@ def target_table(profile: Profile) -> Table:
 
 
 def compared_table(profile: Profile) -> Table:
-    """One row for each proxy that was compared by generated videos, the proxy that is used first."""
+    """One row for each proxy that was compared by generated videos, the chosen proxy first."""
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
         {
@@ -51,7 +53,7 @@ def compared_table(profile: Profile) -> Table:
 
 
 def ranking_table(profile: Profile) -> Table:
-    """One row for each proxy, best first: Spearman's rho along a trajectory and between samples, with intervals."""
+    """One row for each proxy, best first: Spearman's rho along a trajectory and between samples, and its cost."""
     return [
         {
             "proxy": row.proxy,
@@ -67,7 +69,7 @@ def ranking_table(profile: Profile) -> Table:
 
 
 def redundancy_table(redundancy: Redundancy) -> Table:
-    """One row for each part of a block and branch: mean change, and the share below each limit."""
+    """One row for each part of a block in each branch: mean change, and share of the changes below each limit."""
     return [
         {
             "part": f"{part.replace('_', ' ')}, {branch}",

@@ -26,13 +26,13 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
 
 
 def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
-    """Share of a sample's deviation from the mean distance that intervals of least error follow, in [0, 1].
+    """Weight of a sample's deviation from the mean distance at which the policy "proxy" errs least, in [0, 1].
 
     It is b / (order + 2). b is the elasticity of the error of reuse in the proxy's distance between samples: the slope
     of log error on log distance, less the means of their step, pooled over steps and 1 to 4 steps after a full step.
-    The error of an interval of length h grows as rate * h^(order + 2), so for a given number of full steps the sum of
-    squared errors is least where h is proportional to rate^(-1 / (order + 2)). The plain threshold rule makes h
-    proportional to 1 / distance instead, which moves steps too far even if b is 1.
+    The error of an interval of h steps is r h^(order + 2), where the rate r is proportional to distance^b. So for a
+    given number of full steps the sum of squared errors is least if h is proportional to r^(-1 / (order + 2)). The rule
+    "distance below a threshold" makes h proportional to 1 / distance instead, which moves steps too far even if b is 1.
     """
     product = square = 0.0
     for lag in LAGS:
@@ -66,7 +66,7 @@ def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
 
 
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
-    """Whether the policy "proxy" computes the planned steps in the replay of all recordings, and costs no block."""
+    """Whether "proxy" computes the planned steps in the replay of all recordings, and its proxy runs no block."""
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
     same = all(replay(recording, profile.recipe.proxy, policy, limits) == planned for recording in recordings)
@@ -74,7 +74,7 @@ def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup:
 
 
 def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
-    """Block evaluations done / without the plugin; a reused step runs `share_of_step` of a full step for the proxy."""
+    """Block evaluations with / without the plugin; a reused step runs `share_of_step` of a full step for the proxy."""
     return (full_steps + share_of_step * (steps - full_steps)) / steps
 
 
@@ -86,12 +86,12 @@ def solve_threshold(
     speedup: float,
     share_of_step: float,
 ) -> float:
-    """The threshold at which the mean compute fraction of the replayed recordings is nearest to 1 / speedup; 1, which
-    follows the schedule in the mean, if its fraction is within 3 % of that.
+    """The threshold at which the mean compute fraction of `policy`, replayed on recordings, is nearest to 1 / speedup.
 
-    The replay has no leeway, because with a leeway the fraction hardly depends on the threshold. Bisection, because a
-    larger threshold reuses more. The result is within [0.2, 5]; an end of the range means that the speedup is out of
-    reach of the proxy.
+    It is 1, which follows the schedule in the mean, if the fraction at 1 is within 3 % of 1 / speedup. Otherwise it is
+    found by bisection in [0.2, 5], because a larger threshold reuses more; a threshold near an end of this range means
+    that the speedup is out of reach of the proxy. The replay has no leeway, because with a leeway the fraction hardly
+    depends on the threshold. `share_of_step` is as for `compute_fraction`.
     """
 
     def excess(threshold: float) -> float:

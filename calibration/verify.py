@@ -1,4 +1,4 @@
-"""Verify a profile on held-out prompts: measure compute fraction, PSNR and seconds of each target."""
+"""Measure a profile on a prompt by generated videos: compute fraction, PSNR and seconds at one speedup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class VerifiedPrompt:
 
     Attributes:
         policy: "schedule" or "proxy".
-        speedup: of the target.
+        speedup: in block evaluations, as requested.
         compute_fraction: block evaluations done / block evaluations without the plugin.
         psnr_db: PSNR against the plain video; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
-        full_steps: the steps that were computed.
+        full_steps: indices of the steps that were computed.
     """
 
     policy: str

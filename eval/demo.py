@@ -26,7 +26,8 @@ FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png",
 class DemoSample:
     """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video.
 
-    `energy_per_video_joules` is of the whole call; None without a counter.
+    compute_fraction: compute / compute of the plain generation: block evaluations, or steps for half the steps.
+    energy_per_video_joules: of the whole pipeline call; None without an energy counter.
     """
 
     prompt: str
@@ -47,18 +48,26 @@ class DemoVariant:
     samples: tuple[DemoSample, ...]
 
     def mean(self, field: str) -> float | None:
-        """Mean of a field over the samples; None if the field does not apply."""
+        """Mean of a field of `DemoSample` over the samples; None if one of them has no value."""
         values = [getattr(sample, field) for sample in self.samples]
         return None if None in values else fmean(values)
 
     def speedup(self, plain: "DemoVariant", field: str) -> float:
-        """Seconds of `plain` / seconds of this variant, summed over the samples; `field` is one of the two seconds."""
+        """Seconds of `plain` / seconds of this variant, each summed over the samples.
+
+        `field` is "denoise_seconds" or "end_to_end_seconds".
+        """
         return sum(getattr(s, field) for s in plain.samples) / sum(getattr(s, field) for s in self.samples)
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Plain, accelerated and half the steps, in this order; `reports` are those of the accelerated generations."""
+    """Result of the demo.
+
+    variants: plain, accelerated and half the steps, in this order.
+    reports: of the accelerated generations, one for each prompt.
+    files: paths of the written `FILES`, in their order.
+    """
 
     settings: GenerationSettings
     variants: tuple[DemoVariant, ...]

@@ -47,29 +47,34 @@ def accelerate(
 ) -> "Acceleration":
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
+    The steps that are still computed are the full steps. A proxy is a cheap tensor whose change shows how much the
+    output of the transformer is about to change.
+
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
         speedup: block evaluations without the plugin / with it, at least 1. Upper bound: steps / always-computed steps.
-            Every generation reaches it, apart from generations of 8 steps or fewer. By default 2.0; then generations of
-            fewer than 0.28 times the profile's steps are also computed in full, as with `quality` and `min_psnr`.
+            Every generation reaches this speedup, except generations of 8 steps or fewer, which are computed in full.
+            By default 2.0. With the default, `quality` or `min_psnr`, generations of fewer than 0.28 times the
+            profile's steps are also computed in full.
         policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
             (arXiv 2512.03451): it reuses while the model's proxy has moved less than a threshold, which the profile's
-            calibration solved for this speedup, or which is learned during the generation. "auto" takes the better
-            one of the profile's verification, and the schedule without a verification.
+            calibration solved for this speedup, or which is learned during the generation. "auto" takes the policy
+            that did better in the profile's verification, and the schedule without a verification.
         max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
             the cost of speed.
         profile: a `Profile`, the name of a shipped profile, or a file of `galaxydit calibrate`. By default the shipped
             profile of this model; without a profile, `general_schedule` plans full steps, and `max_error` learns errors
             during the generation.
-        threshold: for manual tuning, the paper's rule: the first fifth is computed, then steps are reused while the
-            summed distance of the proxy is below the threshold. Larger is faster, 0 changes nothing.
-        min_psnr: instead of a speedup, a PSNR against the plain video in dB. The largest speedup is taken whose PSNR on
-            the held-out prompts of the profile's calibration was at least that, in the lower end of the 95 % interval
-            of the mean. Needs a measured profile, and promises a mean, not each video.
+        threshold: for manual tuning, the rule of arXiv 2512.03451: the first fifth of the steps is computed, then steps
+            are reused while the summed change of the proxy is below the threshold. Larger is faster, 0 reuses nothing.
+        min_psnr: instead of a speedup, a PSNR against the plain video in dB. On held-out prompts, the profile's
+            calibration measured the mean PSNR at some speedups. The plugin takes the largest of these speedups where
+            the lower end of the mean's 95 % interval is at least `min_psnr`. Needs a measured profile, and promises a
+            mean, not each video.
         quality: instead of a speedup, "lossless" (every step is computed), "high" (1.5), "balanced" (2.0) or "fast"
             (3.0).
         proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
-        warmup: share of first steps that are always computed, in [0, 1].
+        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.
         config: all settings, instead of the arguments above.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
             the correction is disabled.
@@ -79,9 +84,9 @@ def accelerate(
         An `Acceleration`, active at once; use it as a context manager or call `remove()`.
 
     Raises:
-        GalaxyDiTError: settings that are not allowed, or given together with `config`, a speedup that no plan can
-            serve, a PSNR that the profile did not measure, an unsupported transformer, one that is accelerated or
-            cached already, a damaged profile, or a profile of another model.
+        GalaxyDiTError: settings are not allowed, contradict each other, or are given together with `config`; no plan
+            can serve the speedup; the profile did not measure the PSNR; the transformer is unsupported, or accelerated
+            or cached already; the profile is damaged, or belongs to another model.
     """
     request = Request(speedup, policy, max_error, threshold, min_psnr, quality, profile, proxy, warmup)
     if config is not None and not isinstance(config, GalaxyDiTConfig):
@@ -141,7 +146,8 @@ class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
     `pipe`, `config`, `scheduler` and `keep_reports` are the arguments of `accelerate`. The other arguments are:
-        profile: the profile that `config` was made from. The report of each generation says how its conditions differ.
+        profile: the profile that `config` was made from. The report of each generation says how the generation's
+            conditions differ from those of the profile.
         notes: sentences that are added to every report.
         warnings: sentences that are added to every report and also raised as Python warnings.
         goal: the speedup, quality or PSNR that the user asked for; None if the user passed `config`.

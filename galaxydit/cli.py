@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _show_each_once() -> Callable[..., None]:
-    """Shows each text once, because every video of a job warns of the same again."""
+    """A replacement for `warnings.showwarning` that shows each text once, because every video of a job repeats it."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -116,7 +116,7 @@ def _show_each_once() -> Callable[..., None]:
 
 
 def _with_cure(error: Exception) -> str:
-    """The text of an error; one of the operating system is put into words, with what to do."""
+    """The text of an error, with what the user can do. An error of the operating system is put into words."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)

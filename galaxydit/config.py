@@ -1,4 +1,8 @@
-"""The configuration: what is reused, which proxy is read, the limits, and one policy."""
+"""The configuration: what is reused, which proxy is read, the limits, and one policy.
+
+A full step computes the transformer. A reused step predicts its tensor from earlier full steps. A proxy is a cheap
+tensor in or before the first block whose change shows how much the output is about to change.
+"""
 
 from dataclasses import dataclass, field
 
@@ -14,27 +18,29 @@ class GalaxyDiTConfig:
     """Settings of the plugin: the policy that chooses full steps, its limits, and the reused tensors.
 
     Attributes:
-        policy: decides step by step: `Threshold`, `FixedSteps`, `Online` or `Schedule`.
+        policy: chooses the full steps: `Threshold`, `FixedSteps`, `Online`, `Schedule`, `ProxyThreshold`, or any object
+            with the interface `galaxydit.policies.policy.Policy`.
         proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
-        warmup: share of the steps, from the first, that are always computed, in [0, 1] (0.2: arXiv 2512.03451).
-        keep_last: number of steps, from the last, that are always computed, at least 0.
-        max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` has gaps of its own.
+        warmup: share of first steps that are always computed, in [0, 1], rounded up to at least one step (0.2: arXiv
+            2512.03451).
+        keep_last: number of last steps that are always computed, at least 0.
+        max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` ignores it.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
-        order: 0 repeats the last full step; 1 follows the slope of the last two in sigma.
-        slope: share of that slope that order 1 follows, in [0, 1].
-        largest_ahead: most times that order 1 adds the difference between the last two full steps, in [0, 10]; at 1 it
-            extrapolates no further than these steps lie apart.
-        correction: whether the full step after reused ones, of the same transformer and branch, makes up for what they
-            missed, as the error of its own prediction shows it (`galaxydit.extrapolation.correction`). It needs a known
-            scheduler that does not draw noise.
-        correction_share: share of the estimated error that is made up for, in [0, 1]; None takes the order's own
+        order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two full steps.
+        slope: share of the slope between the last two full steps that order 1 follows, in [0, 1].
+        largest_ahead: largest factor with which order 1 adds the difference between the last two full steps to the last
+            one, in [0, 10]; at 1 the prediction moves no further than the output did between these two steps.
+        correction: whether a full step after reused steps also corrects their error, which it estimates from the error
+            that its own prediction would have had (`galaxydit.extrapolation.correction`); for each transformer and
+            branch by itself. It needs a known scheduler that does not draw noise.
+        correction_share: share of the estimated error that is corrected, in [0, 1]; None takes the default of the order
             (`galaxydit.extrapolation.CORRECTED`).
-        guidance_alignment: one decision a step for all guidance branches. False decides each branch separately and is
-            meant for comparison.
-        per_sample: one decision for each sample of a batch, as if it were alone, where the policy reads the proxy: the
-            samples that need a step are gathered and computed. False lets the hardest sample decide for all, so that
-            the batch size of calls never changes, for which torch.compile would compile again.
+        guidance_alignment: True decides each step once for all guidance branches. False decides each branch separately
+            and is meant for comparison.
+        per_sample: True decides for each sample of a batch as if it were alone, if the policy reads the proxy, and
+            computes only the samples that need a full step. False lets the sample whose proxy moved most decide for
+            all; the batch size of calls then never changes, so torch.compile does not compile again.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -77,5 +83,5 @@ class GalaxyDiTConfig:
 
     @property
     def history_length(self) -> int:
-        """Computed steps that predictions need; 0 if nothing is ever reused."""
+        """Number of full steps that a prediction needs; 0 if nothing is ever reused."""
         return self.policy.history_length and self.order + 1

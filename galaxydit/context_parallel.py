@@ -16,7 +16,10 @@ def token_group(transformer: nn.Module) -> Any | None:
 
 
 def sum_over(group: Any | None, sums: Tensor) -> Tensor:
-    """Add up sums over one rank's tokens to sums over all tokens: the same numbers on every rank."""
+    """The sums over all tokens, equal on every rank of `group`, from this rank's `sums` over its own tokens.
+
+    Changes `sums` in place. Without a group (None), `sums` are returned as they are.
+    """
     if group is not None:
         distributed.all_reduce(sums, group=group)
     return sums

@@ -17,7 +17,17 @@ from galaxydit.runtime.session import Session, Source
 
 @dataclass(frozen=True)
 class TransformerDescription:
-    """Description of how `accelerate` would act on one transformer."""
+    """Description of how `accelerate` would act on one transformer.
+
+    Attributes:
+        component: name of the transformer in the pipeline, such as "transformer_2".
+        class_name: class of the transformer.
+        family: name of the transformer's family (`galaxydit.families.Family`).
+        blocks: number of blocks.
+        branches: how guidance usually reaches the transformer, such as "separate calls".
+        proxies: names of the proxies that the family offers.
+        hooked: paths of the modules that would be hooked, such as "transformer.blocks.0".
+    """
 
     component: str
     class_name: str
@@ -29,7 +39,10 @@ class TransformerDescription:
 
 
 def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[TransformerDescription]:
-    """Family, blocks, guidance branches and the modules that would be hooked, for each transformer of a pipeline."""
+    """The description of each transformer of a pipeline, or of a bare transformer.
+
+    `config`, by default `GalaxyDiTConfig()`, decides which modules would be hooked.
+    """
     descriptions = []
     for component, transformer in transformers_of(pipe).items():
         family = family_of(transformer)
@@ -50,7 +63,9 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
 
 
 def refuse_unworkable(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
-    """Raise GalaxyDiTError for a transformer that is accelerated or cached, and for settings that its family lacks."""
+    """Raise GalaxyDiTError if a transformer is already accelerated or cached, or if its family does not offer the proxy
+    or the reuse of `config`. `component` names the transformer in the message.
+    """
     if hook_of(transformer) is not None:
         raise GalaxyDiTError(
             f"{component} is accelerated already; call remove() on its Acceleration, or galaxydit.remove(pipe), first"

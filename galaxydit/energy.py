@@ -1,7 +1,7 @@
-"""Joules of the devices that compute a video, as their own counters give them, through zeus (extra "energy").
+"""Joules of the devices that compute a video, read from the devices' own counters by zeus (extra "energy").
 
-A GPU's counter runs on, so the joules of a window are the difference of two readings. Whatever else runs on the device
-meanwhile counts too, and a measurement says when that was the case.
+A GPU's counter runs on, so the joules of a window of time are the difference of two readings. Other work on the device
+counts, too; a measurement says so if such work is known. "Without a counter" means that `meter_of` gives no meter.
 """
 
 import logging
@@ -26,10 +26,11 @@ class Energy:
     """Joules of one generation.
 
     Attributes:
-        denoise: from the first transformer call to the end of the last, over all devices and ranks; None before that.
-        end_to_end: with text encoders and decoding; None where nothing was decoded, and for a report of several ranks,
-            because any of them may decode.
-        devices: of `denoise`, by device, and by rank where several compute one video.
+        denoise: from the first transformer call to the end of the last one, over all devices and ranks; None before
+            that end.
+        end_to_end: of text encoders, denoising and decoding; None where nothing was decoded, and for a report of
+            several ranks, because any of them may decode.
+        devices: joules of `denoise` by device, or by rank where several ranks compute one video.
         shared: text on other work whose joules are included; empty if none is known.
     """
 
@@ -44,10 +45,10 @@ class Reading:
     """One reading of an energy counter.
 
     Attributes:
-        joules: since the first reading.
-        number: of this reading, from 1.
-        other_owner: number of the last reading at which the owner changed. If it changes between the two readings of
-            a generation, another generation used the device at the same time.
+        joules: since the meter was opened.
+        number: number of this reading, from 1.
+        other_owner: number of the last reading whose owner (see `Meter.read`) was not that of the reading before it. If
+            it rises between two readings of one owner, another owner used the device at the same time.
         other_processes: whether another process used the device.
     """
 
@@ -58,7 +59,10 @@ class Reading:
 
 
 class Meter:
-    """The counter of one device, read through windows of zeus. Windows follow each other without a gap."""
+    """The counter of one device, read through windows of zeus. Windows follow each other without a gap.
+
+    `monitor` is a `zeus.monitor.ZeusMonitor` of the device, and `name` the name of the device.
+    """
 
     WINDOW = "galaxydit"
 
@@ -71,14 +75,14 @@ class Meter:
         self._begin()
 
     def read(self, owner: object = None) -> Reading:
-        """Joules since the first reading. The caller synchronises the device first.
+        """The joules since the meter was opened. The caller synchronises the device first.
 
-        `owner` is the generation that reads. If readings of two owners alternate, both used the device at once, and the
-        reading says so.
+        `owner` identifies the accelerated pipeline that reads; None names no owner. If readings of two owners
+        alternate, both used the device at once, and the reading says so.
         """
         with self._lock:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a window shorter than the counter's period, which reads 0
+                warnings.simplefilter("ignore")  # zeus warns of windows below the counter's period, which read 0
                 window = self._monitor.end_window(self.WINDOW, sync_execution=False)
             self._begin()
             self._joules += window.total_energy + sum((window.cpu_energy or {}).values())
@@ -91,7 +95,9 @@ class Meter:
         self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
 
     def _is_shared(self) -> bool:
-        """Whether the driver lists more than one computing process; process numbers differ between containers."""
+        """Whether the driver lists more than one computing process. They are counted, not compared with the number of
+        this process, because process numbers differ between containers.
+        """
         handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
         if not handles or None in handles:
             return False
@@ -107,7 +113,7 @@ def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
     """The meter of a device, or the reason why there is none.
 
     `cpu`: also read the CPU's counter (RAPL), for which zeus starts a process that imports the main module again.
-    Commands can take that; scripts of users may not.
+    The commands are safe for that; scripts of users may not be.
     """
     if device == torch.device("cuda"):
         device = torch.device("cuda", torch.cuda.current_device())
@@ -136,7 +142,7 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
         return INSTALL
     try:
         if device.type == "cpu":
-            get_cpus()  # raises what ZeusMonitor would pass over
+            get_cpus()  # raises the errors that ZeusMonitor would pass over
             return Meter(ZeusMonitor(gpu_indices=[]), "cpu")
         index = device.index or 0
         if not get_gpus().supports_get_total_energy_consumption(index):
@@ -151,7 +157,7 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
 
 
 def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
-    """The reading of a device's counter; None without a counter."""
+    """The reading of a device's counter; None without a counter. `owner`: see `Meter.read`, `cpu`: see `meter_of`."""
     meter = meter_of(device, cpu=cpu)
     return meter.read(owner) if isinstance(meter, Meter) else None
 
@@ -169,7 +175,7 @@ def shared_between(before: Reading, after: Reading) -> str:
 
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
-    """Joules of every rank of a process group, or of this device without a group; None if any is unknown.
+    """Joules by rank ("rank 0") of a process group, or of this device without a group; None if any is unknown.
 
     Each rank of the group has to call it.
     """
@@ -190,8 +196,10 @@ def energy_between(
     device: torch.device,
     group: Any | None,
 ) -> Energy | None:
-    """The joules of one call of a pipeline, from its begin, first and last transformer call, and end; None without a
-    counter. Each rank of the group has to call it.
+    """The joules of one call of a pipeline; None without a counter. Each rank of the group has to call it.
+
+    `before` and `after` are the readings at the begin and the end of the pipeline's call, `first` and `last` those at
+    the begin of its first transformer call and at the end of its last step.
     """
     devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
     if devices is None or whole is None or before is None or after is None:
@@ -205,11 +213,12 @@ class EnergyWindow:
     """The readings of one generation.
 
     Attributes:
-        device: computes the transformer.
-        text: joules of the text encoders before the first call; None without a counter.
-        started, decoded: readings at the first transformer call, and after the last decoding.
+        device: the device that computes the transformer.
+        owner: identifies the accelerated pipeline, see `Meter.read`.
+        text: joules of the text encoders before the first call; None or 0 without a counter.
+        started, decoded: readings at the first transformer call and after the last decoding; None without a reading.
         devices: joules of denoising, by device or rank; None before its end.
-        shared: what else ran on the device meanwhile.
+        shared: text on other work on the device meanwhile; empty if none is known.
         is_distributed: whether several ranks compute the video.
     """
 
@@ -224,18 +233,20 @@ class EnergyWindow:
 
     @classmethod
     def begin(cls, device: torch.device, owner: object, text: float | None) -> "EnergyWindow":
-        """The window of a generation that starts now, at its first transformer call; `text`: joules of encoding."""
+        """The window of a generation whose first transformer call starts now. `text`: joules of its text encoders."""
         return cls(device, owner, text, read(device, owner))
 
     def end_denoising(self, group: Any | None) -> None:
-        """After the last transformer call, once the device has finished; each rank of the group has to call it."""
+        """Read the counter at the end of denoising. Call it after the last transformer call, once the device has
+        finished, on each rank of the group.
+        """
         now = read(self.device, self.owner)
         self.devices = by_rank(group, difference(self.started, now), self.device)
         self.is_distributed = group is not None
         self._note(now)
 
     def end_decoding(self) -> None:
-        """After a part of the video was decoded, once the device has finished."""
+        """Read the counter after a part of the video was decoded. Call it once the device has finished."""
         self.decoded = read(self.device, self.owner)
         self._note(self.decoded)
 

@@ -9,12 +9,13 @@ from typing import Any
 
 
 class GalaxyDiTError(ValueError):
-    """Input that the user can mend: `field=value is not allowed: expected ...; what to do`.
+    """An error in the input that the user can correct: `field=value is not allowed: expected ...; cure`.
 
     Attributes:
         problem: the message without the cure.
-        cure: what mends the input; empty where the message names none apart from its text.
-        field, value, expected: of an error made by `refusal`; else "", None and "".
+        cure: the action that corrects the input, such as "pass for example steps=50"; empty where the error was made
+            without one, even if `problem` contains it.
+        field, value, expected: the arguments of `refusal` if it made the error; else "", None and "".
     """
 
     def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
@@ -26,7 +27,7 @@ class GalaxyDiTError(ValueError):
 
 
 def _rebuilt(kind: type[GalaxyDiTError], data: dict[str, Any]) -> GalaxyDiTError:
-    """An error from its attributes, such as one that another process raised."""
+    """An error rebuilt from its attributes, as when it comes pickled from another process."""
     return kind(data.pop("problem"), data.pop("cure"), **data)
 
 
@@ -47,7 +48,11 @@ class UnknownFamilyWarning(UserWarning):
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
-    """The error for one value of one field; long values are shown without their middle, as paths differ at the end."""
+    """The error that says that the argument or option `field` must not have this `value`.
+
+    The message continues with "expected" and the text `expected`, then the text `cure`, which says what to do. Long
+    values are shown without their middle, because paths differ at the end.
+    """
     try:
         shown = repr(value)
     except Exception:  # such as an integer of more digits than Python shows
@@ -59,7 +64,7 @@ def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A proposal to append to an error: the known name that is nearest to this one, or nothing."""
+    """Text to append to an error: "; did you mean ...?" with the known name nearest to `name`; "" if none is near."""
     folded = {each.casefold(): each for each in known}
     near = get_close_matches(str(name).casefold(), folded, n=1)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""

@@ -1,4 +1,8 @@
-"""The tensor of a reused step, extrapolated in sigma from the full steps before it, and what full steps correct."""
+"""Predict the tensor of a reused step from the full steps before it, and correct full steps for errors of reuse.
+
+The predicted tensor is the transformer's output, or what its block stack adds to its input. A reuse interval is the
+reused steps between two full steps.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +13,7 @@ from galaxydit.torch_compile import beside_the_model
 
 
 class CachedStep(NamedTuple):
-    """A full step: its number, its noise level, and its tensor."""
+    """A full step: its index in the generation, from 0, its noise level, and its tensor."""
 
     step: int
     sigma: float
@@ -17,28 +21,29 @@ class CachedStep(NamedTuple):
 
 
 DAMPING = 0.85
-"""Share of the last slope that is followed unless a profile has its own (damped trend, Gardner and McKenzie 1985,
-doi:10.1287/mnsc.31.10.1237).
+"""Share of the slope between the last two full steps that predictions follow, unless a profile sets another share
+(damped trend, Gardner and McKenzie 1985, doi:10.1287/mnsc.31.10.1237).
 
 The outputs are rounded and their path bends, so the whole slope overshoots over long intervals.
 `python -m galaxydit.eval.studies.predictions` compares other shares.
 """
 
 LARGEST_AHEAD = 10.0
-"""Most times that the difference between two full steps is added unless a profile has its own limit: more than the
-longest gap of a calibrated schedule asks for. Where two noise levels almost coincide, more would multiply rounding
-errors.
+"""Largest factor with which a prediction adds the difference between two full steps, unless a profile sets another.
+
+It is above the factor in the longest gap of a calibrated schedule. Where two noise levels almost coincide, a larger
+factor would multiply rounding errors.
 """
 
 CORRECTED = (1.0, 0.5)
-"""By order, the share of the estimated error of a reuse interval that is corrected unless a profile has its own.
+"""Share of the estimated error of a reuse interval that is corrected at order 0 and 1, unless a profile sets another.
 
 At order 1 errors grow faster than linearly within an interval, so the estimate is too large.
 """
 
 
 def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> tuple[CachedStep, ...]:
-    """The newest `count` full steps, oldest first."""
+    """The newest `count` full steps of the history and `step`, oldest first."""
     return (*history, step)[-count:]
 
 
@@ -67,8 +72,9 @@ def predict(
     """The predicted tensor at the noise level `sigma`, in the shape and dtype of the cached steps.
 
     Order 0 repeats the newest cached step. Order 1 adds `share` times `slope_ahead` times the difference of the two
-    newest cached steps; with a single cached step it equals order 0. The result is a new tensor, which the caller may
-    overwrite.
+    newest cached steps; with a single cached step it equals order 0. `history` is ordered from the oldest step; `slope`
+    and `largest` are those of `slope_ahead`; the guard sets `share` (`galaxydit.policies.safeguard`). The result is a
+    new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2 or share == 0:
@@ -81,10 +87,11 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
     """Accumulated error of the steps reused between the full steps `newest` and `step`, relative to the error that
     reuse would have had at `step`.
 
-    The error is assumed to grow from 0 at `newest` in proportion to the distance in sigma. `response` is the linear
-    response of the final latent to each output (`scheduler_response`). Without sigmas or response, all steps count
-    alike, which gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because a `step` of small
-    response would otherwise be changed too much; it is 0 if `step` has no response.
+    The error is assumed to grow from 0 at `newest` in proportion to the distance in sigma. `sigmas` are the noise
+    levels of all steps, and `response` is the linear response of the final latent to each step's output
+    (`galaxydit.runtime.scheduler_response`). Without sigmas or response, all steps count alike, which gives n / 2 for n
+    reused steps. The result is limited to [-2 n, 2 n], because a `step` of small response would otherwise be changed
+    too much; it is 0 if `step` has no response.
     """
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
     if sigmas is None or response is None:
@@ -96,11 +103,12 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
 
 @beside_the_model
 def correction(output: Tensor, predicted: Tensor, missed: float, order: int, share: float | None = None) -> Tensor:
-    """The correction that a full step adds to its output y because the steps before it were reused at this `order`.
+    """The correction to add to the output y of a full step because the steps before it were reused at this `order`.
 
-    Let p be the prediction of this step. Then y - p is the error of reuse at this step, and `missed` (y - p) estimates
-    the accumulated error of the reused steps (trapezoidal rule with the scheduler's response). The correction is
-    `share` of this estimate, by default `CORRECTED[order]`. Schedulers sum outputs, so the correction moves the latent
-    towards the latent of full steps. The scheduler receives the corrected output; the cache keeps y.
+    `predicted` is p, the output that reuse would have given at this step. Then y - p is the error of reuse at this
+    step. `missed` (y - p), with `missed` from the function of this name, estimates the accumulated error of the reused
+    steps (trapezoidal rule with the scheduler's response). The correction is `share` of this estimate, by default
+    `CORRECTED[order]`. Schedulers sum outputs, so the correction moves the latent towards the latent of full steps. The
+    scheduler receives the corrected output; the cache keeps y.
     """
     return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)

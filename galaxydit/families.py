@@ -19,23 +19,24 @@ COMPONENTS = ("transformer", "transformer_2")
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of transformer.
+    """One kind of transformer: where the plugin attaches to it.
 
     Attributes:
-        name: shown to users.
+        name: the name that users see.
         class_name: the diffusers class; its subclasses belong to the family, too.
         branches: how guidance usually reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the
             second) or NO_GUIDANCE.
         stacks: attributes that hold the block lists; the first block of the first list runs first.
         is_chain: whether each block returns one tensor that is the next block's input and nothing between two blocks
             changes it, so that what the stack adds to its input can be reused (`reuse="residual"`).
-        time_embedding: name and position of the first block's argument that carries the time embedding; None without.
-        parts: submodules of the first block by what they are ("self_attention", "cross_attention_norm",
+        time_embedding: name and position of the first block's argument that carries the time embedding; None if there
+            is no such argument.
+        parts: paths of the first block's submodules by their role ("self_attention", "cross_attention_norm",
             "cross_attention", "feed_forward"), for the proxies inside a block.
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
             and noise, as the proxy filtered_latent needs it.
-        shares_latent: whether the unnamed branches of a step receive equal latents, which tells interleaved
-            generations apart.
+        shares_latent: whether all guidance branches of a step receive equal latents. If so, an unequal latent shows
+            that a call of a branch without a name (`cache_context`) belongs to another, interleaved generation.
     """
 
     name: str
@@ -184,9 +185,9 @@ FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
 def family_of(transformer: nn.Module) -> Family:
     """The family of a transformer; for an unknown class a new one, with an `UnknownFamilyWarning`.
 
-    The blocks of an unknown class are the one list of equal blocks that holds most of its parameters. Nothing else is
-    assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError without such a list, and with
-    the reason for a class that is known not to work.
+    The blocks of an unknown class are the one list of blocks of equal class that holds most of its parameters. Nothing
+    else is assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError for an unknown class
+    without such a list, and for a class that is known not to work, with the reason.
     """
     refuse_unsupported(transformer)
     for base in type(transformer).__mro__:
@@ -225,7 +226,10 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
 
 
 def transformers_of(pipe: Any) -> dict[str, nn.Module]:
-    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer"."""
+    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer".
+
+    Raises GalaxyDiTError for a pipeline that is known not to work, with the reason, or that has no transformer.
+    """
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}
     refuse_unsupported(pipe)
@@ -242,5 +246,5 @@ def transformers_of(pipe: Any) -> dict[str, nn.Module]:
 
 
 def unwrap_compiled(module: nn.Module) -> nn.Module:
-    """The module inside a torch.compile wrapper."""
+    """The module inside a torch.compile wrapper; a module without a wrapper as it is."""
     return getattr(module, "_orig_mod", module)

@@ -33,6 +33,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write plain data. Raises ValueError for infinities and nan, which JSON has not."""
+    """Write plain data as JSON, atomically. Raises ValueError for infinities and nan, which JSON lacks."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")

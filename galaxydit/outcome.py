@@ -17,7 +17,11 @@ PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRE
 
 @dataclass(frozen=True)
 class VerifiedPsnr:
-    """PSNR in dB that a calibration measured on its held-out prompts: mean over `prompts` with its 95 % interval."""
+    """PSNR in dB that a calibration measured on its held-out prompts.
+
+    `mean` is the mean over that number of `prompts`; `low` and `high` are the ends of its 95 % interval, None for a
+    single prompt.
+    """
 
     mean: float
     low: float | None
@@ -31,9 +35,10 @@ class Goal:
 
     Attributes:
         text: in words, such as "2x (the default)".
-        speedup: block evaluations without the plugin / with it that a plan is to reach; None where the goal sets none.
-        verified: what the profile's calibration measured for this goal on held-out prompts; None where nothing was
-            measured, or under other conditions than those of the generation.
+        speedup: block evaluations without the plugin / with it that a plan is to reach; None where the goal sets no
+            speedup.
+        verified: PSNR that the profile's calibration measured for this goal on held-out prompts; None if it measured
+            none, or measured under other conditions than those of the generation.
         min_psnr: the PSNR in dB that was asked for; None for another goal.
     """
 
@@ -57,7 +62,7 @@ def headline(report: "Report") -> str:
 
 
 def difference(report: "Report") -> str:
-    """Why a generation did not reach the speedup that was asked for, or reached more; empty if it reached it."""
+    """Why a generation missed or exceeded the requested speedup; empty if it reached it, or if none was requested."""
     goal, fraction = report.goal, report.compute_fraction
     if goal is None or goal.speedup is None or not report.calls:
         return ""

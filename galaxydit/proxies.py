@@ -34,16 +34,16 @@ class Proxy:
     Attributes:
         name: used in settings and reports.
         place: where it is read.
-        cost: share of one block that runs before it is known, in [0, 1]; inside the block, by the multiply-adds of
-            Wan's parts. A reused step costs that much.
+        cost: share of the first block that runs before the proxy is known, in [0, 1]; for places inside the block, by
+            the multiply-adds of the parts of Wan's block. A reused step runs this share.
         source: the published method that used it first, or this project.
-        tensor: makes it from the tensors at its place; must return a new tensor, because CUDA graphs overwrite the
-            model's own at the next step.
-        part: for places inside the block, which of `Family.parts` it belongs to.
-        offered: whether a family has it, besides the part.
-        differs_by_sample: False if it is the same for every sample; a calibration does not choose it then.
+        tensor: function that makes the proxy from the tensors at its place; must return a new tensor, because CUDA
+            graphs overwrite the model's own at the next step.
+        part: for places inside the block, which of `Family.parts` the proxy is read at; None elsewhere.
+        offered: function that says whether a family offers the proxy, provided that it has the part.
+        differs_by_sample: False if the proxy is the same for every video; a calibration does not choose it then.
         needs_block_input: whether `tensor` also gets the block's input, after the tensors of its place.
-        distance: of two tensors, one of `DISTANCES`.
+        distance: name of the distance between two steps' tensors, one of `DISTANCES` (`distance_of`).
         tensor_name: name of the proxy with the same tensor and the L1 distance; by default its own name.
     """
 
@@ -153,7 +153,7 @@ PIECE = 2**24
 def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
     """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, in [0, 2].
 
-    It is clamped, because a change from almost zero (the filtered latent at sigma 1) would dominate every sum. The
+    It is limited to 2, because a change from almost zero (the filtered latent at sigma 1) would dominate every sum. The
     means are taken over all ranks of `group`. The tensors' own precision is used, with sums in float32, piece by piece,
     so that no copy of the hidden states is allocated. Source: TeaCache, arXiv 2411.19108, equation 4.
     """

@@ -29,11 +29,12 @@ class CallRecord:
         branch: guidance branch, as the pipeline names it ("cond", "uncond"), or "call 0", "call 1" where it names none.
         reused: whether the block stack was reused.
         reason: why it was computed or reused.
-        distance: proxy's relative L1 distance since the previous step; None where the proxy was not read.
-        accumulated: that distance summed since the last full step; None if it was not read.
+        distance: distance of the proxy since the previous step (`Proxy.distance`); None where it was not measured.
+        accumulated: sum of these distances, or of errors mapped from them, since the last full step; None where
+            `distance` is.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
-        expected_error: expected relative error of the prediction; None where it is unknown.
+        expected_error: expected relative error of the step's prediction; None where it is unknown.
         sample: index of the sample in the batch; 0 where one decision serves the whole batch.
     """
 
@@ -56,21 +57,22 @@ class Report:
     """One generation: what was computed, what was reused and what it took.
 
     Attributes:
-        config: the settings in force.
+        config: the settings of the plugin.
         steps: number of steps of the schedule; `steps_run` of them ran.
         calls: every transformer call in order.
         notes: what was not understood or could not be done, and how the conditions differ from the profile's.
         bytes_held: peak bytes that the plugin kept between calls.
-        denoise_seconds: from the first transformer call to the end of the last one so far; None before that.
-        end_to_end_seconds: in the pipeline's text encoders since the generation before, also where another pipeline
-            called them, plus from the first transformer call to the end of the VAE's decoding; None where nothing was
-            decoded after the last step, as with a bare transformer.
+        denoise_seconds: seconds from the start of the first transformer call to the end of the last call so far; None
+            before that.
+        end_to_end_seconds: seconds of text encoding since the generation before, in which calls by other pipelines
+            count, too, plus seconds from the first transformer call to the end of the VAE's decoding; None where
+            nothing was decoded after the last step, as with a bare transformer.
         energy_joules: joules of the generation from the devices' counters; None without a counter, which
             `galaxydit.energy.meter_of` explains.
         guard: what each full step showed about predictions, and what the guard changed because of it.
-        goal: what was asked for; None where settings were given by hand.
-        plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless somebody who measured it
-            puts it in, with `dataclasses.replace`.
+        goal: the request that the generation has to meet; None where settings were given by hand.
+        plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless the user measured it and
+            set it with `dataclasses.replace`.
     """
 
     config: GalaxyDiTConfig
@@ -104,7 +106,7 @@ class Report:
 
     @property
     def computed_steps(self) -> tuple[tuple[int, Reason], ...]:
-        """Index and reason of every step that was computed, twice where its calls differ in the reason."""
+        """Index and reason of every step in which a call was computed, once for each reason that its calls had."""
         return tuple(dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused))
 
     @property

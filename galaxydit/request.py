@@ -37,13 +37,14 @@ class Request:
     Attributes:
         speedup: block evaluations without the plugin / with it, at least 1; 2.0 if no other goal is given.
         policy: "schedule" computes planned steps, "proxy" reuses while the model's proxy has moved less than a
-            calibrated threshold, "auto" takes the better one of the profile's verification.
+            calibrated threshold, "auto" takes the policy that did better in the profile's verification.
         max_error: largest expected relative error of a reused step, at least 0.
-        threshold: of the rule of arXiv 2512.03451, on the summed distance of the proxy, at least 0.
-        min_psnr: PSNR against the plain video in dB, above 0, that the profile's verification must have reached in the
-            lower end of its 95 % interval over prompts; the largest such speedup is taken.
+        threshold: steps are reused while the summed distance of the proxy is below it (arXiv 2512.03451), at least 0.
+        min_psnr: PSNR against the plain video in dB, from 1 to 100. The largest speedup is taken that reached it in the
+            profile's verification, in the lower end of the 95 % interval over prompts.
         quality: a word of `QUALITIES`; "lossless" computes every step.
-        profile: a `Profile`, the name of a shipped profile, or a file; by default the profile of the model.
+        profile: a `Profile`, the name of a shipped profile, or the path of a file; by default the shipped profile of
+            the model.
         proxy: name of the proxy that is read; by default the profile's.
         warmup: share of first steps that are always computed, in [0, 1].
 
@@ -82,8 +83,8 @@ class Request:
 
     @property
     def planned_speedup(self) -> float | None:
-        """The speedup of a plan: the given one, that of the quality's word, or 2.0 where no goal is given; None if the
-        goal is another one.
+        """The speedup that full steps are planned for: `speedup`, or that of `quality`, or 2.0 where no goal is given;
+        None where only another goal is given.
         """
         if self.quality is not None:
             return QUALITIES[self.quality]
@@ -92,8 +93,8 @@ class Request:
 
     @property
     def spares_short(self) -> bool:
-        """Whether generations of fewer steps than a profile serves are computed in full: no speedup was given as a
-        number, so quality goes before speed.
+        """Whether generations of fewer steps than a profile serves are computed in full: neither `speedup` nor
+        `max_error` was given, so quality goes before speed.
         """
         return self.speedup is None and self.max_error is None
 

@@ -22,10 +22,10 @@ beside_the_model = torch.compiler.disable()
 
 
 def hook_around_compiled(module: nn.Module, hook: ModelHook) -> Callable[[], None]:
-    """Let a hook run around a module that `module.compile()` has compiled; returns the function that removes it.
+    """Let a hook run around a module that `module.compile()` has compiled; returns the function that removes the hook.
 
-    `torch.nn.Module` stores the compiled call and prefers it to `forward`. It becomes the original forward of the hook
-    and stays one graph, also with `fullgraph=True`.
+    `torch.nn.Module` stores the compiled call and prefers it to `forward`. The compiled call becomes the original
+    forward of the hook and stays one graph, also with `fullgraph=True`.
     """
     compiled = module._compiled_call_impl
     hook.fn_ref = HookFunctionReference()

@@ -1,4 +1,4 @@
-"""Unsupported models and reasons: pipelines with a U-Net, and by name other pipelines and transformers of diffusers."""
+"""Models that the plugin refuses, with reasons: pipelines with a U-Net, and some of diffusers' classes by name."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ UNSUPPORTED: dict[str, str] = {
     "WanAnimate2Transformer3DModel": _TWO_CACHES,
     "Cosmos3OmniTransformer": _PACKED,
 }
-"""Class names of pipelines and transformers, and the reason; subclasses are refused, too."""
+"""Class names of refused pipelines and transformers, each with the reason; subclasses are refused, too."""
 
 
 def refuse_unsupported(component: Any) -> None:

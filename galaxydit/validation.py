@@ -1,4 +1,4 @@
-"""Checks plain JSON or TOML data against frozen dataclasses, with pydantic, in the error grammar of this project."""
+"""Check plain JSON or TOML data against frozen dataclasses with pydantic, and word its errors as a GalaxyDiTError."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -11,9 +11,10 @@ CURE = "calibrate again, or restore the file"
 
 
 def parse(kind: Any, data: Any, path: str = "profile", cure: str = CURE) -> Any:
-    """`data` as a value of type `kind`, usually a dataclass: every key known, every value of its type, numbers finite.
+    """`data` as a value of type `kind`, usually a dataclass.
 
-    Raises GalaxyDiTError naming the first wrong place below `path`, its value, what is expected and the cure.
+    Raises GalaxyDiTError for an unknown or missing key, a value of another type, and a number that is not finite. The
+    message names the first wrong place, as a path that begins with `path`, its value, what is expected, and `cure`.
     """
     from pydantic import ValidationError
 

@@ -121,7 +121,9 @@ def generate(
 def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
-    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has its own noise, whatever is in the batch."""
+    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has the noise of its own seed, whatever else is
+    in the batch. `call` are further arguments of the pipeline's call.
+    """
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:
         given["negative_prompt"] = [settings.negative_prompt] * len(prompts)

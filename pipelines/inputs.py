@@ -1,4 +1,7 @@
-"""Inputs of a generation: a text, or a JSON object with a text and the paths of images and videos."""
+"""Inputs of a generation, written as one prompt.
+
+A prompt is a text, or a JSON object with the text and the paths of images and videos by argument of the pipeline.
+"""
 
 import hashlib
 import inspect
@@ -21,9 +24,10 @@ EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
 def parse_inputs(prompt: str) -> dict[str, Any]:
-    """The text and the paths that a prompt names, by argument of the pipeline. Loads no torch.
+    """The text and the paths of a prompt, by argument of the pipeline. Loads no torch.
 
-    Raises GalaxyDiTError for an object of another kind, and for a path that is no file.
+    Raises GalaxyDiTError for damaged JSON, for an object without a prompt or with keys or values that are not allowed,
+    and for a path that is no file.
     """
     if not prompt.lstrip().startswith("{"):
         return {"prompt": prompt}
@@ -52,9 +56,9 @@ def hash_files(prompt: str) -> dict[str, str]:
 
 
 def read_inputs(prompt: str) -> dict[str, Any]:
-    """Arguments for the call of a pipeline. A text is `{"prompt": text}`; so is a JSON object, one line of a prompts
-    file, with the images (PIL, RGB) and videos (lists of those) that it names by path; `reference_images` (VACE) is a
-    list of paths.
+    """Arguments for the call of a pipeline: `prompt`, and the images and videos that the prompt names.
+
+    Images are PIL images in RGB; videos and `reference_images` (of VACE) are lists of them.
 
     Raises GalaxyDiTError as `parse_inputs` does, and for a file that cannot be read.
     """
@@ -66,7 +70,10 @@ def read_inputs(prompt: str) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError unless the pipeline takes these inputs, reports its steps, and needs nothing else."""
+    """Raise ValueError if the pipeline does not take these inputs or requires an image or a video that they lack.
+
+    The pipeline must also take `generator` and `callback_on_step_end`.
+    """
     parameters, kind = inspect.signature(type(pipe).__call__).parameters, type(pipe).__name__
     for name in (*IMAGES, *VIDEOS):
         if name in parameters and parameters[name].default is inspect.Parameter.empty and name not in inputs:

@@ -27,21 +27,23 @@ def load_pipeline(
     revision: str | None = None,
     offload: Offload = "none",
 ) -> DiffusionPipeline:
-    """A plain diffusers pipeline, on its device and ready to call.
+    """A diffusers pipeline without the plugin, on its device and ready to call.
 
     name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
         "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
         A published model gets the flow shift that its authors recommend; `recommended_settings(pipe)` has the rest.
-    dtype: by default what the authors recommend, else bfloat16. The autoencoder of Wan stays in float32, as its authors
-        advise.
+    dtype: of all components without a dtype of their own in `CHECKPOINTS`; by default what the authors recommend, else
+        bfloat16. The autoencoder of Wan stays in float32, as its authors advise.
     device: by default the GPU if there is one.
     revision: a branch, tag or commit on the hub.
-    offload: for small GPUs, all but "none" keep the weights in CPU memory: "model" moves one component at a time to
-        the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory, slowest).
+    offload: for small GPUs. Every value but "none" keeps the weights in CPU memory: "model" moves one component at a
+        time to the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory,
+        slowest).
 
-    Raises GalaxyDiTError for an `offload` of another kind, for a model that diffusers cannot load, and for a
-    configuration that names code of the hub; ValueError for a name that is none of these, FileNotFoundError for a
-    folder without a pipeline or a model that is not on the hub, and ConnectionError if the hub cannot be reached.
+    Raises GalaxyDiTError for an unknown `offload`, for a name that is none of the above, for a model that diffusers
+    cannot load or that does not fit into memory, and for a configuration that names an attention kernel of the hub;
+    FileNotFoundError for a folder without a pipeline or a model that is not on the hub; ConnectionError if the hub
+    cannot be reached.
     """
     check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
@@ -116,7 +118,7 @@ def _refuse_hub_kernels(folder: Path) -> None:
 
 
 def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in a JSON value, each with the keys that lead to it."""
+    """For each text in a JSON value: the keys that lead to it, such as ".text_config.model_type", and the text."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _texts(value, f"{name}.{key}")
@@ -128,7 +130,11 @@ def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _download_index(name: str, revision: str | None) -> Path:
-    """Fetched by itself first, because diffusers reports an unreachable hub as a missing file."""
+    """Download model_index.json of a hub model, and return its local path.
+
+    It is fetched before the model, because diffusers reports an unreachable hub as a missing file. Raises
+    FileNotFoundError if the hub does not have it, and ConnectionError if the hub cannot be reached.
+    """
     try:
         return Path(hf_hub_download(name, INDEX, revision=revision))
     except RepositoryNotFoundError as error:

@@ -26,9 +26,10 @@ class Checkpoint:
 
     Attributes:
         hub_id: its repository on the Hugging Face hub.
-        settings: of a generation. `flow_shift` belongs to a UniPCMultistepScheduler; None keeps the repository's own.
-        dtypes: by component, "default" for all others, which is bfloat16 unless it is given.
-        revision: the branch, tag or commit that is loaded by default.
+        settings: the authors' settings of a generation. `flow_shift` belongs to a UniPCMultistepScheduler; None keeps
+            the repository's own scheduler.
+        dtypes: names of dtypes by component; "default" is for all other components, bfloat16 if it is not given.
+        revision: the branch, tag or commit that is loaded by default; None for the main branch.
     """
 
     hub_id: str
@@ -91,8 +92,8 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
     """Settings that the authors recommend for this pipeline; without a flow shift where its scheduler takes none.
 
-    A checkpoint of `CHECKPOINTS` is known by its hub id. Wan's text-to-video models are told apart by their layers and
-    options, too, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own
+    A checkpoint of `CHECKPOINTS` is recognised by its hub id, a text-to-video model of Wan also by its number of layers
+    and its options, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own
     call.
     """
     settings = _recommended_settings(pipe)

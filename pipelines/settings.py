@@ -9,15 +9,17 @@ Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
-"""The one definition: `Literal`s that differ only in order compare equal, so that messages could print either order."""
+"""Names of dtypes, for use everywhere: `Literal`s that differ only in order compare equal, so with a second definition
+messages could print either order.
+"""
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Everything but the prompt and the seed; None leaves the choice to the pipeline.
+    """Settings of a generation: everything but the prompt and the seed; None leaves the choice to the pipeline.
 
     `guidance_scale_2` belongs to the second, low-noise transformer of Wan2.2. `flow_shift` bends the sigma schedule
-    towards noise.
+    towards noise. `fps` is the frame rate of the video file.
     """
 
     height: int | None = None  # pixels

@@ -9,10 +9,13 @@ from galaxydit.pipelines.runs.run import Rank
 
 
 def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
-    """Split the tokens of every transformer among the processes of a worker, by Ulysses' exchange of heads
+    """Split the tokens of every transformer among `rank.size` processes, by Ulysses' exchange of heads
     (arXiv 2309.14509). Nothing happens for a single process.
 
-    Raises ValueError if the model cannot be split, such as by a number of heads that `rank.size` does not divide.
+    Every process calls this, with its own pipeline. torch's environment variables, such as MASTER_ADDR, connect them.
+
+    Raises ValueError if diffusers has no plan (`_cp_plan`) for splitting a model. If `rank.size` does not divide the
+    number of heads or tokens, only the call of the transformer fails.
     """
     if rank.size == 1:
         return

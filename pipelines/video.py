@@ -1,6 +1,7 @@
 """Videos as arrays: checked, converted, written to files, read back, and put side by side.
 
-Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1].
+Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1]. An argument `name` is the word for
+them in error messages.
 """
 
 import hashlib
@@ -148,7 +149,7 @@ def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale
 
 
 def _draw_label(label: str, width: int) -> NDArray[np.uint8]:
-    """White on black, `(LABEL_HEIGHT, width, 3)`, in the largest size that fits."""
+    """The label in white on black, `(LABEL_HEIGHT, width, 3)` uint8, in the largest font size, 6 to 16, that fits."""
     image = Image.new("RGB", (width, LABEL_HEIGHT))
     draw = ImageDraw.Draw(image)
     size = 16

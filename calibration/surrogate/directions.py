@@ -1,4 +1,7 @@
-"""Independent scalar directions of a latent with discrete distributions, whose exact denoiser is known."""
+"""Independent scalar directions of a latent with discrete distributions, whose exact denoiser is known.
+
+A node is one initial noise value at which a direction is generated.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +14,7 @@ from torch import Tensor
 from galaxydit.calibration.recording import Array
 
 VARIANCES = np.logspace(-2, 6, 33)
-"""Of the clean latent along a direction; noise has variance 1."""
+"""Variances of the clean latent along a direction; noise has variance 1."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,14 @@ DISTRIBUTIONS = {"four": FOUR, "sparse": SPARSE}
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Directions of one distribution, which differ in the `variances` of the clean latent."""
+    """Directions of one distribution, which differ in the variance of the clean latent, `variances` `(directions,)`."""
 
     distribution: Distribution
     variances: Array
 
     @cached_property
     def boundaries(self) -> Tensor:
-        """Middles between neighbouring clean values, those above 0, `(directions, boundaries)`."""
+        """Midpoints above 0 between neighbouring clean values, `(directions, boundaries)`."""
         values = self.distribution.unit_values
         middles = (values[1:] + values[:-1]) / 2
         return torch.tensor(np.outer(np.sqrt(self.variances), middles[middles > 1e-9]))
@@ -57,7 +60,7 @@ class Directions:
 
     @cached_property
     def _values(self) -> Tensor:
-        """`(values, directions, 1)`."""
+        """Clean values of each direction, `(values, directions, 1)`."""
         return torch.tensor(np.multiply.outer(self.distribution.unit_values, np.sqrt(self.variances)))[..., None]
 
     @cached_property

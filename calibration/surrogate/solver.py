@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class LinearSolver:
-    """A deterministic scheduler at its noise levels.
+    """A deterministic scheduler at fixed noise levels, as a linear map.
 
     Attributes:
         sigmas: noise level of each step, falling, `(steps,)`.
@@ -27,13 +27,13 @@ class LinearSolver:
 
     @property
     def response(self) -> tuple[float, ...]:
-        """As `galaxydit.runtime.scheduler_response.scheduler_response` gives it."""
+        """Linear response of the final latent to each prediction, `(steps,)`, with the sign of `scheduler_response`."""
         return tuple((-self.weights[-1, :-1]).tolist())
 
 
 @cache
 def unipc(flow_shift: float, steps: int) -> LinearSolver:
-    """The scheduler of Wan2.1 at a flow shift and number of steps."""
+    """UniPC, the scheduler of Wan2.1, at a flow shift and number of steps."""
     scheduler = UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=flow_shift, num_train_timesteps=1000
     )

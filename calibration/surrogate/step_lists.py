@@ -1,4 +1,4 @@
-"""The published step lists on a surrogate, and the constant that makes its PSNRs comparable."""
+"""The published step lists on a surrogate, and the constant from its levels to PSNRs in dB (`offset`)."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,8 @@ METHODS = {
     "TaylorSeer": Rule(order=1, slope=1.0, by_step=True),
     "HiCache": Rule(order=1, slope=0.5, by_step=True),
 }
-"""Rules of the published methods. Both methods extrapolate the features of each block, a surrogate the output."""
+"""Rules by published method; None reuses the residual. TaylorSeer and HiCache extrapolate the features of each block, a
+surrogate the output."""
 
 
 def published_curvature(published: Published) -> Curvature:
@@ -22,16 +23,21 @@ def published_curvature(published: Published) -> Curvature:
 
 
 def determines_offset(row: StepList) -> bool:
-    """Whether a list reuses the residual and computes late steps, too: without them nearly all directions are wrong."""
+    """Whether `offset` uses a step list: it must reuse the residual and compute late steps, too.
+
+    Without late steps nearly all directions end at a wrong value.
+    """
     return row.method is None and row.plain_steps is None and max(row.steps) > 40
 
 
 def predicted_psnrs(
     surrogate: Surrogate, rows: Sequence[StepList], known: Sequence[float], shift_factor: float = 1.0
 ) -> list[float]:
-    """The PSNR of each published row, dB. The constant comes from the `known` PSNRs of the residual lists among them.
+    """The PSNR that the surrogate predicts for each published row, dB.
 
-    `shift_factor` is the model's flow shift / the published one. A step of the conditional branch counts as computed.
+    The constant comes from the `known` PSNRs, one per row, of the rows that satisfy `determines_offset`. `shift_factor`
+    is the model's flow shift / the published flow shift. A step computed in the conditional branch alone counts as
+    computed.
     """
     levels = [
         surrogate.level(
@@ -47,6 +53,6 @@ def predicted_psnrs(
 
 
 def offset(rows: Sequence[StepList], known: Sequence[float], levels: Sequence[float]) -> float:
-    """Known PSNR less the level of a surrogate, mean over the residual lists, dB."""
+    """Known PSNR less the level of a surrogate, mean over the rows that satisfy `determines_offset`, dB."""
     triples = zip(rows, known, levels, strict=True)
     return float(np.mean([psnr - level for row, psnr, level in triples if determines_offset(row)]))

@@ -16,13 +16,13 @@ from galaxydit.calibration.surrogate.solver import LinearSolver, unipc
 from galaxydit.extrapolation import DAMPING, LARGEST_AHEAD, CachedStep, correction, missed, predict, remember
 
 WIDEST = 4.0
-"""Largest variance / the variance of a direction whose signal equals the noise at the first measured step. Wider
-directions are decided before, so the curvature does not determine their energies."""
+"""Largest variance / the variance of a direction whose signal equals the noise at the first measured step. Directions
+of larger variance are decided for one value before that step, so the curvature does not determine their energies."""
 QUANTILES = 800  # of the initial noise; by symmetry only those above 0 are computed
 COARSE, NEAR = 40, 24
 """Nodes of the initial noise: upper quantiles, and nodes on each side of each boundary between clean values."""
-NEAREST, FARTHEST = 1e-4, 0.3  # distances of the latter from the boundary
-BISECTIONS, FAR = 40, 6.0  # of the boundary, among initial noise of up to this many standard deviations
+NEAREST, FARTHEST = 1e-4, 0.3  # distances of the nodes beside a boundary from it
+BISECTIONS, FAR = 40, 6.0  # to find a boundary among initial noise of up to `FAR` standard deviations
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Curvature:
     Attributes:
         flow_shift: of the trajectory, which has 50 steps.
         steps: indices of the steps at which it was measured.
-        rho2: the curvature there.
+        rho2: the curvature at each of these steps.
     """
 
     flow_shift: float
@@ -46,7 +46,7 @@ class Rule:
 
     Attributes:
         order, slope, largest_ahead: see `GalaxyDiTConfig`.
-        correction: share of the estimated error that is made up for; 0 for none.
+        correction: share of the estimated error of the reused steps that the next full step corrects, in [0, 1].
         by_step: extrapolate in the index of the step, not in sigma, as TaylorSeer does.
     """
 
@@ -57,13 +57,19 @@ class Rule:
     by_step: bool = False
 
     def predict(self, history: tuple[CachedStep, ...], level: float) -> Tensor:
-        """The prediction at a noise level, or at a step with its sign reversed."""
+        """The prediction at `level`: a noise level, or with `by_step` the index of the step times -1."""
         return predict(history, level, self.order, self.slope, self.largest_ahead)
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Initial noise at which a generation is computed, probability of each node, and where full steps end."""
+    """Values of the initial noise at which directions are generated, `(directions, nodes)` each.
+
+    Attributes:
+        noise: the initial noise.
+        probabilities: probability of each node.
+        final: the final latent if all steps are full.
+    """
 
     noise: Tensor
     probabilities: Array
@@ -73,12 +79,13 @@ class _Nodes:
 class Surrogate:
     """Independent directions whose energies reproduce a measured curvature, generated as the runtime generates.
 
-    A direction is decided for one of its values near the noise level at which its signal equals the noise. The error of
-    reuse moves some of the noise across the boundary between two values, so their share grows with the error itself,
-    not with its square; a quadratic model of the error lacks this.
+    The energy of a direction is its weight in mean squares over the latent. A direction is decided for one of its
+    values near the noise level at which its signal equals the noise. The error of reuse moves some of the initial noise
+    across the boundary between two values. The share of noise that crosses grows with the error itself, not with its
+    square; a quadratic model of the error lacks this.
 
-    Energies are fitted by non-negative least squares to the squared curvature, each step in proportion to its value.
-    The expected PSNR is known up to a constant, which step lists of known PSNR determine (`offset`).
+    Energies are fitted by non-negative least squares to the squared curvature, with relative errors at each step. The
+    expected PSNR is known up to a constant, which step lists of known PSNR determine (`offset`).
     """
 
     def __init__(self, distribution: Distribution, curvature: Curvature) -> None:
@@ -102,9 +109,10 @@ class Surrogate:
     def level(
         self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, computed: int | None = None
     ) -> float:
-        """Expected PSNR in dB up to a constant, of the final latent against full steps, with only `full` computed.
+        """Expected PSNR in dB, up to a constant, of the final latent against that of `steps` full steps.
 
-        With `computed`, that many plain steps against `steps` of them.
+        Only the steps in `full` are computed; `rule` predicts the others. With `computed`, a generation of `computed`
+        steps is compared instead, of which again only `full` are computed.
         """
         nodes = self._nodes_at(flow_shift, steps)
         final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
@@ -112,7 +120,7 @@ class Surrogate:
         return -10 * log10(max(float(errors @ self.energies), 1e-300))
 
     def _nodes_at(self, flow_shift: float, steps: int) -> _Nodes:
-        """Nodes above 0, dense around the initial noise at which the final value of full steps changes."""
+        """Nodes above 0, dense around the initial noise at which full steps switch from one final value to the next."""
         if (flow_shift, steps) not in self._nodes:
             solver, boundaries = unipc(flow_shift, steps), self.directions.boundaries
             low, high = torch.zeros_like(boundaries), torch.full_like(boundaries, FAR)
@@ -137,7 +145,8 @@ def generate(
 ) -> tuple[Tensor, Tensor]:
     """The final latent `(directions, nodes)`, and the predictions that the scheduler got `(steps, directions, nodes)`.
 
-    Only the steps `full` are computed, all if None. The runtime's own functions predict and correct.
+    `noise` is the initial noise, `(directions, nodes)`. Only the steps in `full` are computed, or all steps if it is
+    None. The runtime's own functions predict and correct.
     """
     steps, response = solver.steps, solver.response
     levels: Sequence[float] = [-float(step) for step in range(steps)] if rule.by_step else solver.sigmas

@@ -1,4 +1,8 @@
-"""Generate, measure and store one record per result, so that a killed run resumes."""
+"""Generate, measure and store one record per result, so that a killed run resumes.
+
+A case is a prompt with the seed of its noise. A unit is one piece of work, such as one measured generation, and its
+record is the stored result. A plain generation uses no method.
+"""
 
 import logging
 import warnings
@@ -50,7 +54,10 @@ class Workload:
     def run(
         self, case: Case, method: Method, setting: Setting, calibration: Any
     ) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation with a method, and what it computed."""
+        """One generation with a method, and the counter of what it computed.
+
+        `calibration` is the result of `method.calibrate`, None if the method has none.
+        """
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
         transformer = next(iter(transformers_of(self.pipe).values()))  # `measure_parts` refuses several
         with (
@@ -74,8 +81,9 @@ class Sample:
         plain_denoise_seconds, plain_end_to_end_seconds: of the plain generation in the same process, because timings
             drift between processes.
         psnr, ssim: against the plain video; PSNR in dB.
-        bytes_held: None if the method does not expose it.
-        energy_per_video_joules, plain_energy_per_video_joules: of the whole call; None without a counter.
+        bytes_held: most bytes of the tensors that the method kept; None if the method does not expose them.
+        energy_per_video_joules, plain_energy_per_video_joules: of the whole pipeline call, with the method and of the
+            plain generation; None without an energy counter.
     """
 
     compute_fraction: float
@@ -94,8 +102,8 @@ class Sample:
 class SampleMaker(Maker):
     """Calibrates methods and measures samples on one worker.
 
-    `load` returns the worker's pipeline, and `store` holds the calibrations. The plain video of the last case stays in
-    memory.
+    `load` returns the worker's pipeline, `methods` are by name, and `store` holds the calibrations. The plain video of
+    the last case stays in memory.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -111,7 +119,10 @@ class SampleMaker(Maker):
         share_video(self._pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """A method's calibration, a sample, or a plain video."""
+        """A method's calibration, a sample or a plain video, as `unit.data["part"]` says.
+
+        Raises PermanentError for any error.
+        """
         try:
             return self._make(unit.data, self.methods.get(unit.data["method"], fewer_steps.METHOD))
         except Exception as error:
@@ -158,11 +169,12 @@ def _warn_once(method: str, text: str) -> None:
 
 
 class Bench:
-    """One pipeline under test, and the store of its results.
+    """One pipeline under test, and the store of its results in `folder`.
 
     A result is identified by everything that it depends on: model, settings, method with its calibration, prompt with
-    the content of its files, seed, device and package versions. `executor` makes the units, by default in this process;
-    in other processes `load` returns the same pipeline. `conditions` is what all results depend on, as JSON data.
+    the content of its files, seed, device and package versions. `settings` must name the number of steps. `methods`
+    are all methods whose units are made. `executor` makes the units, by default in this process; in other processes
+    `load` returns the same pipeline. The attribute `conditions` is what all results depend on, as JSON data.
     """
 
     def __init__(
@@ -197,7 +209,10 @@ class Bench:
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 
     def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
-        """Unit of a measured generation, whose video is stored if `keep`; `calibration` is the id of another unit."""
+        """Unit of a measured generation, whose video is stored if `keep`.
+
+        `calibration` is the id of the method's calibration unit, None for a method without calibration.
+        """
         details = {"setting": dict(setting), "calibration": calibration, "case": asdict(case), "keeps_video": keep}
         return self._unit("sample", method, **details)
 
@@ -206,12 +221,12 @@ class Bench:
         return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
-        """Records of these units in their order, from the store where it has them."""
+        """Records of these units in their order. Units that the store has finished are read; the others are made."""
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
         return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 
     def frames(self, unit: Unit) -> NDArray[np.uint8]:
-        """Stored video of a unit, `(frames, height, width, 3)`."""
+        """Video of a unit that stores one, `(frames, height, width, 3)`; the unit is made if it is not finished."""
         return load_video(self.store.local_path(self.measure([unit])[0].files[VIDEO].path))
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:

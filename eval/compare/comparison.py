@@ -1,4 +1,8 @@
-"""The whole comparison: calibrate, tune on calibration prompts, score on others."""
+"""The whole comparison: calibrate, tune on calibration prompts, score on other prompts.
+
+Tuning measures the settings of a method and keeps those near the wanted speedups; scoring measures the kept settings. A
+case is a prompt with the seed of its noise, and a unit is one piece of work of the bench, such as one generation.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -40,7 +44,15 @@ class Contender:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finished comparison; `failed` maps each method that was left out to its error."""
+    """A finished comparison.
+
+    Attributes:
+        contenders: methods that did not fail, with their scored settings.
+        rows: one for each scored setting of a method.
+        at_speedups: one for each method at each wanted speedup.
+        failed: maps each method that was left out to its error.
+        conditions: what all results depend on, as JSON data (`Bench.conditions`).
+    """
 
     plan: ComparisonPlan
     contenders: tuple[Contender, ...]
@@ -71,10 +83,11 @@ def run_comparison(
     executor: Executor | None = None,
     load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Comparison:
-    """Calibrate and tune every method on the tuning prompts, score it on the others, write results.json.
+    """Calibrate and tune every method on the tuning prompts, score it on the scored prompts, write results.json.
 
     All results are stored below `out`. A later run reuses them, also with other methods, speedups or prompts. A method
-    that raises an error is left out and reported in `failed`. `executor` and `load` are as for `Bench`.
+    that raises an error is left out and reported in `failed`. `progress` is called with the stage and its numbers of
+    finished and of all units. `executor` and `load` are as for `Bench`.
 
     Raises GalaxyDiTError if every method failed.
     """
@@ -138,7 +151,10 @@ class _Stages:
         return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
-        """Contenders without the settings that some of their other settings show to be far from all wanted speedups."""
+        """Contenders without the settings that are far from all wanted speedups.
+
+        First a few settings of each tuned method are measured (`coarse`); they show which others are far (`refined`).
+        """
         tuned = [contender for contender in contenders if contender.method.tuned]
         tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}
         some = [each.with_settings(tried[each.method.name]) for each in tuned]
@@ -158,9 +174,9 @@ class _Stages:
         cases: Sequence[Case],
         choose: Callable[[Sequence[Candidate]], list[int]],
     ) -> list[Contender]:
-        """Contenders with the settings whose indices `choose` returns, and settings that request a wanted speedup.
+        """Contenders with the settings whose indices `choose` returns from their measurements on `cases`.
 
-        Contenders that are not tuned keep all settings.
+        Settings that request a wanted speedup are kept, too. Contenders that are not tuned keep all settings.
         """
         samples = self._measure(stage, [contender for contender in contenders if contender.method.tuned], cases)
         narrowed = []
@@ -177,7 +193,10 @@ class _Stages:
     def _measure(
         self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
     ) -> dict[str, list[list[Sample]]]:
-        """By method, the samples of each setting. Units go case by case, so that all methods share the plain video."""
+        """By method, the samples of each setting on all cases; the videos of the case `keep_video_of` are stored.
+
+        Units go case by case, so that all methods share the plain video.
+        """
         wanted = [(case, each, index) for case in cases for each in contenders for index in range(len(each.settings))]
         units = [
             self.bench.sample_unit(each.method, each.calibration, each.settings[index], case, case == keep_video_of)

@@ -2,9 +2,9 @@
 
 Most caches replace a module's forward method, so a call of the module does not show that it ran. The counter therefore
 observes the first layer with weights of each part of a block (in Wan: self-attention, cross-attention, feed-forward).
-Each call of that layer counts the floating-point operations of the part in one plain call (matrix products and
-attention, as PyTorch counts them), times the elements of its input / those in the plain call. What a method computes
-outside the parts is not counted.
+A call of that layer counts as the floating-point operations of its part in one plain call (matrix products and
+attention, as PyTorch counts them), times the number of elements of its input / that number in the plain call.
+Operations outside the parts are not counted. "Plain" means without any method: every step and block is computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,8 +29,13 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block: its path below the transformer, such as "blocks.3.attn1", the path of the observed layer
-    (`marker`), and of one plain call the operations and the number of elements of the marker's input.
+    """A part of a block, as one plain call of the transformer runs it.
+
+    Attributes:
+        path: below the transformer, such as "blocks.3.attn1".
+        marker: path of the observed layer, the first layer with weights that runs in the part.
+        flops: floating-point operations of the part in the plain call.
+        elements: number of elements of the marker's input in the plain call.
     """
 
     path: str
@@ -67,7 +72,7 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """The parts that one plain call of the transformer runs; raises ValueError if there are none."""
+    """The parts that the plain call `transformer(*args, **kwargs)` runs; raises ValueError if it runs none."""
     first: dict[str, tuple[str, int]] = {}
 
     def watch(part: str, path: str, layer: nn.Module, inputs: Any) -> None:
@@ -94,7 +99,10 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Every layer with weights below a child of a block, after the paths of the child and of itself."""
+    """Yield path of the part, path of the layer, and layer, for every layer with weights in a part.
+
+    A part is a direct child of a block.
+    """
     names = {module: name for name, module in transformer.named_modules()}
     for block in blocks_of(transformer, family_of(transformer)):
         for part in block.children():
@@ -104,10 +112,13 @@ def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Modu
 
 
 class ComputeCounter(ExitStack):
-    """Sums in `flops` the operations that a transformer's blocks really run until it is closed.
+    """Counts the operations that a transformer's blocks really run, until the counter is closed.
 
-    `bytes_held` is the largest result of `read_bytes`, which is called after every sixteenth transformer call; None if
-    it never returned a number.
+    `parts` come from `measure_parts`. `read_bytes` is called after every sixteenth transformer call.
+
+    Attributes:
+        flops: floating-point operations so far.
+        bytes_held: largest result of `read_bytes`; None if `read_bytes` never returned a number.
     """
 
     def __init__(

@@ -1,4 +1,8 @@
-"""From samples to scores: means by setting, PSNR at equal compute, and confidence intervals. Numbers only."""
+"""Turn samples into scores: means of each setting, PSNR at equal compute, and confidence intervals.
+
+A sample is one measured generation with a method; a plain generation runs without a method. A speedup is by compute
+(operations of a plain generation / operations with the method), except where seconds are named.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,13 +26,13 @@ class Row:
 
     Attributes:
         compute_fraction: mean over samples, operations in the blocks / those of a plain generation.
-        denoise_seconds, end_to_end_seconds: means.
-        denoise_speedup, end_to_end_speedup: seconds of the plain generations in the same process / seconds of these,
-            summed over all samples.
+        denoise_seconds, end_to_end_seconds: means over samples.
+        denoise_speedup, end_to_end_speedup: seconds of the plain generations in the same process / seconds with the
+            method, both summed over all samples.
         psnr_mean, psnr_min: dB; mean over all samples, and the worst sample.
-        bytes_held: largest of all samples; None if the method does not expose it.
+        bytes_held: bytes that the method keeps between calls, largest of all samples; None if it does not expose them.
         n: number of samples.
-        energy_per_video_joules: mean; None without a counter.
+        energy_per_video_joules: mean over samples; None if a sample was measured without an energy counter.
         psnr_of_prompt: mean over seeds for each prompt, dB, in the order of the prompts.
     """
 
@@ -54,19 +58,22 @@ class Row:
 
 @dataclass(frozen=True)
 class AtSpeedup:
-    """A method at a wanted speedup by compute.
+    """A method's scores at a wanted speedup. The speedup is out of reach if the method's settings do not enclose it.
 
     Attributes:
-        settings: the two interpolated settings, or the setting that meets the speedup; the nearest if none reaches it.
-        speedups: their speedups.
-        psnr: mean over prompts, dB; None if the speedup is out of reach, as are the next three.
-        psnr_worst: of the worst prompt.
-        ssim, denoise_speedup: means; the speedup is in seconds.
-        psnr_of_prompt: dB; empty if the speedup is out of reach.
-        ahead: mean difference in dB to the best other method at this speedup; None if no other method reaches it.
-            Variants of this project's methods are compared with each other only in that case.
-        ahead_low, ahead_high: its 95 % bootstrap interval over prompts; None with fewer than two prompts.
-        best_other: the name of that method.
+        settings: the two settings between which the scores are interpolated, or the one setting whose scores are used
+            as they are; the nearest setting if the speedup is out of reach.
+        speedups: speedup of each of `settings`.
+        psnr: mean over prompts, dB. This field, `psnr_worst`, `ssim` and `denoise_speedup` are None if the speedup is
+            out of reach.
+        psnr_worst: PSNR of the worst prompt, dB.
+        ssim, denoise_speedup: means; `denoise_speedup` is by seconds.
+        psnr_of_prompt: PSNR of each prompt, dB; empty if the speedup is out of reach.
+        ahead: mean over prompts of the PSNR of this method - that of `best_other`, dB.
+        ahead_low, ahead_high: 95 % bootstrap interval of `ahead` over prompts; None with fewer than two prompts.
+        best_other: name of the best other method at this speedup. A method of this project is compared with another
+            version of itself only if no other method reaches the speedup. `best_other` and `ahead` are None if this
+            method alone reaches it.
     """
 
     method: str
@@ -85,7 +92,7 @@ class AtSpeedup:
 
 
 def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
-    """Summarize the samples of one setting, prompt by prompt with all seeds each."""
+    """The row of one setting; `samples` hold `seeds` consecutive samples for each prompt."""
     psnrs = [sample.psnr for sample in samples]
     held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
     joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
@@ -112,8 +119,10 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
 
     A setting that meets the speedup is used without interpolation. Settings off the Pareto front of speedup and mean
-    PSNR are ignored, except a setting that requests exactly this speedup, because users get that setting. Settings that
-    left a video unchanged are ignored too, because their PSNR of 120 dB stands for infinity.
+    PSNR are ignored, except a setting that requests exactly this speedup, because users get that setting. If only
+    ignored settings are slower than the speedup, the slowest setting of the front is used as it is: it is faster and
+    better than they are. Settings that left a video unchanged are ignored too, unless all settings did, because their
+    PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
@@ -144,7 +153,10 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
 
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """All methods at a speedup, best first, each compared with the best other method; out of reach last."""
+    """The scores of all methods at a speedup, each compared with the best other method (`AtSpeedup.best_other`).
+
+    The method with the highest PSNR comes first; the methods for which the speedup is out of reach come last.
+    """
     names = list(dict.fromkeys(row.method for row in rows))
     results = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]
     reached = sorted((each for each in results if each.psnr is not None), key=lambda each: -(each.psnr or 0.0))
@@ -163,5 +175,5 @@ def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
 
 
 def _are_variants(method: str, other: str) -> bool:
-    """Whether both methods are variants of the same method of this project."""
+    """Whether both methods are versions of this project's plugin, or both are ablations of it."""
     return source_of(method) in (OWN, ABLATION) and source_of(method) == source_of(other)

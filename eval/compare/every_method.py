@@ -12,14 +12,16 @@ from galaxydit.eval.compare.registry import ABLATION, ABLATIONS, ALL, METHOD_SOU
 _MODULES = [import_module(f"{folder.__name__}.{file.name}") for file in iter_modules(folder.__path__)]
 _DEFINED = [method for module in _MODULES for method in getattr(module, "METHODS", None) or (module.METHOD,)]
 EVERY_METHOD: Sequence[Method] = sorted(_DEFINED, key=lambda method: [*METHOD_SOURCES].index(method.name))
-"""`METHODS`, or else `METHOD`, of each file, in the order of `registry.py`; ValueError for an unlisted name."""
+"""All methods that the files of `methods/` define as `METHODS` or `METHOD`, in the order of `registry.py`. The import
+raises ValueError for a method whose name `registry.py` does not list."""
 
 
 def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
     """The methods of these names, in the order of `registry.py`.
 
-    "published" stands for the methods at published settings, "ablations" for the ablations, and "all" for all others
-    whose packages are installed. Raises GalaxyDiTError as `check_methods` does.
+    "ablations" stands for the ablations, "published" for the other methods whose settings are scored without tuning
+    (published settings, and the repeated plain run), and "all" for all remaining methods. These three omit methods
+    whose packages are not installed. Raises GalaxyDiTError as `check_methods` does.
     """
     check_methods(names)
 
@@ -31,8 +33,9 @@ def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
 
 
 def with_profiles(methods: Sequence[Method], paths: Sequence[Path]) -> tuple[Method, ...]:
-    """The methods, with those that follow a profile once for each file; the file's stem ends their names if there are
-    several.
+    """The methods, in which a method that follows a profile is replaced by one copy for each profile file of `paths`.
+
+    With several files, the stem of the file ends the name of the copy. Without files, the methods are unchanged.
     """
     suffixes = {path: f" {path.stem}" if len(paths) > 1 else "" for path in paths}
     chosen: list[Method] = []

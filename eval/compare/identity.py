@@ -1,4 +1,7 @@
-"""Hashes of source code: a stored result is reused only while the code that produced it is the same."""
+"""Hashes of source code: a stored result is reused only while the code that produced it is the same.
+
+Functions that take `pipe` do not read it; they take it because they serve as `Method.identity`.
+"""
 
 import ast
 import hashlib
@@ -27,7 +30,11 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the identity of a method under a rule: SHA-256 of its file, of `rules/`, the recorder and the engine."""
+    """Return the `Method.identity` of a method that runs under a rule of `rules/`.
+
+    It returns the SHA-256 of the method's file, of `rules/`, of the plugin's engine and of the code that records
+    trajectories.
+    """
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
     shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]
     return lambda pipe: code_identity([Path(method_file), *shared])
@@ -46,5 +53,5 @@ def code_identity(paths: Sequence[Path]) -> str:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, of a constant, too."""
+    """Whether a statement is a docstring; the string below a constant counts as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -52,7 +52,9 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """PSNR, that of the worst prompt, SSIM, the lead over the best other method, its interval, speedup by seconds."""
+    """As text: PSNR, PSNR of the worst prompt, SSIM, lead over the best other method, interval of the lead, speedup by
+    seconds.
+    """
     return (
         number(row.psnr, ".2f"),
         number(row.psnr_worst, ".2f"),
@@ -64,19 +66,19 @@ def scores(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def settings_of(row: AtSpeedup) -> str:
-    """The settings with their speedups."""
+    """The settings of a row as text, each with its speedup by compute."""
     pairs = zip(row.settings, row.speedups, strict=True)
     return ", ".join(f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in pairs)
 
 
 def describe(setting: Mapping[str, Any]) -> str:
-    """Parameters and values; the number of steps is omitted unless it is the only one."""
+    """A setting as text: parameters and values. The number of steps is omitted unless it is the only parameter."""
     shown = {name: value for name, value in setting.items() if name != "steps" or len(setting) == 1}
     return " ".join(f"{name}={format(value, 'g' if isinstance(value, float) else '')}" for name, value in shown.items())
 
 
 def number(value: float | None, form: str) -> str:
-    """The formatted value, or a dash for None."""
+    """The value in the format `form`, such as ".2f", or a dash for None."""
     return DASH if value is None else format(value, form)
 
 

@@ -14,7 +14,8 @@ from galaxydit.pipelines.settings import GenerationSettings
 Setting = Mapping[str, Any]
 """Parameters of a method as JSON data, such as {"threshold": 0.08}."""
 Calibrate = Callable[[DiffusionPipeline, Sequence[str], GenerationSettings, int], Any]
-"""From pipeline, calibration prompts, generation settings and seed to JSON data; prompt i starts from seed + i."""
+"""Function from pipeline, calibration prompts, generation settings and seed to JSON data, the method's calibration.
+Prompt i starts from the noise of seed + i."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Attached:
     """A method that is attached to a pipeline.
 
     Attributes:
-        bytes_held: bytes of the tensors that the method keeps now, or None if the method does not expose them. It is
-            called between transformer calls, so it must be cheap and must not change the method's state.
+        bytes_held: returns the bytes of the tensors that the method keeps now, or None if the method does not expose
+            them. It is called between transformer calls, so it must be cheap and must not change the method's state.
         reset: drops the state of a trajectory that was run without a pipeline call. None means the reset that every
             diffusers cache has, `transformer._reset_stateful_cache`.
     """
@@ -39,18 +40,20 @@ class Method:
     Attributes:
         name: unique name for tables; no commas. `registry.py` has its source.
         settings: returns the candidate settings for a number of steps, from accurate to fast. A tuned method should
-            cover speedups from 1.25 to 3.5; the comparison tries all candidates on calibration prompts and scores the
-            best of them.
-        attach: returns a context manager for a pipeline, a setting and a calibration. Inside it, the pipeline runs any
-            number of generations with the method; afterwards the pipeline is bit-identical to before.
+            cover speedups from 1.25 to 3.5; the comparison tries candidates on calibration prompts and scores the best
+            of them.
+        attach: returns a context manager for a pipeline, a setting and the result of `calibrate`. Inside it, the
+            pipeline runs any number of generations with the method; afterwards the pipeline is bit-identical to before.
         calibrate: measures what the method needs beforehand, once, never on scored prompts. None if the method needs
             nothing; `attach` then gets None.
-        generation: returns the generation settings of a setting, for a method that changes them (fewer steps).
+        generation: from the comparison's generation settings and a setting of the method, returns changed generation
+            settings, for example with fewer steps. None if the method leaves the generation settings as they are.
         identity: returns what the results depend on besides setting, calibration, model and package versions, such as
-            the code of this project. A stored result with another identity is not reused.
-        tuned: False scores all settings without tuning, for settings that a paper published.
-        with_profile: returns the same method for a profile file, its name ended by a suffix. None if the method follows
-            no profile.
+            a hash of this project's code. A stored result with another identity is not reused. None if the results
+            depend on nothing else.
+        tuned: False scores all settings without tuning, for example settings that a paper published.
+        with_profile: from a profile file and a suffix, returns the same method following that profile, with the suffix
+            at the end of its name. None if the method follows no profile.
     """
 
     name: str
@@ -63,7 +66,7 @@ class Method:
     with_profile: Callable[[Path, str], "Method"] | None = None
 
     def published(self, settings: Callable[[int], Sequence[Setting]]) -> "Method":
-        """The same method at settings that were published, which are all scored."""
+        """The same method, but `settings` returns published settings, which are all scored without tuning."""
         return replace(self, name=f"{self.name} published", settings=settings, tuned=False)
 
     @property
@@ -78,7 +81,7 @@ class Method:
 
     @property
     def needs(self) -> str | None:
-        """The module that must be importable, if it is not a dependency of this package."""
+        """The optional module that the method imports; None if this package's own dependencies suffice."""
         return NEEDS.get(self.name)
 
     @property

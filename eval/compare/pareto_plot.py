@@ -56,7 +56,10 @@ def colours_of(sources: dict[str, str]) -> dict[str, str]:
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write labels at the right in the order of the lines' ends, each connected to its line."""
+    """Write labels at the right in the order of the lines' ends, each connected to its line.
+
+    `ends`: by method, speedup and PSNR of its fastest setting.
+    """
     low, high = axes.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = [(ends[name][1] - low) / (high - low) for name in names]

@@ -18,14 +18,15 @@ class Case:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison.
+    """Prompts, seeds and speedups of a comparison. Raises GalaxyDiTError for values that break a rule below.
 
     Attributes:
-        prompts: scored; prompt i with seed s starts from the noise of 100,000 + s + i.
-        seeds: scored, each prompt with each of them.
-        calibration_prompts: never scored, because a profile may have been measured on any of them.
-        speedups: wanted, by compute, each from 1.05 to 10.
-        tuned: number of calibration prompts that are used, from the first.
+        prompts: scored; prompt i with seed s starts from the noise of seed 100,000 + s + i.
+        seeds: each prompt is scored with each seed.
+        calibration_prompts: for calibration and tuning. None of them may be in `prompts`, because a profile may have
+            been measured on any of them.
+        speedups: wanted speedups by compute, each from 1.05 to 10.
+        tuned: how many calibration prompts are used: the first `tuned`.
     """
 
     prompts: tuple[str, ...]
@@ -54,7 +55,7 @@ class ComparisonPlan:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """The scored cases, prompt by prompt with all seeds each."""
+        """The scored cases: the first prompt with all seeds, then the second, and so on."""
         pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
         return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
 

@@ -1,6 +1,6 @@
-"""Every method by name, with its source. Lists and refusals need no torch; `every_method.py` has the methods.
+"""Every method by name, with its source. Listing and checking names needs no torch; `every_method.py` has the methods.
 
-Methods run in this order: controls, other projects', this project's, its ablations.
+Methods run in this order: controls, other projects' methods, this project's methods, ablations of its default.
 """
 
 import re
@@ -11,7 +11,7 @@ from galaxydit.errors import did_you_mean, refusal
 
 ALL, PUBLISHED, ABLATIONS = GROUPS = "all", "published", "ablations"
 ABLATION = "ablation"  # the source of ablations
-OWN = "this project"  # the source of the default, with a profile and without
+OWN = "this project"  # the source of the plugin's default and of its policies, with a profile and without
 
 NAMES_BY_SOURCE = {
     "control": [
@@ -76,7 +76,10 @@ def is_installed(module: str | None) -> bool:
 
 
 def check_methods(names: Sequence[str]) -> None:
-    """Raise GalaxyDiTError without names, for an unknown name, and for a method whose package is not installed."""
+    """Raise GalaxyDiTError for an empty list, an unknown name, and a method whose package is not installed.
+
+    Known names are those of methods and of GROUPS.
+    """
     wrong = [name for name in names if name not in METHOD_SOURCES and name not in GROUPS]
     if wrong or not names:
         given = wrong[0] if wrong else ""

@@ -1,4 +1,4 @@
-"""Side-by-side videos: the plain video of the first prompt, and the best methods' at a wanted speedup."""
+"""Side-by-side videos of the first prompt: the plain video (without any method) and those of the best methods."""
 
 from pathlib import Path
 
@@ -12,7 +12,10 @@ SHOWN = 4  # methods beside the plain video
 
 
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
-    """Write one mp4 for each speedup that any method reaches, with each method at its nearest scored setting."""
+    """Write one mp4 for each wanted speedup that any method reaches, and return the paths.
+
+    Each method is shown at its scored setting nearest to the speedup.
+    """
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
     scale = display_scale(plain)
@@ -35,7 +38,10 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 
 
 def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
-    """The first methods that reach the speedup, always with this project's default; the best come first."""
+    """The first SHOWN of the results, best first, that reach their speedup.
+
+    This project's default takes the last place if it reaches the speedup but is not among the best.
+    """
     reached = [result for result in results if result.psnr is not None]
     ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]
     return reached[: SHOWN - len(ours)] + ours

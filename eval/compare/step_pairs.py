@@ -11,7 +11,7 @@ Pairs = list[list[float]]
 
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
-    """The table of value(earlier, step)."""
+    """The table of `value(earlier, step)` for a generation of `steps` steps."""
     return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
 
 

@@ -83,7 +83,14 @@ class AdapterHook(ModelHook):
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
-    """Run the transformer with a diffusers cache, below `adapter`'s hook where guidance branches are separate calls."""
+    """Run the transformer with a diffusers cache.
+
+    Args:
+        pipe: a pipeline with `pipe.transformer`.
+        config: configuration of the cache, as for `transformer.enable_cache`.
+        adapter: returns a hook that runs above the cache, if the guidance branches are separate transformer calls. None
+            adds no hook.
+    """
     transformer = pipe.transformer
     with restored(pipe):
         transformer.enable_cache(config)
@@ -105,7 +112,9 @@ def cache_method(
     config: Callable[[DiffusionPipeline, Setting, Any], Any],
     calibrate: Calibrate | None = None,
 ) -> Method:
-    """A method that enables the cache which `config` returns for pipeline, setting and calibration."""
+    """A method that runs a diffusers cache. `config` returns the cache's configuration for pipeline, setting and
+    calibration; the other arguments are fields of `Method`.
+    """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return enabled(pipe, config(pipe, setting, calibration))
@@ -116,7 +125,8 @@ def cache_method(
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
     """Return a function that gives the share of steps left as a timestep: 1000 at the first step, falling evenly.
 
-    The published timestep windows assume that; Wan's flow shift bends the timesteps, so the windows get this instead.
+    The published timestep windows assume evenly falling timesteps. Wan's flow shift bends the timesteps, so the windows
+    get the function's values instead.
     """
     last: tuple[Any, float] = (None, 1000.0)
 

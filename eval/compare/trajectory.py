@@ -28,9 +28,11 @@ class Trajectory:
         sigmas: noise levels `(steps,)`, falling.
         latents: inputs of the transformer, `(batch, channels, frames, height, width)`.
         outputs: predictions by branch, "cond" and with guidance "uncond", shaped like the latents.
-        time_embeddings, time_projections: the time embedding before and after the projection.
-        residual_changes: for each step and branch the mean over tokens of |residual| / |residual of the step before|,
-            and of 1 - the cosine of the two; NaN at the first step, empty if the residuals were not recorded.
+        time_embeddings, time_projections: the time embedding before and after the projection, as the embedder returns
+            them.
+        residual_changes: by step and branch, how the residual of the block stack (output - input) differs from that of
+            the step before: |residual| / |residual before|, and 1 - the cosine of both, means over tokens. NaN at the
+            first step, empty if the residuals were not recorded.
         final: the denoised latents.
         frames: `(batch, frames, height, width, 3)` float32 in [0, 1].
         guidance_scale: 1 without guidance.
@@ -130,9 +132,10 @@ def record(
     *,
     residuals: bool = False,
 ) -> Trajectory:
-    """Generate one batch and record it. A method that is attached to the pipeline is recorded with what it changes.
+    """Generate one batch, each prompt with its seed, and record it. If a method is attached, its outputs are recorded.
 
-    Raises GalaxyDiTError for a pipeline whose guidance branches are not separate transformer calls.
+    `residuals` records `Trajectory.residual_changes`. Raises GalaxyDiTError for a pipeline whose guidance branches are
+    not separate transformer calls.
     """
     check_branches(pipe)
     with _Recorder(pipe, residuals) as recorder:
@@ -153,7 +156,9 @@ def record_each(
 
 
 def _change(before: Tensor, now: Tensor) -> tuple[float, float]:
-    """Magnitude ratio and cosine distance of two residuals `(batch, tokens, dim)`, means over the tokens."""
+    """Ratio of magnitudes (now / before) and cosine distance of two residuals `(batch, tokens, dim)`, means over the
+    tokens.
+    """
     size_before, size = before.norm(dim=-1), now.norm(dim=-1)
     cosine = (now * before).sum(-1) / (size * size_before)
     return float((size / size_before).mean()), 1 - float(cosine.mean())

@@ -1,4 +1,8 @@
-"""Choose the settings of a method to score, from their results on calibration prompts. Numbers only."""
+"""Choose which settings of a method are scored, from the results of the settings on calibration prompts.
+
+Speedups are by compute. The wanted speedups are those of the `ComparisonPlan`; the wanted range reaches from the lowest
+to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,8 +19,8 @@ SPEEDUP_MARGIN = 1.25  # settings further than this factor from all wanted speed
 PSNR_MARGIN = 2.0  # dB; settings further behind an equally fast setting are dropped after the first prompts
 STANDARD_ERRORS = 2.0  # by which a bracket is widened
 
-COARSE = 4  # settings of a long grid from one that is tried first to the next
-LONG_GRID = 12
+COARSE = 4  # of a long grid, every fourth setting is tried first
+LONG_GRID = 12  # number of settings from which a grid is long
 
 T = TypeVar("T")
 
@@ -26,9 +30,11 @@ class Candidate:
     """One setting of a method, measured on the prompts so far.
 
     Attributes:
-        index: among the method's settings.
-        log_speedup, psnr: log of the speedup by compute, and mean in dB, of `n` samples.
-        spread: standard deviation of `log_speedup` over prompts; 0 if the compute is fixed.
+        index: of the setting among the method's settings.
+        log_speedup: natural logarithm of the speedup at the mean compute of the samples.
+        psnr: mean of the samples, dB.
+        spread: standard deviation of the log speedup over prompts; 0 if the compute is fixed, or for one prompt.
+        n: number of samples.
     """
 
     index: int
@@ -39,7 +45,7 @@ class Candidate:
 
 
 def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """Summarize the samples of one setting."""
+    """Summarize the samples of one setting; `index` is that of the setting."""
     log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
     log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
@@ -47,8 +53,10 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
 
 
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings to try first: all, but of settings that ask for a speedup only those near a wanted one,
-    and of a long grid of one number each fourth and the last.
+    """Indices of the settings to try first.
+
+    If the settings request speedups: those near a wanted speedup, or all if none is near. Of a grid of one parameter
+    with LONG_GRID or more settings: every fourth and the last. Of all other grids: all.
     """
     every = range(len(settings))
     if all(setting.keys() == {"speedup"} for setting in settings):
@@ -61,9 +69,11 @@ def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
 
 
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the tried settings, and of all between two neighbours that bracket part of the wanted range.
+    """Indices of the tried settings, and of all settings between two tried neighbours that bracket part of the wanted
+    range.
 
-    The settings of a method are ordered from accurate to fast, so the others are out of the range, too.
+    The settings of a method are ordered from accurate to fast, so a setting between two neighbours outside the range is
+    outside the range, too.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     kept = {c.index for c in tried}
@@ -75,9 +85,9 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings that are near a wanted speedup and not far behind another setting in PSNR.
+    """Indices of the settings in the wanted range that are not far behind an equally fast or faster setting in PSNR.
 
-    The nearest settings beyond the wanted range stay, so that they bracket it.
+    The nearest settings beyond each end of the range count as in the range, so that the settings bracket it.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
@@ -91,7 +101,11 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
 
 
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
-    """Settings that no other setting matches in both numbers of `point`, slowest first; of equal settings the first."""
+    """Settings on the Pareto front, slowest first: no other setting is at least as good in both numbers of `point`.
+
+    `point` returns speedup and PSNR of a setting, or increasing functions of them. Of settings equal in both, the first
+    stays.
+    """
     front: list[T] = []
     for setting in sorted(settings, key=point, reverse=True):
         if not front or point(setting)[1] > point(front[-1])[1]:
@@ -100,11 +114,11 @@ def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("
 
 
 def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
-    """Indices of the settings to score, those of the Pareto front around each speedup, slowest first.
+    """Indices of the settings to score, slowest first: the settings of the Pareto front that bracket each speedup.
 
     A method whose decisions depend on the sample has another speedup on other prompts. So the ends of a bracket lie
-    beyond the wanted speedup by two standard errors of the difference between the tuning prompts and `scored` other
-    ones. If the speedup is out of reach, the nearest setting stays.
+    beyond the wanted speedup by two standard errors of the difference between the mean log speedups of the tuning
+    samples and of `scored` other samples. If the speedup is out of reach, the nearest setting stays.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

@@ -1,1 +1,1 @@
-"""Seconds and joules of a generation: predicted from the shapes of a model, held to published measurements."""
+"""Seconds and joules of a generation, predicted from the shapes of a model and checked on published measurements."""

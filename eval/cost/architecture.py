@@ -17,7 +17,7 @@ BYTES = 2  # of one bfloat16 value
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """The text encoder that takes most compute: its parameters, and the tokens of one prompt with padding."""
+    """The model's most expensive text encoder: its number of parameters, and the tokens of one prompt with padding."""
 
     name: str
     parameters: float
@@ -26,8 +26,14 @@ class TextEncoder:
 
 @dataclass(frozen=True)
 class Vae:
-    """Compression of the VAE (pixels and frames per latent value), and the values per output pixel of the features in
-    the last stage of its decoder, where decoding spends most of its time.
+    """Shape of a VAE.
+
+    Attributes:
+        parameters: number of parameters.
+        spatial, temporal: rows (or columns) of pixels, and frames, per latent value.
+        latent_channels: channels of a latent.
+        decoder_values_per_pixel: values per output pixel of the features in the last stage of the decoder, where
+            decoding spends most of its time.
     """
 
     name: str
@@ -44,16 +50,18 @@ class Architecture:
 
     Attributes:
         family: how its blocks are built, one of `galaxydit.eval.cost.operations.BLOCKS`.
-        blocks, single_blocks: blocks of the first kind, and of HunyuanVideo's second kind.
-        control_blocks: VACE blocks, which run before the main ones.
+        blocks, single_blocks: number of blocks of the first kind, and of HunyuanVideo's second kind.
+        control_blocks: number of VACE blocks, which run before the main blocks.
         heads, head_dim: of self-attention; their product is the width.
         ffn_dim: inner width of the feed-forward layer.
-        text_tokens, text_dim: tokens of the text stream, and its width where it differs from the blocks' width.
-        image_tokens: tokens of an image encoder, which a second cross-attention reads.
-        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that the model denoises with the video.
-        fps: frames per second, from which the audio tokens follow.
+        text_tokens: tokens of the text stream.
+        text_dim: width of the text stream; None if it equals the blocks' width.
+        image_tokens: tokens of an image encoder, which a second cross-attention reads; 0 without an image encoder.
+        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that the model denoises with the video;
+            0 without audio.
+        fps: frames per second, from which the audio tokens follow; 0 without audio.
         patch: latent frames, rows and columns of one token.
-        branches: guidance branches of one step.
+        branches: number of guidance branches of one step.
         concatenates: whether both branches are one batch, so that a step calls the transformer once.
         transformers: number of denoising transformers; each step uses one of them.
         source: document that states the shape.
@@ -95,13 +103,13 @@ class Architecture:
         return math.ceil(latent / self.patch[0]) * of_frame
 
     def latent_bytes(self, height: int, width: int, frames: int) -> int:
-        """Bytes of one latent video in bfloat16."""
+        """Bytes of one latent video in bfloat16; `height` and `width` in pixels."""
         latent = (frames - 1) // self.vae.temporal + 1
         return BYTES * self.vae.latent_channels * latent * (height // self.vae.spatial) * (width // self.vae.spatial)
 
 
 def repository_name(hub_id: str) -> str:
-    """The name of a repository in lower case, without its organisation and the ending of converted weights."""
+    """The name of a repository in lower case, without its organisation and without the ending "-Diffusers"."""
     return hub_id.split("/")[-1].casefold().removesuffix("-diffusers")
 
 

@@ -8,7 +8,7 @@ from galaxydit.eval.cost.hardware import gpu_named
 from galaxydit.eval.cost.predict import Workload, fitted, predict
 
 Columns = dict[str, tuple[str, float, str]]
-"""By heading: the field of a row, the divisor to the heading's unit, and the format."""
+"""By heading of a column: the field of a row, the divisor that converts it to the heading's unit, and the format."""
 MEASURED: Columns = {"kJ": ("energy_joules", 1000, "{:.3g}"), "mean W": ("avg_power_watts", 1, "{:.0f}")}
 PREDICTED: Columns = {
     "predicted denoise s": ("predicted_denoise_s", 1, "{:.3g}"),
@@ -25,7 +25,10 @@ PREDICTED: Columns = {
 
 
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
-    """One row for the plain pipeline and one with the plugin, with intervals."""
+    """One row for the plain pipeline, and one with the plugin if a speedup was estimated.
+
+    A predicted value is a dict of `median`, `low` and `high`; the plugin's bytes are a number, or None for 0.
+    """
     costs = {"plain": made.plain}
     if made.accelerated is not None:
         costs[f"galaxydit {made.speedup:g}x"] = made.accelerated
@@ -45,8 +48,14 @@ def predicted_denoising(
 ) -> dict[str, float]:
     """Predicted seconds and joules of denoising a Wan2.1 preset of `galaxydit latency`, as fields of its rows.
 
-    Empty for a device, which is given by its product name, or a preset without measurements. `size`: height, width and
-    frames.
+    Empty for a device or a preset without measurements.
+
+    Args:
+        device: product name, such as "NVIDIA H100 80GB HBM3".
+        preset: "1.3B" or "14B".
+        size: height and width in pixels, and frames.
+        steps: number of denoising steps.
+        compute_fraction: block evaluations with the plugin / without it.
     """
     gpu, model = gpu_named(device), {"1.3B": "wan2.1-t2v-1.3b", "14B": "wan2.1-t2v-14b"}.get(preset)
     if gpu is None or model is None:

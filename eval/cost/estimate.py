@@ -24,7 +24,7 @@ PREDICTIONS_KEPT = 2  # outputs of each branch that the plugin keeps, one for ea
 
 @dataclass(frozen=True)
 class Interval:
-    """A predicted value, and the bounds that it is expected to lie in."""
+    """A predicted value, and the bounds between which the measured value is expected."""
 
     value: float
     low: float
@@ -36,18 +36,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Cost:
-    """One video, or the price of all.
+    """Predicted cost of one video; `price` alone is that of all videos.
 
     Attributes:
         batch_latency_s: seconds from the prompt to the decoded video.
         denoise_s: seconds of the transformer, the plugin's share included.
         text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens.
-        plugin_s: seconds of blocks that reused steps run to measure a change; 0 without the plugin.
+        plugin_s: part of `denoise_s`: seconds of the block that reused steps run to measure the change of its output;
+            0 without the plugin.
         energy_per_video_joules: over all GPUs.
         avg_power_watts: over all GPUs.
         peak_memory_bytes: of one GPU.
-        plugin_bytes: of it, what the plugin keeps between calls.
-        price: of all videos at the price of a GPU hour; None without a price.
+        plugin_bytes: bytes of one GPU that the plugin keeps between transformer calls; 0 without the plugin.
+        price: of all videos, from the price of a GPU hour; None if no price was given.
     """
 
     batch_latency_s: Interval
@@ -70,7 +71,7 @@ class Estimate:
         split: how the GPUs share a video, such as "Ulysses 4, ring 2".
         speedup: plain block evaluations / accelerated block evaluations.
         plain, accelerated: predicted cost without and with the plugin; `accelerated` is None without a speedup.
-        fits: whether the expected peak memory is below the GPU's memory.
+        fits: whether the expected peak memory, with the plugin if there is a speedup, is below the GPU's memory.
         sources: where the shapes, the constants and the intervals come from.
     """
 
@@ -118,16 +119,16 @@ def estimate(
     """The predicted seconds, joules, memory and price of a model's videos, plain and with the plugin.
 
     Args:
-        model: a name in `CHECKPOINTS`, or a hub id whose shape is known.
+        model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
         gpu: "H100" or "B200", in any case.
-        speedup: by compute, at least 1; None predicts the plain pipeline alone.
-        size: width and height in pixels, such as "1280x720"; by default the authors' size.
-        frames, steps: by default the authors' values.
+        speedup: plain / accelerated block evaluations, at least 1; None predicts the plain pipeline alone.
+        size: width and height in pixels, such as "1280x720"; by default the size that the model's authors recommend.
+        frames, steps: by default the values that the model's authors recommend.
         gpus: GPUs that share one video by context parallelism.
-        ring: degree of the ring, which divides `gpus`; by default the split with the fewest predicted seconds.
+        ring: degree of ring attention, a divisor of `gpus`; by default the degree with the fewest predicted seconds.
         videos: number of videos that the price is for.
-        price: of one GPU hour, in any currency.
-        reuse: what the plugin keeps, as in `GalaxyDiTConfig`; by default as `accelerate` does with the model.
+        price: of one GPU hour, in any currency; None predicts no price.
+        reuse: "output" or "residual", as in `GalaxyDiTConfig`; by default that of the model's profile, else "output".
 
     Raises GalaxyDiTError for a model without a known shape, a GPU without measurements, and values out of range.
     """
@@ -158,7 +159,7 @@ def estimate(
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
-    """One video at the given settings, or at the authors' where a setting is None."""
+    """One video at the given settings; for a setting that is None, at the value that the model's authors recommend."""
     by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
@@ -219,7 +220,10 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """Seconds that reused steps spend in one block of one branch, which online policies read; part of denoising."""
+    """Seconds of the one block of one branch that each reused step runs, because online policies measure its change.
+
+    They are part of `made.denoising`. `fraction`: block evaluations done / those of a plain run.
+    """
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
     reused = (1 - fraction) / (1 - probe)
@@ -227,7 +231,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """Reused tensors of the shipped profile of the architecture; "output" without a profile."""
+    """The `reuse` of the shipped profile of the architecture, "output" or "residual"; "output" without a profile."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
@@ -239,14 +243,17 @@ def _default_reuse(shape: Architecture) -> str:
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
-    """Bytes that the plugin keeps: of each branch, outputs or residuals of its last computed steps."""
+    """Bytes that the plugin keeps: for each branch, the outputs or the residuals (`reuse`) of its last full steps."""
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
-    """Peak memory of one GPU without offloading: weights, and the larger of a block's and the decoder's tensors."""
+    """Peak memory of one GPU without offloading, in bytes: the weights and the larger of two needs.
+
+    While denoising, these are a block's tensors and the `held` bytes of the plugin; while decoding, the VAE's features.
+    """
     shape = work.shape
     weights = shape.transformers * work.operations.weight_bytes
     weights += BYTES * (shape.text_encoder.parameters + shape.vae.parameters)

@@ -1,9 +1,11 @@
-"""Fit the constants to the published measurements, and check them on models and GPU counts that the fit did not see.
+"""Fit the constants of predict.py to published measurements, and check them on models and GPU counts left out of a fit.
 
     python -m galaxydit.eval.cost.fit [--write]
 
-prints the errors of the fit, with each model left out, with each GPU count left out, and how often the faster of plain
-Ulysses and ring is named. `--write` replaces constants.json.
+prints the errors of the fit to all rows, of fits without each model and of fits without each GPU count, and how often
+the prediction names the faster of Ulysses alone and ring attention alone. `--write` replaces constants.json.
+
+A row is one measurement of measurements.json; a group has the rows of one model, GPU and number of GPUs.
 """
 
 import json
@@ -37,7 +39,7 @@ OF_GPU_SPREAD = GpuConstants(0.15, 0.3, 0.5, 0.4, 0.3, 0.3)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds of a batch, joules of one video over all GPUs."""
+    """One measurement: seconds of a batch of `work.batch` videos, joules of one video over all GPUs."""
 
     model: str
     gpu: str
@@ -72,7 +74,10 @@ def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
 
 
 def fit(rows: Sequence[Row]) -> Constants:
-    """The constants with the largest posterior: Gaussian errors of logarithms, each group of rows with equal weight."""
+    """The constants with the largest posterior, where each group of rows has equal weight.
+
+    The logarithms of the errors are Gaussian, and so are those of the constants around `SHARED` and `OF_GPU`.
+    """
     sizes = Counter(row.group for row in rows)
     weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
     expected, spread = _flat(SHARED, OF_GPU), _flat(SHARED_SPREAD, OF_GPU_SPREAD)
@@ -99,7 +104,7 @@ def _constants(values: np.ndarray) -> Constants:
 
 @dataclass(frozen=True)
 class Check:
-    """By group of rows: log(predicted / measured) of the seconds and of the joules, `(rows, 2)`."""
+    """Errors of predictions for each group of rows: log(predicted / measured) of seconds and joules, `(rows, 2)`."""
 
     groups: dict[tuple[str, str, int], np.ndarray]
 
@@ -132,15 +137,15 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
 
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
-    """By value of the key: the errors on its rows of a fit without them."""
+    """By value of `key`: the errors on the rows with this value, made by a fit to all other rows."""
     values = dict.fromkeys(map(key, rows))
     fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
     return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
-    """For each group of rows that differ only in being split by plain Ulysses or plain ring: whether the prediction
-    names the faster split.
+    """Whether the prediction names the faster split, for each pair of rows of one group and batch size in which one is
+    split by Ulysses alone and the other by ring attention alone.
     """
     pairs: dict[Any, list[Row]] = {}
     for row in rows:

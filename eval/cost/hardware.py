@@ -11,13 +11,13 @@ class Gpu:
 
     Attributes:
         matrix_flops: dense bfloat16 matrix products, operations per second.
-        attention_flops: the same as FlashAttention-2 can use them. Its kernels use Hopper's instructions, so B200
-            counts as that many of H100's multiprocessors.
-        exponentials: per second, 16 for each multiprocessor and clock.
+        attention_flops: dense bfloat16 operations per second that FlashAttention-2 can use. Its kernels use Hopper's
+            instructions, so a multiprocessor of B200 counts like one of H100.
+        exponentials: exponentials per second, 16 for each multiprocessor and clock cycle.
         bandwidth: of memory, bytes per second.
         link: NVLink, bytes per second in one direction.
         watts: power limit.
-        memory: bytes.
+        memory: capacity, bytes.
     """
 
     name: str

@@ -20,8 +20,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of `queries` over `keys` tokens. `is_self`: over the video's tokens, so that context parallelism has to
-    exchange them.
+    """Attention of `queries` tokens over `keys` tokens.
+
+    is_self: whether the video's tokens attend to each other, so that context parallelism has to exchange them.
     """
 
     queries: int
@@ -41,12 +42,12 @@ class Operations:
     Attributes:
         matrix_flops: of matrix products, two for each multiply-add.
         attention_flops: of the two products inside attention.
-        scores: attention scores, each of which takes one exponential.
-        activation_bytes: inputs and outputs of all layers in bfloat16, which elementwise kernels between them read and
-            write.
+        scores: number of attention scores, each of which takes one exponential.
+        activation_bytes: inputs and outputs of all layers in bfloat16, which the elementwise kernels between the layers
+            read and write.
         weight_bytes: weights of all layers in bfloat16.
-        exchanged_bytes: one of queries, keys, values or outputs of all self-attention layers, in bfloat16.
-        attentions: number of self-attention layers.
+        exchanged_bytes: queries of all layers with `is_self`, in bfloat16; keys, values and outputs take as many each.
+        attentions: number of layers with `is_self`.
     """
 
     matrix_flops: float
@@ -64,7 +65,7 @@ class Operations:
 
 
 def count_operations(shape: Architecture, height: int, width: int, frames: int) -> Operations:
-    """Operations of all blocks in one call; `height` and `width` in pixels."""
+    """Operations of all blocks in one call, for one sample and branch; `height` and `width` in pixels."""
     video = shape.tokens(height, width, frames)
     layers = list(BLOCKS[shape.family](shape, video, frames))
     linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
@@ -87,6 +88,7 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
 
 
 Blocks = Iterator[tuple[int, Layer]]
+"""Layers of all blocks, each with how often it occurs. Below, `times` is this number, `video` that of video tokens."""
 
 
 def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
@@ -97,7 +99,7 @@ def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
 
 
 def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: int, head_dim: int) -> Blocks:
-    """Cross-attention of a stream of the first width to a stream of the second."""
+    """Cross-attention of `queries` tokens of width `widths[0]` to `keys` tokens of width `widths[1]`."""
     inner = heads * head_dim
     yield times, Linear(queries, widths[0], inner)
     yield 2 * times, Linear(keys, widths[1], inner)
@@ -174,4 +176,4 @@ BLOCKS: dict[str, Callable[[Architecture, int, int], Blocks]] = {
     "mochi": _mochi,
     "ltx2": _ltx2,
 }
-"""The layers of all blocks of a family, each with how often it occurs, from the shape, video tokens and frames."""
+"""By family: the function from shape, number of video tokens and number of frames to the layers of all blocks."""

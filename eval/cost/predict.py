@@ -23,11 +23,11 @@ class GpuConstants:
     """Achieved throughput and power of one kind of GPU.
 
     Attributes:
-        matrix_fraction: of the peak in matrix products.
-        elementwise_passes: bytes that elementwise kernels move at full bandwidth / `activation_bytes`.
-        ulysses_fraction: of the link in Ulysses' all-to-all, its copies included.
-        base_watts: an active GPU whose matrix units and memory wait.
-        joules_per_matrix_flop, joules_per_attention_flop: above the base watts.
+        matrix_fraction: share of `Gpu.matrix_flops` that matrix products reach.
+        elementwise_passes: bytes that elementwise kernels move at full bandwidth / `Operations.activation_bytes`.
+        ulysses_fraction: share of `Gpu.link` that Ulysses' all-to-all reaches, its copies included.
+        base_watts: power of an active GPU whose matrix units and memory wait.
+        joules_per_matrix_flop, joules_per_attention_flop: joules of one operation, on top of the base watts.
     """
 
     matrix_fraction: float
@@ -43,12 +43,12 @@ class SharedConstants:
     """Constants that are equal for all kinds of GPU.
 
     Attributes:
-        attention_fraction: of the attention peak in the products inside attention.
+        attention_fraction: share of `Gpu.attention_flops` that the products inside attention reach.
         exposed_exponentials: share of the exponentials' time that the products do not hide.
-        ring_fraction: of the link in the passes of a ring, with what attention hides of them.
+        ring_fraction: share of `Gpu.link` that ring attention reaches; transfers hidden behind attention raise it.
         exchange_seconds: latency of the exchange around one self-attention layer, for each transformer call.
-        decoder_passes: bytes that decoding moves at full bandwidth / bytes of the last stage's features.
-        joules_per_byte: of elementwise kernels, above the base watts.
+        decoder_passes: bytes that decoding moves at full bandwidth / bytes of the features in the decoder's last stage.
+        joules_per_byte: joules of one byte that elementwise kernels move, on top of the base watts.
     """
 
     attention_fraction: float
@@ -73,8 +73,9 @@ class Constants:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of predictions for models that the fit did not see: factors within which 90 % of the measured seconds and
-    joules lie.
+    """Factors, from 1, by which 90 % of the measurements lie at most above or below the prediction.
+
+    The measurements are those of models that the fit did not see.
     """
 
     seconds_factor: float
@@ -103,7 +104,7 @@ class Split:
 
     @property
     def name(self) -> str:
-        """Such as "Ulysses 4, ring 2"; "" for a single GPU."""
+        """Name of the split, such as "Ulysses 4, ring 2"; "" for a single GPU."""
         degrees = [
             f"{name} {degree}" for name, degree in (("Ulysses", self.ulysses), ("ring", self.ring)) if degree > 1
         ]
@@ -129,9 +130,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds and joules of one video: seconds of each part, joules over all GPUs.
+    """Seconds of each part of one video, and its joules over all GPUs.
 
-    `denoising_joules` are the joules of the four parts of denoising.
+    The first four parts together are denoising, which takes `denoising_joules`; `joules` is of the whole video.
     """
 
     matrix_products: float
@@ -186,7 +187,10 @@ def predict(
 def _exchange_seconds(
     work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
 ) -> float:
-    """Seconds of communication: queries, keys, values and outputs by Ulysses, keys and values by the ring."""
+    """Seconds of communication: queries, keys, values and outputs by Ulysses, keys and values by the ring.
+
+    `share`: transformer calls of the video / GPUs.
+    """
     local = share * work.operations.exchanged_bytes
     ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)
     ring = 2 * local * (split.ring - 1) / (shared.ring_fraction * gpu.link)
@@ -195,6 +199,6 @@ def _exchange_seconds(
 
 
 def splits(shape: Architecture, gpus: int) -> list[Split]:
-    """All splits over this number of GPUs that the heads allow: the Ulysses degree divides them."""
+    """All splits over this number of GPUs whose Ulysses degree divides the number of attention heads."""
     degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
     return [Split(degree, gpus // degree) for degree in degrees]

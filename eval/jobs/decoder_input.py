@@ -1,4 +1,4 @@
-"""Keep what the decoder of a pipeline gets, so that the frames can be computed again without denoising.
+"""Keep the input of a pipeline's VAE decoder, so that the frames can be computed again without denoising.
 
 Frames themselves are float32 and take a hundred times as much space; an 8-bit video file differs from them by rounding.
 """
@@ -43,8 +43,8 @@ def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
 def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.float32]:
     """Frames `(frames, height, width, 3)` in [0, 1] that the VAE decodes from its recorded input.
 
-    Pipelines that do more between decoder and output than diffusers' `postprocess_video` get other frames, so compare
-    their hash with that of the original.
+    The frames differ from the generated ones if the pipeline does more after the decoder than diffusers'
+    `postprocess_video`, so compare the hashes of both.
     """
     with torch.no_grad():
         video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
@@ -59,5 +59,5 @@ def to_bytes(latents: torch.Tensor) -> bytes:
 
 
 def from_bytes(content: bytes) -> torch.Tensor:
-    """The tensor of `to_bytes`. Raises SafetensorError or KeyError for any other content."""
+    """The latents in a file that `to_bytes` made. Raises SafetensorError or KeyError for any other content."""
     return load(content)[NAME]

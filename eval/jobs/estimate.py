@@ -1,4 +1,4 @@
-"""The missing videos of a job and the seconds that they take."""
+"""The videos that a job has yet to make, and the seconds that they take. Units and variants: see job.py."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,10 @@ from galaxydit.request import Request
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a plain video: `denoise` for all steps, `rest` for decoding, metrics and encoding."""
+    """Seconds of a plain video: `denoise` for all `steps`, `rest` for everything else.
+
+    `rest` covers text encoder and decoding, and, if the cost is a mean over records, also metrics and encoding.
+    """
 
     denoise: float
     rest: float
@@ -37,7 +40,7 @@ class Estimate:
 def units_left(
     units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
 ) -> tuple[list[Unit], list[VideoRecord]]:
-    """The units that `runs.run` would make, and the records of finished videos."""
+    """The units that `runs.run` would make with the same arguments, and the records of the finished videos."""
     kept, finished = set(), []
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage:
@@ -60,7 +63,7 @@ def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
 
 
 def time_plain(job: Job) -> Cost:
-    """The cost of a plain video of this job, from a generation of 3 steps after a first one. Loads the model."""
+    """The cost of a plain video, extrapolated from the second of two videos of at most 3 steps. Loads the model."""
     from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
     from galaxydit.pipelines.generate import generate
 
@@ -75,8 +78,9 @@ def time_plain(job: Job) -> Cost:
 
 
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
-    """The estimate of each variant, in the job's order, that has videos to be made. `plain` is needed for variants
-    without a finished video.
+    """The estimate of each variant that has videos to be made, in the job's order.
+
+    `left` and `records` are those of `units_left`. Without `plain`, a variant without a finished video is left out.
     """
     counts = Counter(unit.data["variant"]["name"] for unit in left)
     seconds = defaultdict(list)
@@ -93,7 +97,10 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
-    """Expected denoising seconds / those of a plain video; 1, an upper bound, if the options do not determine it."""
+    """Expected denoising seconds / those of a plain video of `steps` steps.
+
+    1, an upper bound, if the variant's options do not determine it.
+    """
     options = variant.options
     if variant.method == PLUGIN:  # a limit of errors may cost any of the speed
         planned = None if "max_error" in options else Request(**options).planned_speedup

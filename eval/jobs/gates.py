@@ -1,4 +1,4 @@
-"""Gates: limits for the figures of a run, which a job file may hold."""
+"""Gates: limits for a run's figures (metrics, speedups, VBench points), which a job file may hold."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,10 @@ COSTS = ("denoise_speedup", "end_to_end_speedup", "denoise_seconds", "end_to_end
 
 @dataclass(frozen=True)
 class Gates:
-    """Limits that `galaxydit eval check` holds a run to, by the names that its help explains.
+    """Limits that `galaxydit eval check` holds a run to.
 
     variants: names of the variants that are checked, by default all but the baseline.
+    min, max: smallest and largest allowed value, by the name of a figure; the help of the command explains the names.
     """
 
     variants: tuple[str, ...] = ()

@@ -1,4 +1,9 @@
-"""A job as plain data: which videos to make, and how. Every worker gets the same job."""
+"""A job as plain data: which videos to make, and how. Every worker gets the same job.
+
+A variant is a way to generate; the variant that generates without acceleration is the baseline. A unit is one piece of
+work: the video of one prompt, seed and variant, or the calibration of a method. The compared methods are those of
+`galaxydit compare`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -38,7 +43,12 @@ Seeds = Annotated[tuple[Seed, ...], Len(1), AfterValidator(_check_distinct)]
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to generate. `options` are the method's own; `files` maps an option that names a file to its SHA-256."""
+    """A way to generate.
+
+    method: "baseline", "galaxydit", "fewer-steps" or a name in `compared_methods`.
+    options: options of the method, by name.
+    files: SHA-256 of the files that options name, by option.
+    """
 
     name: str
     method: str
@@ -89,9 +99,10 @@ class Job:
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
-        """All videos: prompt by prompt, seed by seed, the baseline before the variants, which share its group.
+        """The units of all videos, by prompt, then seed, then variant, the baseline first.
 
-        An id does not depend on the other prompts, seeds and variants, so an extended job keeps the ids.
+        The units of one prompt and seed are a group. The id of a unit does not depend on prompts, seeds and variants
+        after its own, so a job that is extended keeps the ids.
         """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
@@ -115,7 +126,7 @@ class Job:
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
     def baseline_of(self, unit: Unit) -> Unit:
-        """The unit that a variant is compared with."""
+        """The baseline's unit of the same prompt and seed, whose video the unit's video is compared with."""
         return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
@@ -126,7 +137,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PluginOptions:
-    """Options of the plugin."""
+    """Options of a variant with the method "galaxydit": arguments of `galaxydit.accelerate`."""
 
     speedup: Annotated[float, Ge(1)] | None = None
     policy: Literal["auto", "schedule", "proxy"] = "auto"
@@ -137,12 +148,12 @@ class PluginOptions:
     profile: str | None = None
 
 
-# Methods whose options are listed here, so that wrong ones are refused without torch. The comparison has the others.
+# Methods whose options are listed here, so that wrong ones are refused without torch; all others are compared methods.
 OWN: dict[str, type] = {PLUGIN: PluginOptions, FEWER_STEPS: make_dataclass("FewerStepsOptions", [("steps", Count)])}
 
 
 def compared_methods() -> "dict[str, Method]":
-    """The methods of the comparison by the name that a job file uses, such as "uniform-skip-order-0"."""
+    """The compared methods by the name that a job file uses, such as "uniform-skip-order-0"."""
     from galaxydit.eval.compare.every_method import EVERY_METHOD
 
     return {method.slug: method for method in EVERY_METHOD}
@@ -157,7 +168,7 @@ def options_of(name: str) -> type:
     """The options of a method as a dataclass. Options of a compared method are the keys of its candidate settings, and
     all are required.
 
-    Raises GalaxyDiTError if a package is missing.
+    Raises GalaxyDiTError if the package that the method needs is not installed.
     """
     if name in OWN:
         return OWN[name]

@@ -45,12 +45,14 @@ CURE = "see `galaxydit eval run --example`"
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Source of the prompts: file, texts or suite.
+    """Keys of a table of prompts in a job file, whose source is either `file`, `texts` or `suite`.
 
     Attributes:
-        count: takes the first prompts.
-        sha256: that of the prompts taken, joined by line feeds, in UTF-8.
-        apart_from: a file of prompts, such as those of a calibration, none of which may be among these.
+        count: number of prompts to take, from the first.
+        seed: from which the suite "wan-tiny" draws its prompts; by default 0.
+        dimensions: of the suite "vbench"; by default all.
+        sha256: the SHA-256 that the prompts taken, joined by line feeds in UTF-8, must have.
+        apart_from: path of a file of prompts, such as those of a calibration, that must not be among the prompts taken.
     """
 
     file: Text | None = None

@@ -1,4 +1,4 @@
-"""Make the videos of a job: generate them, measure the decoded arrays, encode them."""
+"""Make the videos of a job: generate them, measure the decoded arrays, encode them. Units and variants: see job.py."""
 
 import logging
 from collections.abc import Mapping
@@ -41,7 +41,12 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video and its compute. If `compute_fraction` is None, the counted `operations` of the blocks determine it."""
+    """A video and its compute.
+
+    compute_fraction: compute / compute of the baseline; if None, `operations` determine it.
+    operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
+    report: `Report.to_dict()` of the plugin, None for every other method.
+    """
 
     video: GeneratedVideo
     compute_fraction: float | None = None
@@ -60,7 +65,10 @@ class Baseline:
 
 @dataclass(eq=False)
 class VideoMaker(Maker):
-    """A job with its model, on one worker. The last baseline stays in memory for the variants of its group."""
+    """Makes the units of a job on one worker, with the loaded model.
+
+    The last baseline stays in memory, for the variants of the same prompt and seed.
+    """
 
     job: Job
     store: Store
@@ -172,7 +180,7 @@ class VideoMaker(Maker):
         return Generated(video, share, counter.flops)
 
     def _baseline_of(self, unit: Unit) -> Baseline:
-        """The baseline of a variant: from memory, else decoded from the record's file, else generated again."""
+        """The baseline of a variant's unit: from memory, else decoded from the record's file, else generated again."""
         baseline = self.job.baseline_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
@@ -183,7 +191,7 @@ class VideoMaker(Maker):
         return self._baseline
 
     def _restore(self, record: Record) -> Baseline | None:
-        """The baseline of a record without denoising; None unless its frames are those of the record to the bit."""
+        """The baseline decoded from its recorded decoder input; None unless that gives the same frames to the bit."""
         operations, file = record.result.get("block_operations"), record.files.get(DECODER_INPUT)
         if not self._can_decode_again or file is None or (self.workload.parts and not operations):
             return None

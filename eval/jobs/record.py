@@ -29,15 +29,18 @@ class VideoResult:
         shape: (frames, height, width, 3).
         settings: the `GenerationSettings` in force, as a mapping.
         denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
-        compute_fraction: block evaluations done / those of the baseline, counted.
-        denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices.
-        avg_power_watts: of the whole call, over all devices.
-        energy_note: what else ran on the device and counts too; empty if nothing is known.
+        compute_fraction: compute / compute of the baseline: block evaluations for the plugin, `block_operations` for a
+            compared method, steps for fewer steps; None for a compared method without a baseline.
+        denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices; None without an
+            energy counter.
+        avg_power_watts: of the whole call, over all devices; None without an energy counter.
+        energy_note: other work on the device whose joules count too; empty if none is known.
         report: `Report.to_dict()` of the plugin, None for every other method.
-        metrics: values by name, each in its own unit, which may be infinite; nan where a metric is undefined.
+        metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
         skipped: by name of a metric, why it has no value.
-        block_operations: of the transformer's blocks, counted for compared methods and their baselines, from which
-            `compute_fraction` follows; without a baseline a compared method has no `compute_fraction`.
+        versions: of packages, by name.
+        block_operations: floating-point operations of the transformer's blocks, counted if the job has a compared
+            method, None for the plugin and where nothing was counted.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
@@ -93,7 +96,7 @@ def to_plain(result: VideoResult) -> Any:
 
 
 def _check_nested(result: VideoResult, place: str) -> None:
-    """Raise GalaxyDiTError unless the settings and the calls of the report are what this project writes."""
+    """Raise GalaxyDiTError unless the settings and the report's calls have the fields that this project writes."""
     if result.settings is not None:
         parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
     if result.report is not None:

@@ -1,4 +1,4 @@
-"""Open the store of a job, and run the job from its first to its last unit."""
+"""Open the store of a job, the folder with its run, and run the job from its first to its last unit (see job.py)."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ FILES = "files"  # hashes of the files that prompts name, beside the job in run.
 
 
 def plan_run(store: Store, job: Job) -> Job:
-    """The job of the store after `open_run`: the union of the job there, if there is one, and this job.
+    """The job that the store would have after `open_run`: the union of its own job, if it has one, and this job.
 
     Raises GalaxyDiTError as `open_run` does. Writes nothing.
     """
@@ -40,13 +40,13 @@ def open_run(root: str | Path, job: Job) -> Store:
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:
-    """The store in a folder, and its job. Raises GalaxyDiTError if there is none or run.json is damaged."""
+    """The store in a folder, and its job. Raises GalaxyDiTError if the folder has no store or run.json is damaged."""
     store = Store(root)
     return store, _job_of(store, store.header(KIND)["conditions"])
 
 
 def calibration_units(job: Job) -> list[Unit]:
-    """The measurements that the job's methods make before their first video."""
+    """The units of the calibrations that the job's methods need before their first video."""
     methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
     return [job.calibration_unit(method) for method in methods]
 
@@ -76,7 +76,11 @@ def run_job(
 
 
 def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
-    """The union, the conditions in run.json, None if there is no run yet, and the conditions of the union."""
+    """The union of the store's job and this job, the conditions in run.json, and those of the union.
+
+    Conditions are the job as JSON data with the hashes of the files that prompts name. Those in run.json are None if
+    the store holds no run yet.
+    """
     before = store.conditions(KIND)
     if before is None:
         return job, None, _conditions(job)
@@ -122,5 +126,5 @@ def _job_of(store: Store, conditions: Mapping[str, Any]) -> Job:
 
 
 def _plain(data: Any) -> Any:
-    """The same data as JSON returns them."""
+    """The same data, written as JSON and read back: tuples become lists."""
     return json.loads(json.dumps(data))

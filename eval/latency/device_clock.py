@@ -21,7 +21,7 @@ def clock_name(device: torch.device) -> str:
 
 
 class StepClock:
-    """Time marks in the device's stream, so that measuring adds no synchronization. The first is set at once."""
+    """Time marks in the device's stream, so that measuring adds no synchronization. The constructor sets the first."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

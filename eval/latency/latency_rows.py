@@ -18,17 +18,18 @@ KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "not
 
 @dataclass
 class Samples:
-    """Measurements of one method so far, eager or compiled.
+    """Measurements of one method so far, eager or compiled. A trajectory is one run of all denoising steps.
 
     Attributes:
-        full_ms, reused_ms: milliseconds of each step of that kind.
+        full_ms, reused_ms: milliseconds of each full and of each reused step.
         whole_seconds: seconds of each trajectory.
+        joules: joules of each trajectory, from the device's energy counter; empty without a counter.
         blocks: block evaluations of a trajectory, both branches together; 0 if not counted.
-        syncs_per_step: synchronizations of the host with the device, mean over full and reused steps.
-        peak_bytes: peak memory of the device, weights included.
-        bytes_held: bytes that the method keeps between calls.
-        joules: of each trajectory, from the device's counter; empty without.
-        note: the error of a method that failed.
+        syncs_per_step: synchronizations of the host with the device, mean over the first full and reused steps; None
+            if not measured.
+        peak_bytes: peak memory of the device, weights included; None if not measured.
+        bytes_held: bytes that the method keeps between calls; None if not measured.
+        note: the error of a method that failed, else None.
     """
 
     method: str
@@ -57,12 +58,13 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 
     A row has these values besides `KEPT`:
         full_ms, reused_ms: `spread_of` one step, milliseconds, all branches.
-        probe_ms: reused step minus the reused step of the same method with "no proxy", milliseconds.
-        denoise_seconds: seconds of the trajectory, median.
+        probe_ms: median reused step of the method - that of the same method with "no proxy", milliseconds.
+        denoise_seconds: seconds of a trajectory, median.
         compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
         speedup: denoise seconds of the plain method / of this method, both eager or both compiled.
         efficiency: speedup x compute fraction; 1 if only blocks cost time.
-        energy_joules, avg_power_watts: of the trajectory, median; None without a counter.
+        energy_joules: joules of a trajectory, median; None without an energy counter.
+        avg_power_watts: energy_joules / denoise_seconds; None without an energy counter.
     """
     by_name = {(sample.method, sample.compiled): sample for sample in samples}
     unmeasured = Samples("", False)
@@ -91,7 +93,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a run; raises GalaxyDiTError for any other file."""
+    """The data in the JSON file of a latency run; raises GalaxyDiTError for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

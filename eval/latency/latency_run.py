@@ -1,7 +1,7 @@
 """Latency of Wan2.1 shapes: seconds of a full and a reused step with each method, and the resulting speedup.
 
-Weights are random, because latency does not depend on them, and decisions are forced, because thresholds mean nothing
-on random weights. eval/README.md describes the measurement.
+Weights are random, because latency does not depend on them. Which steps are full is forced, because the methods'
+thresholds mean nothing on random weights. eval/README.md describes the measurement.
 """
 
 import logging
@@ -32,7 +32,7 @@ RECOMPILE_LIMIT = 64
 
 
 class LatencyRun:
-    """One run: the methods run a trajectory each in turn, and the file is written after each turn."""
+    """One run: in each turn, one method runs all denoising steps once (a trajectory), and the file is written."""
 
     def __init__(self, settings: LatencySettings) -> None:
         self.settings = settings
@@ -48,7 +48,10 @@ class LatencyRun:
         self._trajectory = cache(self._build)
 
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
-        """Measure everything; returns what was written. A method that fails gets a note and no further turns."""
+        """Measure all methods; returns the content of the file `out`.
+
+        A method that fails gets a note and no further turns. `on_turn` receives the numbers of turns done and of all.
+        """
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
         self.transformer = build_transformer(self.preset, self.device, self.dtype)
@@ -87,7 +90,10 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Rows of what was measured; on a GPU whose seconds can be predicted, with the prediction beside them."""
+        """The rows of all methods that were measured or failed so far.
+
+        For GPUs and models with fitted constants, a row also has predicted seconds and joules of denoising.
+        """
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)
         for row in rows:

@@ -88,10 +88,10 @@ class ForcedSteps:
 
 
 def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
-    """A full first step, then as many full steps from the second to the last as make `fraction` of all, evenly spaced.
+    """Full steps that make `fraction` of all: the first, and others evenly spaced from the second to the last.
 
-    Extrapolation needs the first two. The third is reused, unless all are full.
-    Raises GalaxyDiTError for a fraction below 3 / steps or above 1.
+    Extrapolation needs the first two full steps. The third step is reused, unless all are full.
+    Raises GalaxyDiTError for a fraction that makes fewer than 3 full steps, or above 1.
     """
     check_number("fraction", fraction, 0.0, 1.0)
     count = round(steps * fraction)
@@ -104,7 +104,7 @@ def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
 
 @dataclass(frozen=True)
 class LatencySettings:
-    """Options of the command. Raises GalaxyDiTError for a value that is not allowed."""
+    """Options of `galaxydit latency`. Raises GalaxyDiTError for a value that is not allowed."""
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"

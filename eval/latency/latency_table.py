@@ -20,7 +20,7 @@ COLUMNS: Columns = {
     **MEASURED,
     **PREDICTED,
 }
-LEFT_OUT = ("probe ms", "speedup x fraction")  # those for which a terminal of 80 columns has no room
+LEFT_OUT = ("probe ms", "speedup x fraction")  # headings for which a terminal of 80 columns has no room
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -30,7 +30,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Device, model, size and steps, and what failed."""
+    """Device, model, size and steps of a run, and the methods that failed, with their errors."""
     model, schedule, settings = data["model"], data["schedule"], data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
@@ -47,12 +47,15 @@ def caption(data: dict[str, Any]) -> str:
 
 
 def label(method: str, compiled: bool) -> str:
-    """A method and how its blocks run, as text."""
+    """The name of a method, with ", compiled" if its blocks are compiled."""
     return f"{method}, compiled" if compiled else method
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[str, list[str]]:
-    """The cells of each column by heading, without columns in which nothing was measured."""
+    """The cells of each column by heading, without columns in which nothing was measured.
+
+    Without `quartiles` (for a terminal), cells show medians alone, and the columns `LEFT_OUT` are missing.
+    """
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
         cells = [_cell(row.get(field), unit, form, quartiles) for row in rows]

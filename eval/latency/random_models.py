@@ -32,7 +32,7 @@ def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a trajectory: two latents and timesteps to alternate between, and one text per branch."""
+    """Inputs of the transformer: two latents and timesteps to alternate between, and one text embedding per branch."""
 
     latents: tuple[Tensor, Tensor]
     timesteps: tuple[Tensor, Tensor]

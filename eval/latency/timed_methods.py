@@ -22,8 +22,8 @@ NO_CHANGE = 1e-3  # between 0, for equal inputs, and the change of tens of perce
 SEA_NO_CHANGE = 0.5  # SeaCache's filter depends slightly on sigma; other noise changes its output by more than 1
 
 Attach = Callable[[Any, ForcedSteps], AbstractContextManager[Attached]]
-"""From an object with a `transformer` alone, since nothing else of a pipeline exists here, and the forced steps to the
-context manager of the method."""
+"""From pipeline and forced steps to the context manager of the method. The pipeline is an object that has nothing but
+the attribute `transformer`."""
 
 
 def _galaxydit(reuse: Any, *, proxy: bool) -> Attach:

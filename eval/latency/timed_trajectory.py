@@ -29,8 +29,9 @@ def sigma_of(step: int) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """The milliseconds of each step of a run, its memory and joules; None if the device or the method does not expose
-    them.
+    """The milliseconds of each step of a run, and the memory and joules of the run.
+
+    A value is None if the device or the method does not expose it.
     """
 
     milliseconds: list[float]

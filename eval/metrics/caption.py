@@ -1,4 +1,7 @@
-"""Agreement of a video of wan-tiny's world with its caption, as `pipelines/wan_tiny/detect.py` detects it."""
+"""Agreement of a video with its caption, as `pipelines/wan_tiny/detect.py` detects it.
+
+Captions and videos are those of wan-tiny, a small model of a world of coloured moving shapes.
+"""
 
 from functools import partial
 

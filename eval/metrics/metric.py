@@ -1,4 +1,4 @@
-"""The interface of a metric, and helpers for the files beside this one."""
+"""The interface of a metric, and helpers for the metrics in the files beside this one."""
 
 import math
 from collections.abc import Callable
@@ -45,7 +45,10 @@ class Metric:
     missing: Callable[[], str | None] = lambda: None
 
     def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> float:
-        """Raises ValueError for an unsuitable video, reference or prompt, and if something is not installed."""
+        """The value for a video.
+
+        Raises ValueError for an unsuitable video, reference or prompt, and if a package that it needs is missing.
+        """
         check_frames(video, "video")
         if reason := self.missing() or self.refusal(video.shape, prompt):
             raise ValueError(f"{self.title} cannot be measured: {reason}")
@@ -77,9 +80,10 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
 def frame_by_frame(
     compare: Callable[[Video, Video], float], threads: int = 1
 ) -> Callable[[Video, Video | None, str], float]:
-    """The mean of `compare` over frames, `(height, width, 3)` float32 in [0, 1], without nan; nan if all are.
+    """A metric's function: the mean over frames of `compare(frame, reference frame)`, without nan; nan if all are nan.
 
-    `threads` measure at the same time, which needs a `compare` without state.
+    Frames are `(height, width, 3)` float32 in [0, 1]. `threads` frames are compared at the same time; with more than
+    one thread, `compare` must keep no state.
     """
 
     def mean(video: Video, reference: Video | None, prompt: str) -> float:

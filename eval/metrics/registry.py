@@ -32,7 +32,7 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """The values of all metrics that suit this video, and the reasons of the others, by name.
+    """The values of the metrics that suit this video, and why each other metric has no value, both by name.
 
     `reference` is None for a baseline. Raises ValueError if the shapes differ or a value range is wrong.
     """

@@ -30,7 +30,10 @@ def local_mean(image: Image, window: Image) -> Image:
 
 
 def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:
-    """Mean of x and of y, variance of x and of y, at least 0, and covariance in each window inside equal shapes."""
+    """Mean of x, mean of y, variance of x, variance of y (at least 0) and covariance, in each window inside the images.
+
+    x and y have equal shapes.
+    """
     mean_x, mean_y = local_mean(x, window), local_mean(y, window)
     variance_x = np.maximum(local_mean(x * x, window) - mean_x**2, 0)
     variance_y = np.maximum(local_mean(y * y, window) - mean_y**2, 0)

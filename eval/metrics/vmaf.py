@@ -70,5 +70,5 @@ VMAF = Metric(
 
 A regression, trained on ratings of 1080p television, from the luma's VIF at four scales, loss of detail and motion,
 by libvmaf with its default model in ffmpeg, on 8-bit yuv420p (github.com/Netflix/vmaf). Equal videos score somewhat
-below 100, because frames without motion do. Raises RuntimeError if ffmpeg fails.
+below 100, because frames without motion score below 100. Raises RuntimeError if ffmpeg fails.
 """

@@ -1,4 +1,7 @@
-"""A published benchmark as data: its dimensions, groups, ranges and model files."""
+"""A published benchmark as data: its dimensions, groups, ranges and model files.
+
+Upstream is the benchmark's own package. The cache folder is where upstream looks for model files (`cache_variable`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Literal
 from galaxydit.errors import check_choice, refusal
 
 SuiteName = Literal["vbench", "vbench2"]
-CHECKPOINTS = "torch/hub/checkpoints"  # below the cache folder: what torch.hub and torchvision look for
+CHECKPOINTS = "torch/hub/checkpoints"  # below the cache folder: where torch.hub and torchvision look
 
 
 @dataclass(frozen=True)
@@ -15,11 +18,11 @@ class Weights:
     """A model file.
 
     Attributes:
-        folder: below the cache folder.
-        url: where upstream downloads it.
-        licence: of the weights, or where they have none, of the code that they belong to.
-        name: file name, by default the URL's last part.
-        sha256: the published SHA-256 of the download, or its first digits; "" where none is published.
+        folder: folder of the file, relative to the cache folder.
+        url: where upstream downloads the file.
+        licence: of the weights, or, if they have none, of the code that they belong to.
+        name: file name, by default the last part of the URL.
+        sha256: the published SHA-256 of the download, or its first digits; "" if none is published.
         archive: URL of a zip file that holds the file, if upstream takes it from one; `member` is the path inside, or
             "*" for the whole archive without its top folder.
     """
@@ -34,7 +37,7 @@ class Weights:
 
     @property
     def path(self) -> str:
-        """Below the cache folder."""
+        """Path of the file, relative to the cache folder."""
         return f"{self.folder}/{self.name or self.url.rpartition('/')[2]}"
 
 
@@ -45,18 +48,18 @@ class Dimension:
     Attributes:
         low, high: normalised score = (score - low) / (high - low).
         weight: weight in the mean of its group.
-        custom: whether it takes other prompts than the benchmark's.
+        custom: whether upstream also scores videos of prompts that are not the benchmark's.
         samples: videos per prompt in the protocol.
-        filtered: videos per prompt from which the protocol chooses static ones, 0 where it does not.
-        video_scale: scale of a single video's score, relative to the dimension's.
-        counted: entry of a video, in upstream's results, that counts what upstream averages over, such as frames, or
-            lists it; "" where every video counts once.
-        partial: whether upstream leaves out videos on purpose.
-        divisible: whether the score of all videos follows from those of shares.
+        filtered: videos per prompt where the protocol keeps the static videos alone, 0 where it keeps all videos.
+        video_scale: score of a single video / score of the dimension at equal quality, such as 100 for percent.
+        counted: key in a video's entry of upstream's results. Its value is the number, or the list, of the items that
+            upstream averages over, such as frames; "" if every video counts once.
+        partial: whether upstream gives some videos no score on purpose.
+        divisible: whether the score of all videos can be computed from the scores of shares of them.
         weights: model files that must be in the cache folder.
         hub: models that must be in the cache of huggingface_hub.
-        needs: what `galaxydit eval vbench setup` does not install, else "".
-        proof: what was run of it so far.
+        needs: requirements that `galaxydit eval vbench setup` does not install, else "".
+        proof: how far this project has run the dimension, such as "runs with random weights".
     """
 
     name: str
@@ -82,11 +85,11 @@ class Suite:
     """A benchmark.
 
     Attributes:
-        package, version: on PyPI; the version that the numbers are those of.
-        full_info: the package's list of prompts with dimensions.
-        cache_variable: environment variable with the folder of model files; by default ~/.cache/PACKAGE.
+        package, version: name on PyPI, and the version that names and numbers are taken from.
+        full_info: file of the package that lists the prompts with their dimensions.
+        cache_variable: environment variable that names the cache folder; if it is not set, ~/.cache/PACKAGE.
         groups: weights of the groups in the total.
-        prompt_in_name: characters of the prompt in a video's file name, None for all.
+        prompt_in_name: number of characters of the prompt in a video's file name, None for all.
     """
 
     name: SuiteName

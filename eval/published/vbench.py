@@ -1,4 +1,4 @@
-"""VBench 1.0 as data: dimensions, groups, ranges, coefficients, and the model files of each dimension.
+"""VBench 1.0 as data: dimensions, groups, ranges, weights of the means, and the model files of each dimension.
 
 Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names are those of github.com/Vchitect/VBench
 (`scripts/constant.py`) and of the package vbench 0.1.5.

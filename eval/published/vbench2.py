@@ -17,7 +17,8 @@ VGG19 = Weights(
 NO_LLAVA = "No module named 'llava'"
 NO_MMENGINE = "No module named 'mmengine'"
 NO_COTRACKER = "the wheel lacks third_party.cotracker.utils"
-# What each dimension needs beside packages of the index, and the first thing that its import asks for in vain.
+# By group and dimension: what the dimension needs beside packages of PyPI, and `Dimension.proof`, such as the error of
+# its import.
 GROUPS = {
     "Creativity": {"Composition": (LLAVA, NO_LLAVA), "Diversity": ("", "runs with random weights")},
     "Commonsense": {"Instance_Preservation": (YOLO, NO_MMENGINE), "Motion_Rationality": (LLAVA, NO_LLAVA)},

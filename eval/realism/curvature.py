@@ -13,11 +13,12 @@ Array = NDArray[np.float64]
 def change_per_step(trajectory: Trajectory) -> Array:
     """Relative change of the velocity per step, `(steps,)`, mean over the batch.
 
-    It is the norm of the path's second derivative by sigma, in units of the chord, times the step's length in sigma.
+    The change is the norm of the second derivative of the latents' path by sigma, divided by the length of the chord,
+    which leads from the noise to the result, and multiplied by the step's length in sigma.
 
-    The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord
-    between noise and result, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is
-    larger, because its values bend in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
+    The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord, the
+    second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is larger, because its values bend
+    in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
     """
     latents = torch.stack(trajectory.latents).flatten(2)
     velocity = torch.stack([trajectory.guided(step) for step in range(trajectory.steps)]).flatten(2)
@@ -35,9 +36,10 @@ def change_per_step(trajectory: Trajectory) -> Array:
 
 
 def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
-    """Deviation of the final latent / error of the guided prediction at `step`, which alone was reused.
+    """Deviation of the final latent / error of the guided prediction at `step`.
 
-    Mean over the batch of ratios of L2 norms (arXiv 2609.36433, equation 10). The gain includes the step's length.
+    `full` has only full steps, and `step` is the one reused step of `reused`. Mean over the batch of ratios of L2 norms
+    (arXiv 2609.36433, equation 10). The gain includes the step's length.
     """
     local = (reused.guided(step) - full.guided(step)).flatten(1).norm(dim=-1)
     final = (reused.final - full.final).flatten(1).norm(dim=-1)

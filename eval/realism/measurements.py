@@ -1,4 +1,4 @@
-"""Measure on a model what is published about the real weights."""
+"""Measure on a model the quantities that are published for the weights of Wan2.1-T2V-1.3B."""
 
 import json
 import logging
@@ -51,7 +51,14 @@ GOALS = (
 
 @dataclass(eq=False)
 class Realism:
-    """The measurements on one pipeline, a method for each of `PARTS`; `progress` receives the name of each part."""
+    """The measurements on one pipeline, a method for each of `PARTS`.
+
+    Attributes:
+        cases: prompts and seeds that are measured.
+        tuning: prompts and seeds on which methods are calibrated and tuned.
+        shift_factor: flow shift of the pipeline / published flow shift.
+        progress: receives the name of each part, and of what it measures.
+    """
 
     pipe: DiffusionPipeline
     published: Published
@@ -69,8 +76,8 @@ class Realism:
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
         """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
 
-        A file of another model, prompts or settings is renamed with a hash of its conditions, and renamed back by a run
-        under these conditions.
+        If `out` was measured with another model, prompts or settings, it gets a name with a hash of its conditions. A
+        later run under those conditions renames it back and continues it.
         """
         conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
         results = _read(out)
@@ -90,7 +97,7 @@ class Realism:
         return results
 
     def conditions(self) -> dict[str, Any]:
-        """Conditions of the measurement, as JSON data."""
+        """Model, prompts, settings and versions that the results depend on, as JSON data."""
         return {
             "published": NAME,
             "prompts": list(self.cases.prompts),
@@ -104,7 +111,7 @@ class Realism:
         }
 
     def step_lists(self) -> dict[str, Any]:
-        """The published step lists: PSNR of each prompt in dB."""
+        """PSNR in dB of each prompt with each published step list (the full steps), beside the published PSNR."""
         rows = []
         for row in self.published.step_lists:
             self.progress(row.name)
@@ -113,7 +120,7 @@ class Realism:
         return {"mean_absolute_difference": difference, **compared(rows)}
 
     def _methods(self, name: str) -> dict[str, Any]:
-        """Other projects' methods in one published comparison: PSNR in dB and compute fraction."""
+        """PSNR in dB and compute fraction of other projects' methods in the published comparison `name`."""
         table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
         rows: list[PublishedRow] = []
@@ -174,7 +181,7 @@ class Realism:
         return {"ranking": [asdict(row) for row in rank_proxies(recordings).rows]}
 
     def noise_levels(self) -> dict[str, Any]:
-        """Plain sampling with half the steps at the noise levels that serve the tuning prompts best."""
+        """PSNR in dB of plain sampling with half the steps, at the noise levels that are best on the tuning prompts."""
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps
         prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]

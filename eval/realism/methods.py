@@ -1,4 +1,8 @@
-"""Other projects' methods as published: the published setting, or the published number of computed steps."""
+"""Measures other projects' methods on a model, at their published setting or their published number of computed steps.
+
+A plain generation computes every step. The compute fraction of a method is the operations of its blocks / those of a
+plain generation.
+"""
 
 import math
 from collections.abc import Callable
@@ -22,14 +26,20 @@ CALIBRATION_PROMPTS = 2
 
 @dataclass(frozen=True)
 class MethodRow(PublishedRow):
-    """A method's published PSNR and ours; `compute` is block evaluations / those of the plain generation."""
+    """The published and the measured PSNR of a method; `compute` is its mean compute fraction at `setting`."""
 
     compute: float
     setting: dict[str, Any]
 
 
 class MethodBench:
-    """Measures methods at the flow shift and guidance scale of the published comparison."""
+    """Measures methods at the flow shift and guidance scale of the published comparison.
+
+    Args:
+        references: the plain generations that the methods are compared with.
+        tuning: prompts to calibrate methods and to choose thresholds on, which are not scored.
+        flow_shift, guidance: as published.
+    """
 
     def __init__(self, references: References, tuning: Cases, flow_shift: float, guidance: float) -> None:
         self.references, self.tuning = references, tuning
@@ -39,10 +49,10 @@ class MethodBench:
         self.workload = Workload(references.pipe, self.settings, parts)
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
-        """Measure the method and published setting that `row` of a published table names.
+        """Measure the method of `row`, a row of a published table, at the setting that the row names.
 
-        A threshold chosen on another model does not carry over. Bisection on a tuning prompt replaces it with a
-        threshold that computes the published number of steps.
+        A threshold chosen on another model does not carry over. So if the row has "computed_steps", bisection on a
+        tuning prompt replaces the threshold with one that computes this number of steps.
         """
         method, steps = published_method(row["method"]), self.references.steps
         calibration = None
@@ -64,7 +74,7 @@ class MethodBench:
         return MethodRow(row["name"], row["psnr"], tuple(psnrs), sum(fractions) / len(fractions), setting)
 
     def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
-        """Return the frames of one video, and its operations / those of a plain run (1 if every step is computed)."""
+        """Return the frames of one video, and its compute fraction."""
         video, counter = self.workload.run(case, method, setting, calibration)
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
         operations = sum(part.flops for part in self.workload.parts) * branches * self.references.steps
@@ -72,7 +82,10 @@ class MethodBench:
 
 
 def nearest(fraction: Callable[[float], float], wanted: float) -> float:
-    """Threshold whose compute fraction is nearest to the wanted fraction, by bisection."""
+    """The threshold whose compute fraction is nearest to `wanted`, by bisection.
+
+    `fraction` measures the compute fraction at a threshold; it falls as the threshold rises.
+    """
     low, high = (math.log(value) for value in THRESHOLD_RANGE)
     fractions: dict[float, float] = {}
     for _ in range(TRIALS):

@@ -1,4 +1,4 @@
-"""Plot a model beside the published numbers."""
+"""Plot the numbers measured on a model beside the published ones of Wan2.1-T2V-1.3B."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ OURS, THEIRS = "#d62728", "#1f77b4"
 
 
 def draw(results: dict[str, Any], published: Published, path: Path) -> None:
-    """Write a picture with a panel for each part that `results`, the content of realism.json, holds."""
+    """Write a picture to `path` with the measured and the published numbers.
+
+    `results` is the content of realism.json. If it lacks a part of `galaxydit realism`, the panels of the part stay
+    empty.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(19, 9), layout="constrained")

@@ -1,4 +1,8 @@
-"""The published step lists computed on a model: same steps, same reuse, PSNR beside the published PSNR."""
+"""Runs published step lists on a model and measures the PSNR beside the published PSNR.
+
+A step list names the steps of a generation that were computed, and how the others were predicted. A plain generation
+computes every step.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,7 +42,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A published PSNR in dB, and `psnr`: the PSNR of each prompt measured on this model, dB."""
+    """A row of a published table: the published PSNR in dB, and `psnr`, that of each prompt on this model in dB."""
 
     name: str
     published: float
@@ -51,7 +55,12 @@ class PublishedRow:
 
 
 class References:
-    """Plain generations of the cases, recorded once for each flow shift and guidance scale, and PSNRs against them."""
+    """Plain generations of the cases, recorded once for each flow shift and guidance scale, and PSNRs against them.
+
+    Args:
+        settings: of all generations; flow shift and guidance scale are replaced by published ones.
+        factor: the model's flow shift / the published one, such as `SHIFT_FACTOR`.
+    """
 
     def __init__(self, pipe: DiffusionPipeline, cases: Cases, settings: GenerationSettings, factor: float) -> None:
         self.pipe, self.cases, self.settings, self.factor = pipe, cases, settings, factor
@@ -59,13 +68,16 @@ class References:
         self._known: dict[tuple[float, float], list[Trajectory]] = {}
 
     def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
-        """Give the pipeline this published flow shift times the model's factor; the settings with this guidance."""
+        """Set the pipeline's flow shift to the published `flow_shift` times `factor`.
+
+        Returns the settings with this guidance scale and without a flow shift of their own.
+        """
         config = self.pipe.scheduler.config
         self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
         return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
 
     def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
-        """The trajectories of all batches and their settings; the pipeline keeps the flow shift."""
+        """The plain trajectory of each batch, and their settings. Leaves the pipeline at the flow shift of `use`."""
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
@@ -77,7 +89,11 @@ class References:
     def psnrs(
         self, flow_shift: float, guidance: float, attach: Callable[[], AbstractContextManager[Any]], steps: int = 0
     ) -> list[float]:
-        """PSNR of each prompt against its plain generation, dB, where `attach` returns the context of each batch."""
+        """PSNR of each prompt against its plain generation, dB.
+
+        `attach` returns a context manager in which one batch is generated. `steps` replaces the number of steps; 0
+        keeps that of the plain generation.
+        """
         plain, settings = self.at(flow_shift, guidance)
         settings, psnrs = replace(settings, steps=steps or settings.steps), []
         for trajectory, (prompts, seeds) in zip(plain, self.cases.batches, strict=True):
@@ -94,7 +110,7 @@ def published_method(name: str) -> Method:
 
 
 def measure_row(references: References, row: StepList) -> PublishedRow:
-    """PSNR of one published row against the plain generations of its flow shift and guidance scale."""
+    """The published row with the PSNRs of this model against plain generations at the row's flow shift and guidance."""
     attach = partial(_attach, references.pipe, row)
     psnrs = references.psnrs(row.flow_shift, row.guidance, attach, row.plain_steps or 0)
     return PublishedRow(row.name, row.psnr, tuple(psnrs))
@@ -110,6 +126,6 @@ def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[An
 
 
 def compared(rows: Sequence[PublishedRow]) -> dict[str, Any]:
-    """The rows as data, and Spearman's rho of our PSNRs with the published ones, -1 to 1."""
+    """JSON data: `rows`, and `spearman`, Spearman's rho of the measured mean PSNRs with the published ones, -1 to 1."""
     rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
     return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

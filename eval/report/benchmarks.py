@@ -1,4 +1,4 @@
-"""The results of VBench and VBench-2.0 as the page shows them."""
+"""The results of VBench and VBench-2.0 as the report page of a run shows them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,11 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
-    """For each benchmark with results a table of dimensions, groups and total by variant, in points."""
+    """A table for each benchmark that measured the run, in points, of which 100 are the best.
+
+    Rows are the benchmark's dimensions, its groups and the total; columns are the job's variants. Empty for a run that
+    is not on this machine.
+    """
     if run.root is None:
         return []
     paths = [(suite, results_path(run.root, suite.name)) for suite in SUITES.values()]

@@ -1,4 +1,4 @@
-"""Write a run as tables: one row per unit, with the same columns for every run."""
+"""Write a run as tables: one row per unit, which is one video of the job, with the same columns for every run."""
 
 import csv
 from collections.abc import Iterator
@@ -68,5 +68,7 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _inert(value: Any) -> Any:
-    """Text that no spreadsheet evaluates as a formula (owasp.org/www-community/attacks/CSV_Injection)."""
+    """The value; text that begins like a formula gets an apostrophe in front, so that no spreadsheet evaluates it
+    (owasp.org/www-community/attacks/CSV_Injection).
+    """
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -32,14 +32,14 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     The content security policy allows only the page's own script and style, by their hashes, and no network address, so
     that text in a prompt or a traceback can neither run code nor load anything.
 
-    Raises GalaxyDiTError if links cannot work because the page is not to lie in the run's folder.
+    Raises GalaxyDiTError for a page that links to the videos, but does not lie in the run's folder.
     """
     with TemporaryDirectory() as folder:
         return _write_page(run, path, embed, Path(folder))
 
 
 def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
-    """`write_page`, with a folder for copies of videos where the run is left untouched."""
+    """`write_page`; copies of videos go beside a page in the run's folder, and to `temporary` for any other page."""
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     previews = path.parent / "previews" if in_run else temporary
     videos = _videos(run, previews)
@@ -78,8 +78,9 @@ def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Pa
 
 
 def _videos(run: Run, previews: Path) -> dict[str, Path]:
-    """The videos in a form that browsers play, by unit id; copies of others go to the folder `previews`. A file that is
-    no video is left out.
+    """Paths of videos that browsers can play, by unit id (a unit is one video of the job).
+
+    A video that they cannot play is replaced by a copy in the folder `previews`; a file that is no video is left out.
     """
     videos = {}
     for record in run.records:
@@ -95,14 +96,19 @@ def _videos(run: Run, previews: Path) -> dict[str, Path]:
 
 
 def _is_mp4(path: Path) -> bool:
-    """Whether a file begins as mp4 files do. Opening thousands of videos would take most of the report's time."""
+    """Whether a file begins as mp4 files do.
+
+    The video is not opened: for thousands of videos, that would take most of the report's time.
+    """
     with path.open("rb") as file:
         return file.read(8)[4:] == MP4_MARK
 
 
 def _playable(record: VideoRecord, video: Path, previews: Path) -> Path:
-    """A copy of a lossless video in `previews`, because browsers do not decode H.264 in RGB; the video itself if it is
-    H.264 with yuv420p. An existing copy is used if it is newer than the video.
+    """Path of a video that browsers can play: the video itself if it is H.264 with yuv420p, else a copy in `previews`.
+
+    A lossless video needs the copy, because browsers do not decode H.264 in RGB. An existing copy is used if it is
+    newer than the video.
     """
     with av.open(str(video)) as container:
         codec, rate = container.streams.video[0].codec_context, float(container.streams.video[0].average_rate or 16)

@@ -1,4 +1,4 @@
-"""The content of the page as plain data, and the JSON in the page that holds this data."""
+"""The content of a run's report page as plain data, and the JSON in the page that holds this data."""
 
 import json
 import math
@@ -19,7 +19,7 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
     """Everything that the page shows.
 
     `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
-    URL, "poster": relative URL of a picture, if there is one}; `where` is the same in words.
+    URL, "poster": relative URL of a picture, if there is one}. `where` is a sentence that says where the videos are.
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]

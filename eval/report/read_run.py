@@ -14,9 +14,11 @@ from galaxydit.pipelines.runs import Store
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder.
+    """A run of `galaxydit eval run`, finished or not. Each unit of its job is one video.
 
-    records: in the job's order of prompts, seeds and variants, without damaged records.
+    store: the run's folder or address.
+    records: of the units that are done or failed, in the job's order of prompts, seeds and variants. A record that
+        cannot be read is left out.
     damaged: number of units whose record or video is damaged.
     """
 
@@ -27,17 +29,17 @@ class Run:
 
     @property
     def root(self) -> Path | None:
-        """The folder, None if the run is not on this machine."""
+        """The run's folder; None if the run is not on this machine."""
         return Path(self.store.root) if self.store.is_local else None
 
     @cached_property
     def baselines(self) -> Baselines:
-        """The finished baselines by (prompt index, seed)."""
+        """The records of finished baselines, the plain videos, by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
 
 def read_run(root: str | Path) -> Run:
-    """The run in this folder. Raises GalaxyDiTError if there is none, or if nothing is finished."""
+    """The run at a folder or address. Raises GalaxyDiTError if there is none, or if no unit has a record yet."""
     store, job = load_run(root)
     survey = list(store.survey([unit.id for unit in job.units()]))
     records = tuple(video_record(record, damage) for _, record, damage in survey if record is not None)

@@ -1,4 +1,8 @@
-"""Means, worst cases and intervals of each variant, from the records of a run. Pure numbers."""
+"""Means, worst cases and intervals of each variant, from the records of a run. Pure numbers.
+
+A variant is one way to generate; the baseline is the plain variant. A unit is one video: a prompt, a seed and a
+variant.
+"""
 
 import math
 from collections import defaultdict
@@ -14,12 +18,18 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 
 Baselines = Mapping[tuple[int, int], VideoRecord]
-"""The finished baselines by (prompt index, seed)."""
+"""The records of the baseline's finished units, by (prompt index, seed)."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One column: `unit` is "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], or empty."""
+    """A measured quantity, which reports show as a column.
+
+    Attributes:
+        unit: "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], a metric's own such as "dB", or
+            empty.
+        digits: shown after the decimal point.
+    """
 
     key: str
     title: str
@@ -43,9 +53,10 @@ class Estimate:
     """One figure of one variant.
 
     Attributes:
-        mean: over all videos; of a speedup the baseline's seconds / the variant's seconds, each summed over the pairs.
-        worst: of a single video.
-        low, high: 95 % interval of `mean` over prompts; None where `interval` has none.
+        mean: mean of the finished videos; of a speedup, the baseline's seconds / the variant's seconds, each summed
+            over the prompts and seeds that both finished.
+        worst: value of the worst video.
+        low, high: 95 % interval of `mean` over prompts; None for fewer than two prompts and for an infinite value.
     """
 
     mean: float
@@ -56,7 +67,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """Numbers of units of a variant that are done, failed, and without a record; its figures by key."""
+    """Numbers of a variant's units that are done, failed, and without a record (`missing`); estimates by figure key."""
 
     name: str
     done: int
@@ -66,7 +77,7 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The columns for which these records have values, metrics last. Raises GalaxyDiTError for an unknown metric."""
+    """The figures for which these records have values, metrics last. Raises GalaxyDiTError for an unknown metric."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
@@ -80,7 +91,7 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """The figures of one unit by key. Undefined ones (nan), and speedups without a baseline, are left out."""
+    """Values of one unit by figure key, without undefined ones (nan) and without speedups if `baseline` is None."""
     if not record.is_done:
         return {}
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
@@ -97,7 +108,7 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
 def summarise(
     variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
 ) -> VariantSummary:
-    """The summary of a variant with this number of `units`. Means leave out failed and missing units."""
+    """The summary of a variant that has `units` units in the job. Means leave out failed and missing units."""
     made = [record for record in records if record.variant == variant]
     done = [record for record in made if record.is_done]
     estimates = {
@@ -107,7 +118,11 @@ def summarise(
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
-    """Every mean is a ratio of sums over prompts: values / their number, or plain seconds / accelerated seconds."""
+    """The estimate of a figure from a variant's finished records; None if no record has a value.
+
+    Its mean is a ratio of two sums over prompts: values / their number, or for a speedup the baseline's seconds / the
+    variant's seconds.
+    """
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)
     for record in done:

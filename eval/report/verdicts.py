@@ -1,4 +1,4 @@
-"""Hold the figures of a run to gates, so that a release can depend on them."""
+"""Compare the figures of a run with gates, which are lowest or highest allowed values that a release can depend on."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ WORST_SHOWN = 5
 
 @dataclass(frozen=True)
 class WorstVideo:
-    """A video of a gated figure, with its value."""
+    """One of the worst videos by the figure of a gate, with its value of that figure."""
 
     record: VideoRecord
     value: float
@@ -27,7 +27,7 @@ class Verdict:
 
     Attributes:
         name: of the gate, such as "psnr", "worst_psnr", "vbench_temporal_flickering" or "lost_temporal_flickering".
-        value: None if the run has none, which fails the gate.
+        value: the variant's; None if the run has none, which fails the gate.
         is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
         worst: up to five videos, the worst first; none for VBench's points.
     """
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def check_run(run: Run, gates: Gates) -> list[Verdict]:
-    """The verdict on each gate for each of its variants; the baseline, which quality is compared with, has none."""
+    """The verdict on each gate for each variant in `gates.variants`, by default for each variant but the baseline."""
     points = dict(_benchmark_points(run))
     figures = {figure.key: figure for figure in figures_of(run.records)}
     units = len(run.job.units()) // len(run.job.variants)
@@ -80,7 +80,7 @@ def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """VBench's points, and those lost against the baseline, by variant and gate."""
+    """Yield (variant, gate name) with VBench's points, or with the points lost against the baseline."""
     if run.root is None or not (path := results_path(run.root)).is_file():
         return
     variants = read_results(path).variants

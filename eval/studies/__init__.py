@@ -1,1 +1,1 @@
-"""Measurements on wan-tiny behind constants of the extrapolation; not part of an installed package."""
+"""Measurements on wan-tiny, the embedded 64x64 model, that justify choices of this project; not installed with it."""

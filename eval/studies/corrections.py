@@ -1,9 +1,9 @@
-"""Rules of prediction and correction on the shipped schedules, and on step lists published for Wan2.1.
+"""Compares rules that predict reused steps and correct full steps, on wan-tiny, the embedded model.
 
 `python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR of each rule on captions not used in training.
-With `--out FILE` an interrupted run goes on.
-The published step lists run at their own flow shift and guidance. There wan-tiny's PSNRs are near the published ones,
-so reuse errs about as much as on the real weights.
+With `--out FILE` an interrupted run goes on. The full steps are those of the shipped schedules and of step lists
+published for Wan2.1. A published list runs at its own flow shift and guidance, where wan-tiny's PSNR is near the
+published one, so that reuse errs about as much as on the real weights.
 """
 
 import argparse
@@ -49,7 +49,7 @@ RULES: dict[str, dict[str, Any]] = {
         "correction_share": PUBLISHED_RULE.correction,
     },
 }
-"""How reused steps are predicted and full steps corrected: changes to a configuration."""
+"""Fields of `GalaxyDiTConfig` that each rule sets: how reused steps are predicted and full steps corrected."""
 
 GRID = {
     f"slope {slope:g}, share {share:g}{limit}": {"slope": slope, "correction_share": share, "largest_ahead": ahead}
@@ -57,11 +57,11 @@ GRID = {
     for slope in (0.6, 0.7, 0.85)
     for share in (0.5, 0.7, 0.85)
 }
-"""Constants of order 1 around those that ship: slope 0.85, share 0.5."""
+"""Rules of order 1 whose constants lie around the defaults of this project: slope 0.85, share 0.5."""
 
 
 def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
-    """PSNR of each caption in dB; without `row` at the model's own flow shift."""
+    """PSNR of each caption in dB with `config`, at the flow shift and guidance of `row`, by default wan-tiny's own."""
     attach = partial(galaxydit.accelerate, references.pipe, config=config)
     shift, guidance = (row.flow_shift, row.guidance) if row else (OWN_SHIFT, OWN_GUIDANCE)
     return references.psnrs(shift, guidance, attach)

@@ -3,7 +3,10 @@
 `python -m galaxydit.eval.studies.guard_under_failures --prompts 32 --dtype float32 --out DIR` generates captions that
 were not used in training or calibration of wan-tiny: plain, at each speedup with and without the guard, and at the
 first speedup with each injected failure. It writes `results.json` with the values of each caption and `table.md`. A
-later run with the same `--out` takes the generations that are finished there.
+later run with the same `--out` keeps the generations that are finished there.
+
+The guard is the plugin's `FullStepGuard`: it limits prediction and correction by the errors that full steps show. A
+healthy generation has no injected failure.
 """
 
 import argparse
@@ -98,7 +101,7 @@ class GuardMaker(Maker):
 
 
 def load(dtype: str) -> DiffusionPipeline:
-    """wan-tiny in this dtype."""
+    """The pipeline of wan-tiny in this dtype."""
     pipe = load_pipeline(MODEL, dtype=getattr(torch, dtype))
     pipe.set_progress_bar_config(disable=True)
     return pipe
@@ -110,7 +113,10 @@ def unseen_captions(count: int) -> list[str]:
 
 
 def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str) -> list[Unit]:
-    """The units of all captions, caption by caption."""
+    """One unit of work for each caption and variant, caption by caption.
+
+    `conditions` is a hash of all else that the results depend on.
+    """
     units = []
     for index, prompt in enumerate(prompts):
         for variant in variants(speedups):
@@ -120,7 +126,11 @@ def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str)
 
 
 def cost(speedups: Sequence[float], prompts: int) -> float:
-    """Plain generations that the study takes in block evaluations, if the guard acts with failures alone."""
+    """Block evaluations of the study / those of a plain generation.
+
+    Assumes that the guard acts only under failures, so that a healthy generation with the guard also serves as the one
+    without it.
+    """
     half = 1 / speedups[0]
     failing = sum(len(failure.steps) / 50 if failure.steps else half for failure in FAILURES)
     return prompts * (1 + sum(1 / speedup for speedup in speedups) + len(KINDS) * failing)
@@ -128,8 +138,9 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """One generation of a caption. `psnr` is against the plain video in dB; `actions` holds step and name of each
-    change that the guard made.
+    """One generation of a caption: the data of its unit, and what was measured.
+
+    `psnr` is against the plain video in dB; `actions` holds step and name of each change that the guard made.
     """
 
     prompt: str
@@ -168,7 +179,7 @@ def _mean(results: Sequence[Result]) -> str:
 
 
 def _difference(left: Sequence[Result], right: Sequence[Result]) -> str:
-    """Mean difference of two rows of the same captions in dB, with its 95 % interval over captions."""
+    """Mean PSNR of `left` minus that of `right`, for the same captions, in dB with its 95 % interval over captions."""
     differences = [result.psnr - other.psnr for result, other in zip(left, right, strict=True)]
     low, high = interval(differences)
     span = "" if low is None or high is None else f" ({low:+.2f} to {high:+.2f})"

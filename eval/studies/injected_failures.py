@@ -1,4 +1,7 @@
-"""Failures that are injected into the plugin, to see whether its guard keeps them from harming a video."""
+"""Failures that are injected into the plugin, to see whether its guard keeps them from harming a video.
+
+The guard limits prediction and correction by the errors that full steps show (`FullStepGuard`).
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,7 +27,7 @@ SEED = 0
 
 
 class UnguardedEngine(Engine):
-    """The plugin with a guard that only measures."""
+    """The plugin's engine with a guard that measures, but limits nothing."""
 
     def _make_guard(self) -> FullStepGuard:
         guard = super()._make_guard()
@@ -33,7 +36,7 @@ class UnguardedEngine(Engine):
 
 
 class WrongSigmas:
-    """The plugin believes noise levels that are drawn at random and sorted, so their distances are wrong."""
+    """Mixin for `Engine`: the engine sees random, sorted noise levels, so the distances between them are wrong."""
 
     seed = SEED
 
@@ -48,7 +51,7 @@ class WrongSigmas:
 
 
 class NoisyOutputs:
-    """White noise is added to each computed output, drawn anew for each call."""
+    """Mixin for `Engine`: white noise, drawn anew for each call, is added to each computed output."""
 
     def __init__(self, *arguments: Any) -> None:
         self._generator = torch.Generator().manual_seed(SEED)
@@ -73,7 +76,7 @@ def _with_noise(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure: what is mixed into the engine, or a list of steps in place of the schedule."""
+    """A failure: a `mixin` for the engine, or full `steps` in place of the schedule; with neither, nothing fails."""
 
     name: str
     mixin: type | None = None
@@ -82,7 +85,7 @@ class Failure:
     def attach(
         self, pipe: DiffusionPipeline, config: GalaxyDiTConfig, *, guarded: bool
     ) -> AbstractContextManager[Acceleration]:
-        """The plugin with this configuration and the failure, with or without its guard."""
+        """Attach the plugin with this configuration and the failure; without `guarded`, the guard limits nothing."""
         if self.steps:
             config = replace(config, policy=FixedSteps(self.steps))
         bases = (Engine,) if guarded else (UnguardedEngine,)

@@ -1,7 +1,9 @@
 """Compare predictions of reused steps on the schedules of the shipped profile.
 
 `python -m galaxydit.eval.studies.predictions --prompts 12` logs the PSNR of each prediction against the plain videos
-of captions not used in training. Each prediction is a weighted sum of the outputs of the last computed steps.
+of captions not used in the training of wan-tiny, the embedded model. Each prediction is a weighted sum of the outputs
+of the last computed steps. The weights depend on the places of the steps; the place of a step is its noise level, or a
+function of it.
 """
 
 import argparse
@@ -29,16 +31,19 @@ from galaxydit.runtime.observer import Observer
 logger = logging.getLogger(__name__)
 SEED, BATCH = 77, 6
 Weights = Callable[[Sequence[float], float], Sequence[float]]
-"""Function of the places of the computed steps, oldest first, and of the place of the prediction; returns weights."""
+"""Function of the places of the computed steps, oldest first, and of the predicted step's place; returns weights."""
 
 
 def repeated(places: Sequence[float], place: float) -> list[float]:
-    """The last computed step."""
+    """Weights that repeat the last computed step."""
     return [1.0]
 
 
 def line(older: int, damping: float = 1.0) -> Weights:
-    """The straight line through the last computed step and the one `older` steps before it, with a damped slope."""
+    """Weights of a straight line through two computed steps, the last and the `older`-th before it.
+
+    `damping` multiplies the slope.
+    """
 
     def weights(places: Sequence[float], place: float) -> list[float]:
         back = min(older, len(places) - 1)
@@ -51,28 +56,33 @@ def line(older: int, damping: float = 1.0) -> Weights:
 
 
 def least_squares(places: Sequence[float], place: float) -> Sequence[float]:
-    """Least-squares straight line through the last three computed steps."""
+    """Weights of the least-squares straight line through the last three computed steps."""
     x = np.array(places[-3:]) - places[-1]
     rows = np.linalg.pinv(np.stack([np.ones(len(x)), x], axis=1))
     return [float(value) for value in (np.array([1.0, place - places[-1]]) @ rows)]
 
 
 def by_sigma(sigma: float) -> float:
-    """The noise level itself."""
+    """Place of a step: its noise level itself."""
     return sigma
 
 
 def by_log_ratio(sigma: float) -> float:
-    """Logarithm of signal to noise."""
+    """Place of a step: the logarithm of its signal-to-noise ratio."""
     return float(np.log((1 - min(sigma, 0.9999)) / max(sigma, 0.0001)))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A weighted sum of computed outputs, or of the clean videos they imply, at the places of their noise levels.
+    """One prediction: a weighted sum of computed outputs.
 
-    `correction` is the share of the last interval's error that is added (the modifier of Hamming's predictor-corrector
-    method, J. ACM 6, 1959, doi:10.1145/320954.320958).
+    Attributes:
+        weights: weights of the computed steps, by the places of the steps.
+        place: place of a step, by its noise level.
+        clean: whether the sum is of the clean videos that the outputs imply, instead of the outputs.
+        correction: share of the prediction's error at the last computed step that is added (the modifier of Hamming's
+            predictor-corrector method, J. ACM 6, 1959, doi:10.1145/320954.320958); used only if reused steps came
+            before that step.
     """
 
     weights: Weights
@@ -128,7 +138,7 @@ VARIANTS = {
 
 
 def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]) -> None:
-    """Log mean and worst PSNR of each variant at each speedup, in dB."""
+    """Log mean and worst PSNR over the prompts of each of `VARIANTS` at each speedup, in dB."""
     profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
     batches = Cases(tuple(prompts), tuple(range(SEED, SEED + len(prompts))), BATCH).batches
     plain = [generate_batch(pipe, *batch, settings) for batch in batches]

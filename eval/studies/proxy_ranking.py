@@ -2,9 +2,12 @@
 
 `python -m galaxydit.eval.studies.proxy_ranking --parts profile.parts --out DIR` takes the recordings of a calibration,
 ranks their proxies, solves the threshold of the paper's rule for each, and compares the videos at equal compute on
-captions not used in training. It writes `results.json` with the PSNR of each prompt, `table.md` and `ranking.png`.
-`--alone` adds each proxy with guidance branches that decide alone, at the same thresholds, and the difference that
-alignment makes at equal compute.
+captions not used in training. It writes `results.json` with the PSNR of each prompt, `table.md`, `ranking.json` and
+`ranking.png`. `--alone` also runs each proxy with guidance branches that decide alone, at the same thresholds, and adds
+the difference that alignment, one decision for both branches, makes at equal compute.
+
+A proxy is a cheap tensor whose change since the last step stands for the change of the output. The paper's rule reuses
+a step while the summed changes of the proxy since the last full step stay below a threshold.
 """
 
 import argparse
@@ -45,8 +48,9 @@ from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
 ENCLOSING = (0.965, 1.06)
-"""Thresholds are solved for the first speedup times the first factor, the last speedup times the last factor, and those
-between, so that they enclose all: distances are larger while steps are reused."""
+"""Factors of the first and of the last speedup at which thresholds are solved on recordings; others have the factor 1.
+While steps are reused, a proxy moves more than in a recording. The factors make the measured speedups enclose the
+wanted ones nevertheless."""
 ALONE = " branches alone"
 MORE_ALONE = 1.1  # branches that decide alone compute more at the same threshold
 LIMITS = Limits(warmup=0.2, keep_last=0, max_consecutive=None)
@@ -79,7 +83,10 @@ def _fraction(recording: Recording, proxy: str, threshold: float) -> float:
 def method_of(
     recordings: Sequence[Recording], proxy: str, speedups: Sequence[float], *, aligned: bool = True
 ) -> Method:
-    """The paper's rule on one proxy, at the thresholds that were solved on the recordings; all are scored."""
+    """The paper's rule on one proxy as a method whose settings are the thresholds solved on the recordings.
+
+    Without `aligned` each guidance branch decides alone.
+    """
     most = ENCLOSING[1] * (1.0 if aligned else MORE_ALONE)
     asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * most)
     settings = [{"threshold": solve(recordings, proxy, speedup)} for speedup in asked]
@@ -92,7 +99,7 @@ def method_of(
 
 
 def alignment_lines(comparison: Comparison) -> list[str]:
-    """For each proxy and speedup a line with what alignment gains in dB, the mean and its 95 % interval."""
+    """For each proxy and speedup a Markdown line: the PSNR that alignment gains in dB, mean and 95 % interval."""
     at = {(result.method, result.speedup): result for result in comparison.at_speedups if result.psnr is not None}
     lines = []
     for (name, speedup), aligned in at.items():
@@ -107,9 +114,9 @@ def alignment_lines(comparison: Comparison) -> list[str]:
 
 
 def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float, float]:
-    """Spearman's rho between one number of each proxy and its mean PSNR, with its 95 % bootstrap over prompts.
+    """Spearman's rho of `rhos`, one number for each proxy, with the proxies' mean PSNRs.
 
-    `psnrs` is `(proxies, prompts)`.
+    `psnrs` is in dB, `(proxies, prompts)`. Returns rho and the ends of its 95 % bootstrap interval over prompts.
     """
     drawn = [spearmanr(rhos, psnrs[:, draw].mean(axis=1)).statistic for draw in draws_of(psnrs.shape[1])]
     low, high = np.quantile(drawn, [0.025, 0.975])

@@ -1,8 +1,9 @@
-"""The surrogate against a model whose step lists and curvature `galaxydit realism` has measured.
+"""Compares PSNRs that surrogates predict for a model with PSNRs that `galaxydit realism` measured on the model.
 
-`python -m galaxydit.eval.studies.surrogate runs/realism/realism.json` fits surrogates to the model's own curvature, and
-logs the PSNRs that they predict for the published step lists beside the measured ones. One constant, fitted to the
-residual lists, makes them comparable.
+`python -m galaxydit.eval.studies.surrogate runs/realism/realism.json` fits surrogates (see
+`galaxydit.calibration.surrogate`) to the model's own curvature, and logs the PSNRs that they predict for the published
+step lists beside the measured PSNRs. One constant, fitted to the step lists that reuse the residual, makes both PSNRs
+comparable.
 """
 
 import argparse
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def measured_curvature(realism: dict[str, Any], published: Published) -> Curvature:
-    """The curvature of the model in a realism.json, at the steps where the published one is known."""
+    """The curvature that a realism.json holds of its model, at the steps of the published curvature."""
     table = published.data["curvature"]
     flow_shift = table["flow_shift"] * realism["conditions"]["shift_factor"]
     lengths = -np.diff(unipc(flow_shift, STEPS).sigmas, append=0.0)
@@ -34,7 +35,7 @@ def measured_curvature(realism: dict[str, Any], published: Published) -> Curvatu
 
 
 def predictions(realism: dict[str, Any], published: Published) -> dict[str, list[float]]:
-    """By distribution, the predicted PSNR in dB of each row of the step lists in a realism.json."""
+    """The predicted PSNR in dB of each published step list, for each of `DISTRIBUTIONS` by name."""
     curvature, factor = measured_curvature(realism, published), realism["conditions"]["shift_factor"]
     known = [row["mean"] for row in realism["step lists"]["rows"]]
     return {

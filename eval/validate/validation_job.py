@@ -27,16 +27,20 @@ def validation_prompts() -> tuple[str, ...]:
 
 
 def checkpoint_of(model: str) -> Checkpoint | None:
-    """The published model of this name or hub id."""
+    """The published model of this name or hub id; None if there is none."""
     named = (each for name, each in CHECKPOINTS.items() if model in (name, each.hub_id))
     return next(named, None)
 
 
 def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
-    """The job with these keys of a job file, these prompts and these of `RUNS`.
+    """The job of a validation with these prompts.
 
-    LPIPS is among the metrics where its weights are. Raises GalaxyDiTError for an unknown run, and without a number of
-    steps for a model that is not published.
+    Metrics are PSNR, SSIM and, if its weights are there, LPIPS. Raises GalaxyDiTError for an unknown run, and for a
+    model that is not published if `keys` has no number of steps.
+
+    Args:
+        keys: keys of a job file, with at least "model".
+        runs: names in `RUNS`, the runs beside the plain one.
     """
     from galaxydit.eval.metrics import METRICS
 

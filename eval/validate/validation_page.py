@@ -1,4 +1,4 @@
-"""The results of a validation as JSON data, and as Markdown for an issue."""
+"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue."""
 
 import json
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def _figures(run: Run, name: str) -> dict[str, Any]:
 
 
 def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
-    """PSNR of the plugin at 2x minus that of another run, over the prompts that both finished."""
+    """PSNR of the plugin at 2x minus that of `other` over the prompts that both finished, if there are any."""
     done = [record for record in run.records if record.is_done]
     ours, theirs = (
         {record.pair: record.metrics["psnr"] for record in done if record.variant == name} for name in (AT_2X, other)
@@ -97,7 +97,7 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """The page: conditions, the table of runs, differences, and what was not measured."""
+    """The page of `validation_data`: conditions, the table of runs, differences, and what was not measured."""
     heading = f"## `galaxydit validate` on {data['conditions']['model']['name']}"
     shown = {
         name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])

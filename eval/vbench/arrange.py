@@ -1,4 +1,7 @@
-"""Choose the videos of a dimension, their file names, and the shares that are measured apart.
+"""Choose the videos of a run that one dimension of a benchmark measures, their file names, and their shares.
+
+A share is a part of these videos that is measured by itself. A unit is one video of the run, and a clip is its record.
+Upstream is the benchmark's own code; the protocol is its rule of which videos to measure for each prompt.
 
 VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
 these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
@@ -28,10 +31,10 @@ class Arrangement:
     """The videos of one dimension, or of a share of it.
 
     Attributes:
-        mode: STANDARD or CUSTOM.
-        files: unit by file name.
-        prompts: prompt by file name, in custom mode only.
-        entries: entries of the benchmark's prompt list that have videos.
+        mode: `STANDARD` if all prompts are the benchmark's own, else `CUSTOM`.
+        files: unit id by file name.
+        prompts: prompt by file name; empty in the standard mode.
+        entries: entries of the benchmark's prompt list that have videos; empty in the custom mode.
         static_filter: whether only static videos count, the first five of each prompt.
         complete: whether every prompt of the dimension has all videos of the protocol.
     """
@@ -51,11 +54,15 @@ def arrange(
     full_info: Sequence[Mapping[str, Any]],
     static_filter: bool | None = None,
 ) -> Arrangement:
-    """Choose mode, videos and names. `full_info` is upstream's list of prompts with dimensions.
+    """The arrangement of `clips` for one dimension: mode, videos and names.
 
-    `static_filter` is by default what the protocol says: on for temporal flickering of the benchmark's own prompts.
-    Raises GalaxyDiTError if the dimension takes only the benchmark's prompts and a clip has another one, or none has
-    one of the dimension's.
+    Args:
+        full_info: upstream's list of prompts with their dimensions.
+        static_filter: whether only static videos count, in dimensions that the protocol filters (temporal flickering);
+            by default on for the benchmark's own prompts, as in the protocol.
+
+    Raises GalaxyDiTError if a clip has another prompt than the benchmark's and the dimension takes no others, or if no
+    clip has a prompt of the dimension.
     """
     known = {entry["prompt_en"] for entry in full_info}
     others = [clip.prompt for clip in clips if clip.prompt not in known]
@@ -107,8 +114,9 @@ def _arrange_custom(clips: Clips, filtered: bool) -> Arrangement:
 
 
 def shares(suite: Suite, arrangement: Arrangement, size: int) -> Iterator[Arrangement]:
-    """Cut into shares of at least `size` videos, except the last. Videos of one prompt stay together, because the
-    static filter and some dimensions look at all of them.
+    """Cut an arrangement into shares of at least `size` videos; the last share may be smaller.
+
+    Videos of one prompt stay together, because the static filter and some dimensions look at all videos of a prompt.
     """
     group: list[str] = []
     names = list(arrangement.files)
@@ -143,8 +151,9 @@ def legal_name(prompt: str) -> str:
 
 
 def lay_out(places: Mapping[str, Path], folder: Path) -> None:
-    """Fill a new folder with links to files, given by the links' names, or else copies; raises GalaxyDiTError if a
-    file is missing.
+    """Create `folder` and fill it with links to files, or with copies where the system refuses links.
+
+    `places` has the path of each file by the name of its link. Raises GalaxyDiTError if a file is missing.
     """
     folder.mkdir(parents=True)
     for name, place in places.items():

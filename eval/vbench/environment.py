@@ -1,4 +1,7 @@
-"""VBench's own Python environment: find the benchmark in one, or build one from pinned packages."""
+"""The Python environment of VBench or VBench-2.0: find the benchmark in an environment, or build one.
+
+A suite is one of the two benchmarks.
+"""
 
 import json
 import os
@@ -29,7 +32,7 @@ print(torch.__version__, torchvision.__version__)
 class Environment:
     """An environment with an installed benchmark: its Python, and the folder and version of the benchmark.
 
-    VBench has an environment of its own, because it pins old versions of packages.
+    A benchmark has an environment of its own, because it pins old versions of packages.
     """
 
     python: Path
@@ -38,7 +41,7 @@ class Environment:
 
 
 def open_environment(folder: Path, suite: Suite) -> Environment:
-    """The environment in a folder; raises GalaxyDiTError if there is none, or none with the benchmark."""
+    """The environment in a folder; raises GalaxyDiTError if the folder holds none, or one without the benchmark."""
     python = folder.absolute() / "bin" / "python"
     question = QUESTION.format(package=suite.package)
     done = subprocess.run([python, "-c", question], capture_output=True, text=True) if python.exists() else None
@@ -56,7 +59,7 @@ def read_full_info(environment: Environment, suite: Suite) -> list[dict[str, Any
 
 
 def default_cache(suite: Suite) -> Path:
-    """The folder where upstream looks for weights."""
+    """The folder where the benchmark looks for model files by default."""
     return Path(os.environ.get(suite.cache_variable) or Path.home() / ".cache" / suite.package)
 
 
@@ -68,14 +71,15 @@ def set_up(
     detectron2: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Environment, str]:
-    """Build the environment of a suite in a folder. Returns it, and the versions of torch and torchvision in it.
+    """Build the environment of a suite in a folder. Returns it, and a text with its torch and torchvision versions.
 
-    Calling it again completes an interrupted call. Every package is pinned in packages/SUITE.txt; the benchmark itself
+    A second call completes an interrupted one. Every package is pinned in packages/SUITE.txt; the benchmark itself
     is installed without its dependencies, because it pins versions that no current torch supports.
 
     Args:
         pip_arguments: passed to each `pip install`, such as an index for another build of torch.
         detectron2: a checkout of github.com/facebookresearch/detectron2, whose Python code is put on the path.
+        tell: called with a line of text before each stage.
 
     Raises GalaxyDiTError with pip's last words if a package cannot be installed, or if torch and torchvision do not
     fit together.

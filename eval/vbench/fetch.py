@@ -1,8 +1,9 @@
-"""Download the model files of dimensions to where upstream looks for them, from where upstream gets them.
+"""Download the model files that dimensions of a benchmark need, to the benchmark's cache folder.
 
-A download goes to `NAME.part` and is resumed with a range request, if the server still has the same file (RFC 9110,
-If-Range). It counts once its size and SHA-256 are right: the published SHA-256 where there is one, or that which the
-hub names (X-Linked-Etag). The SHA-256 of every file is kept in `NAME.sha256`, in the format of sha256sum.
+The sources are those of upstream, the benchmark's own code. A download goes to `NAME.part` and is resumed with a range
+request, if the server still has the same file (RFC 9110, If-Range). The file gets its name once its size and SHA-256
+are right: the published SHA-256 and the SHA-256 that the Hugging Face hub names (X-Linked-Etag), as far as they exist.
+The SHA-256 of every file is kept in `NAME.sha256`, in the format of sha256sum.
 """
 
 import hashlib
@@ -24,14 +25,16 @@ HUB_FILES = ["config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.jso
 SHA256_DIGITS = 64
 
 Tell = Callable[[str, int, int], None]
-"""Told of the name of a file, the bytes that are there, and all of them, 0 if the server does not say."""
+"""Called with a file's name, its bytes so far, and its size in bytes, 0 if the server does not say the size."""
 
 
 def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path, tell: Tell) -> list[Path]:
-    """Download what the dimensions lack. Returns the files that were written; those that are there stay.
+    """Download the missing files of the dimensions and of `extra` to `cache`.
 
-    Raises GalaxyDiTError if something cannot be downloaded, with every file that is still missing, its place and its
-    source, so that it can be carried there; and for a file of another content than published.
+    Returns the paths of the files downloaded now, and of the hub's models, whether downloaded now or earlier.
+
+    Raises GalaxyDiTError if a file cannot be downloaded, or has another content than published. The error for a failed
+    download names every missing file with its place and source, so that it can be carried there.
     """
     wanted = dict.fromkeys([*(weights for dimension in dimensions for weights in dimension.weights), *extra])
     missing = [weights for weights in wanted if not (cache / weights.path).exists()]
@@ -50,7 +53,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """Lines with the path and the source of each file."""
+    """Path and source of each file, separated by semicolons."""
     return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 
@@ -72,7 +75,7 @@ def _fetch_one(weights: Weights, cache: Path, tell: Tell) -> Path:
 
 
 def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract without the top folder; paths that lead out of the folder are refused by zipfile."""
+    """Extract into `folder` without the archive's top folder. zipfile lets no path lead out of `folder`."""
     for member in archive.infolist():
         parts = PurePosixPath(member.filename).parts[1:]
         if parts and not member.is_dir():
@@ -81,10 +84,10 @@ def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
 
 
 def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
-    """Download one file, or the rest of it. Returns `place`.
+    """Download one file, or the rest of it, to the path `place`, which is returned.
 
-    Raises GalaxyDiTError if its SHA-256 does not begin with `sha256` or is another than the server names; OSError and
-    HTTPException if the connection fails, after which the next call goes on.
+    Raises GalaxyDiTError if the file's SHA-256 does not begin with `sha256`, which may be empty, or is not what the
+    server names. Raises OSError or HTTPException if the connection fails; the next call resumes the download.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")

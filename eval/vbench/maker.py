@@ -1,4 +1,4 @@
-"""Measures one share of the videos of a dimension: the unit of a VBench run."""
+"""Measures one share, a part of the videos that one dimension measures: the unit of work of a VBench run."""
 
 import json
 import os
@@ -35,10 +35,13 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Hands shares to a driver, one process of the benchmark's environment, which it keeps.
+    """Hands shares to the driver, a process in the benchmark's environment, which it keeps for the following shares.
 
-    store: of the run with the videos. environment, cache: lie at the same place on every machine. trust: let upstream
-    unpickle weights, which can run any code that they carry; by default torch loads tensors only.
+    store: of the run with the videos.
+    environment: of the benchmark, at the same path on every machine.
+    cache: folder of model files, at the same path on every machine.
+    trust: let the benchmark unpickle weights, which can run any code that they carry; by default torch loads tensors
+        only.
     """
 
     store: Store
@@ -124,7 +127,7 @@ class ShareMaker(Maker):
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The record's result: upstream's score of the share, and value and count of each video by its unit."""
+    """The record's result: the benchmark's score of the share, and value and count of each video by its unit id."""
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))

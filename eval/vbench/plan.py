@@ -1,4 +1,7 @@
-"""The videos of a run that a suite measures, and their division into shares."""
+"""The videos of a run that a suite (VBench or VBench-2.0) measures, and their division into shares.
+
+A share is a part of the videos of one dimension and one variant of the run's job; it is measured by itself.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,13 @@ Selection = Mapping[str, Sequence[VideoRecord]]
 
 @dataclass
 class Plan:
-    """The shares of a run that a suite measures; `share` is the number of videos of a share."""
+    """How a suite measures a run: makes the units of work.
+
+    Attributes:
+        version: of the installed benchmark.
+        full_info: the benchmark's list of prompts with their dimensions.
+        share: number of videos of a share.
+    """
 
     suite: Suite
     version: str
@@ -26,7 +35,10 @@ class Plan:
     share: int = SHARE
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
-        """One for each share. Their data name the videos by their content, so that a video made again counts anew."""
+        """The units of work of one variant and dimension, the two names in `key`: one unit for each share.
+
+        A unit's data hold the SHA-256 of its videos, so that a video that was made again is measured again.
+        """
         variant, name = key
         dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
         size = self.share if dimension.divisible else len(arrangement.files)

@@ -1,4 +1,8 @@
-"""The results file of a run, `runs/x/vbench/results.json`, and what upstream writes."""
+"""The results file of a run, `runs/x/vbench/results.json`, and the scores file of upstream, the benchmark's own code.
+
+A benchmark has dimensions in groups; its total is over the groups. A variant is one way to generate of the run's job.
+A unit is one video of the run.
+"""
 
 import json
 import math
@@ -20,8 +24,12 @@ Videos = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Drop:
-    """Points that a variant lost against the baseline (negative: gained) with their 95 % interval, None for fewer than
-    two prompts. `pairs` is the number of videos, each compared with the baseline of its prompt and seed.
+    """Points that a variant lost against the baseline in one dimension.
+
+    Attributes:
+        mean: over the videos; negative if the variant gained.
+        low, high: 95 % interval of `mean` over prompts, None for fewer than two prompts.
+        pairs: number of videos, each compared with the baseline of its prompt and seed.
     """
 
     mean: float
@@ -38,10 +46,12 @@ class DimensionScore:
         score: raw score of the benchmark.
         points: normalised score, at best 100.
         mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
-        complete: whether all prompts and videos of the protocol were present; only then it counts in totals.
+        complete: whether all prompts and videos of the benchmark's protocol were present; only then the dimension
+            counts in groups and total.
         videos: raw score of single videos by unit id. VBench's imaging_quality scores them on a scale a hundred times
             larger than the dimension.
-        drop: against the baseline; None for the baseline itself and where it has no score.
+        drop: against the baseline; None for the baseline itself, and if the baseline has no score with the same
+            `static`.
         static: whether only static videos count, as upstream's protocol for temporal flickering asks.
     """
 
@@ -56,8 +66,13 @@ class DimensionScore:
 
 @dataclass(frozen=True)
 class VariantScores:
-    """One variant, in points: the groups whose dimensions are all complete; the total, None unless every dimension is,
-    and the names of those that it lacks (`missing`); all dimensions that were measured.
+    """Scores of one variant.
+
+    Attributes:
+        groups: points of each group whose dimensions are all complete.
+        total: points over all groups; None unless every dimension is complete.
+        missing: names of the dimensions that are not complete or not measured.
+        dimensions: every dimension that was measured, by name.
     """
 
     groups: Mapping[str, float]
@@ -93,7 +108,7 @@ def results_path(run: Path, suite: str = "vbench") -> Path:
 
 
 def read_results(path: Path) -> Results:
-    """Raises GalaxyDiTError if the file is damaged or of another version, OSError if it is not there."""
+    """The results in a file. Raises GalaxyDiTError for a damaged file or another version, OSError without a file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -104,13 +119,13 @@ def read_results(path: Path) -> Results:
 
 
 def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tuple[float | None, Videos]:
-    """Score of the videos of these names, and value and count of each, from the file that upstream writes.
+    """The score of a dimension, and value and count of each video by file name, from the file that upstream writes.
 
     The score is None if no video counts. It is the mean of the values, weighted by the counts: frames where upstream
-    averages over frames, else 1 for each video. So the scores of shares combine to that of the whole.
+    averages over frames, else 1 for each video. So the scores of shares combine to the score of all videos.
 
-    Raises GalaxyDiTError for a file that does not hold what it should, and if the videos do not give the score in it;
-    OSError if it is not there.
+    Raises GalaxyDiTError if the file is damaged, if it lacks one of the videos `names` and the dimension leaves out
+    none on purpose, or if the score does not follow from the videos; OSError if there is no file.
     """
     try:
         score, entries = json.loads(path.read_text(encoding="utf-8"))[dimension.name]

@@ -1,4 +1,7 @@
-"""Measures the videos of a run: choose videos, check what is needed, measure shares, combine their scores.
+"""Measures the videos of a run with a benchmark: choose videos, check weights, measure shares, combine their scores.
+
+A variant is one way to generate of the run's job. A share is a part of the videos of one variant and one dimension; it
+is measured by itself. Upstream is the benchmark's own code.
 
 runs/x/vbench/
   results.json   what `results.py` describes
@@ -47,16 +50,20 @@ def evaluate(
 ) -> Results:
     """Measure dimensions of all variants of a run, and write the results together with those of earlier calls.
 
-    A share of a dimension's videos is a unit: finished shares are kept, and failed ones are measured again. Nothing is
-    downloaded.
+    Finished shares of earlier calls are kept, failed shares are measured again. Nothing is downloaded.
 
     Args:
         root: the run, a folder or an address that fsspec reaches.
-        cache: the folder of upstream's weights, by default its own.
-        share: videos of a unit, by default those of earlier calls, else 100; dimensions whose score does not follow
-            from shares are measured whole.
-        static_filter: measure temporal flickering on static videos alone, by default on the benchmark's own prompts.
-        trust: let upstream unpickle its weights.
+        names: names of the dimensions.
+        environment: of the suite, from `open_environment` or `set_up`.
+        cache: the folder of upstream's weights, by default upstream's own.
+        suite: the benchmark.
+        share: number of videos of a share, by default as in earlier calls, else 100. A dimension whose score does not
+            follow from shares is measured whole.
+        static_filter: measure temporal flickering on static videos alone; by default on for the benchmark's own
+            prompts.
+        trust: let upstream unpickle its weights, which can run code.
+        executor: measures the shares, by default one after the other in this process.
 
     Raises GalaxyDiTError before anything runs if a dimension is unknown or does not suit the prompts, or if weights
     or videos are missing, or if earlier shares had another size. What fails later is in `Results.failed`.
@@ -92,7 +99,10 @@ def evaluate(
 
 
 def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, static_filter: bool) -> None:
-    """Raises GalaxyDiTError naming every file that is missing, its place, and where it comes from."""
+    """Raise GalaxyDiTError if a model file is missing; the error names each missing file, its place and its source.
+
+    With `static_filter` the dimensions that are filtered also need the model of the static filter.
+    """
     missing = []
     for dimension in dimensions:
         filtering = (RAFT,) if static_filter and dimension.filtered else ()
@@ -112,8 +122,9 @@ def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, st
 
 
 def open_shares(store: Store, suite: Suite, environment: Environment, share: int | None) -> tuple[Store, int]:
-    """The store of the shares of a run, and the number of videos of a share. Raises GalaxyDiTError if the shares that
-    it holds are of another size or of another version of the benchmark.
+    """The store of a run's shares, and the number of videos of a share: `share`, else that of the store, else 100.
+
+    Raises GalaxyDiTError if the store holds shares of another size or of another version of the benchmark.
     """
     if share is not None:
         check_count("share", share, 1)
@@ -133,8 +144,10 @@ def open_shares(store: Store, suite: Suite, environment: Environment, share: int
 def collect(
     plan: Plan, kept: Store, selection: Selection, asked: Mapping[tuple[str, str], Arrangement]
 ) -> tuple[dict[str, VariantScores], dict[str, str]]:
-    """The scores of all dimensions whose shares are measured, of this call and of earlier ones, and why there is no
-    score for some of `asked`: the last fields of `Results`.
+    """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
+
+    Scored are all dimensions whose shares this call or earlier calls measured. `kept` is the store of the shares;
+    `asked` has the arrangements of this call by variant and dimension.
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}

@@ -1,4 +1,4 @@
-"""From dimensions to totals as upstream does it, and how much a variant lost against the baseline. Pure numbers."""
+"""From dimensions to totals as the benchmark's own code does it, and points lost against the baseline. Pure numbers."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,10 @@ def normalise(dimension: Dimension, score: float) -> float:
 
 
 def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScores:
-    """Groups and total of the dimensions of one variant; only complete ones count.
+    """The scores of one variant: its dimensions, groups and total; only complete dimensions count.
 
-    A group is the weighted mean of the points of its dimensions, the total that of the groups. Upstream counts missing
-    dimensions as 0; here they leave no group and no total.
+    A group is the weighted mean of the points of its dimensions, the total the weighted mean of the groups. The
+    benchmark's own code counts a missing dimension as 0; here its group and the total are missing, too.
     """
     missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}
@@ -35,11 +35,11 @@ def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScore
 def measure_drop(
     dimension: Dimension, baseline: Mapping[tuple[int, int], float], variant: Mapping[tuple[int, int], float]
 ) -> Drop | None:
-    """The mean difference of the videos of both, given by (prompt, seed); None if they share none.
+    """The points that a variant lost against the baseline in one dimension; None if they share no video.
 
-    The interval is that of the report: prompts drawn with replacement, since videos of one prompt are not independent.
-    Values are raw, on the scale of single videos. A pair counts that both have: the static filter and some dimensions
-    leave out videos.
+    `baseline` and `variant` have the raw score of each video by (prompt index, seed). Only pairs that both have count,
+    because the static filter and some dimensions leave out videos. The interval is by drawing prompts with
+    replacement, since videos of one prompt are not independent.
     """
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
     pairs = [pair for pair in baseline if pair in variant]

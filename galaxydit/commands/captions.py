@@ -17,9 +17,10 @@ Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-t
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
-    """The prompts of a text file, or the embedded model's captions for calibration and tuning, which are never scored.
+    """The prompts of a text file, or by default the embedded model's captions for calibration and tuning.
 
-    Raises typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
+    No comparison scores these captions. `option` is the command line option that errors name. Raises
+    typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
     """
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
@@ -27,9 +28,10 @@ def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[st
 
 
 def read_or_draw_prompts(given: str, model: str, reserved: tuple[str, ...]) -> tuple[str, ...]:
-    """The prompts of a text file, or for the embedded model `given` unseen captions that are not reserved.
+    """The prompts of the text file `given`; for the embedded model, a number `given` draws that many unseen captions.
 
-    Raises GalaxyDiTError for a number that is too large and for a file that cannot be read.
+    The captions are none of `reserved`. Raises GalaxyDiTError for a number that is too large and for a file that cannot
+    be read.
     """
     if model != WITH_CAPTIONS or not given.isdecimal():
         return _read(Path(given), "--prompts")

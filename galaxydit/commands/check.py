@@ -56,7 +56,7 @@ def check(
 
 
 def _checked(run: "Run", names: Sequence[str]) -> tuple[str, ...]:
-    """The variants to check. Raises typer.BadParameter for a name that is no variant, and for the baseline."""
+    """The variants to check: `names`, by default all but the baseline. Raises typer.BadParameter for any other name."""
     from galaxydit.eval.jobs.record import BASELINE
 
     variants = [each.name for each in run.job.variants if each.name != BASELINE]
@@ -80,7 +80,7 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
 
 
 def _show(run: "Run", verdicts: "list[Verdict]") -> None:
-    """A row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
+    """Print a row for each gate and variant, then the worst videos of each gated figure; failed gates come first."""
     from galaxydit.eval.jobs.gates import WORST
 
     ordered = sorted(verdicts, key=lambda verdict: verdict.holds)

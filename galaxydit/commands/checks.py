@@ -16,7 +16,7 @@ def check_prompt_inputs(prompts: Iterable[str]) -> None:
 
 
 def check_output_file(path: Path, suffix: str) -> None:
-    """Raise GalaxyDiTError unless a file of this name can be written; leaves nothing behind."""
+    """Raise GalaxyDiTError unless the file can be written and its name ends in `suffix`; leaves nothing behind."""
     if path.suffix != suffix:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
         raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
@@ -41,14 +41,14 @@ def check_output_folder(path: Path, option: str = "--out") -> None:
 
 
 def check_lasting(address: str) -> None:
-    """Raise GalaxyDiTError for an address whose files end with this process."""
+    """Raise GalaxyDiTError for an address whose files are lost when this process ends (fsspec's memory://)."""
     if "memory" in re.findall(r"(\w+)::?", address.split("://")[0] + "::"):
         expected = "a folder, or an address that outlasts this command"
         raise refusal("--out", address, expected, "pass a folder, or for example s3://bucket/run")
 
 
 def _write_nearby(folder: Path) -> None:
-    """Write in the folder, or in the nearest of its parents that exists."""
+    """Write a temporary file in the folder, or in its nearest parent that exists. Raises OSError if that fails."""
     try:
         folder.lstat()
     except FileNotFoundError:

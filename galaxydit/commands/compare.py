@@ -91,8 +91,10 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """About how many generations a comparison takes at most: 40 % of the settings are left after the first prompt, and
-    then one for each speedup and one more.
+    """A sentence on how many generations a comparison takes at most, roughly.
+
+    The estimate assumes that 40 % of the settings are tuned further after the first prompt, and that each method is
+    scored with one setting for each speedup and one more.
     """
     candidates = sum(len(method.settings(steps)) for method in methods if method.tuned)
     tuning = round(candidates * (1 + 0.4 * (plan.tuned - 1)))

@@ -31,7 +31,7 @@ from galaxydit.pipelines.terminal import printable
 
 @cache
 def messages() -> Console:
-    """The console of stderr. There is one, so that a warning does not tear a live display."""
+    """The console of stderr. All messages share it, so that a warning does not tear a live display."""
     return Console(stderr=True)
 
 
@@ -68,7 +68,10 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
 
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, in a live line or without a terminal in plain lines; yields what replaces the text."""
+    """Show what is being done, in a live line or without a terminal in plain lines.
+
+    Yields a function that shows a new text.
+    """
     if messages().is_terminal:
         with messages().status(Text(printable(text))) as status:
             yield lambda text: status.update(Text(printable(text)))
@@ -79,7 +82,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """End at Ctrl-C and at SIGTERM, which schedulers send, with one line on how far the work is.
+    """End the command at Ctrl-C and at SIGTERM, which schedulers send, with a line that says `how_far` the work is.
 
     The exit code is 128 + the signal's number, as in shells: 130 or 143.
     """
@@ -103,7 +106,10 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of finished and of all units that shows a bar and the time left, or prints about ten lines."""
+    """Yield a function that shows progress and the time left, in a bar or without a terminal in about ten lines.
+
+    Its arguments are the numbers of finished and of all units; `unit` is the lines' word for what is counted.
+    """
     if messages().is_terminal:
         columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
         with Progress(*columns, console=messages(), transient=True) as progress:
@@ -122,7 +128,10 @@ def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def download_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function of a file's name, its bytes so far and all of them, 0 where they are not known."""
+    """Yield a function that shows downloads: a bar for each file, or without a terminal one line when it begins.
+
+    Its arguments are the file's name, its bytes so far, and its size in bytes, 0 if the size is not known.
+    """
     if messages().is_terminal:
         columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         tasks: dict[str, TaskID] = {}

@@ -56,7 +56,7 @@ def demo(
 
 
 def build_table(result: "DemoResult") -> Table:
-    """One row for each variant, with means over the prompts."""
+    """One row for each way to generate (plain, accelerated, half the steps), with means over the prompts."""
     headings = ["denoise\nseconds", "\nspeedup", "end to end\nseconds", "\nspeedup", "\ncompute", "PSNR\ndB", "\nSSIM"]
     has_joules = result.plain.mean("energy_per_video_joules") is not None
     headings += ["end to end\njoules"] if has_joules else []

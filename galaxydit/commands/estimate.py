@@ -44,7 +44,7 @@ def estimate(
 
 
 def headline(made: "Estimate") -> str:
-    """The prediction in one sentence."""
+    """One line on what is predicted: model, GPUs, size, frames and steps."""
     where = made.gpu if made.gpus == 1 else f"{made.gpus} {made.gpu} ({made.split})"
     shape = f"{made.width}x{made.height}, {made.frames} frames, {made.steps} steps"
     return f"{made.model} on {where}, {shape}: predicted for one video, not measured"
@@ -61,7 +61,7 @@ def build_table(made: "Estimate") -> Table:
 
 
 def conclusions(made: "Estimate") -> list[str]:
-    """Sentences on the savings of the plugin, and on whether the video fits into the GPU's memory."""
+    """Sentences on the savings of the plugin, and a warning if the video does not fit into the GPU's memory."""
     lines = []
     if made.accelerated is not None and made.saved_joules is not None:
         plain, faster = made.plain.batch_latency_s.value, made.accelerated.batch_latency_s.value

@@ -119,7 +119,7 @@ def fetch(
     weights: WeightsFolder = None,
     static_filter: Annotated[bool, typer.Option(help="Also what the filter of static videos needs.")] = True,
 ) -> None:
-    """Download the weights of dimensions to the benchmark's cache, from where it does. The same command resumes."""
+    """Download the weights of dimensions to the benchmark's cache, from its own sources. The same command resumes."""
     from galaxydit.eval.published.vbench import RAFT
     from galaxydit.eval.vbench.environment import default_cache
     from galaxydit.eval.vbench.fetch import fetch as fetch_weights
@@ -137,7 +137,7 @@ def fetch(
 
 
 def dimensions(suite: SuiteOption = "vbench") -> None:
-    """Show what each dimension needs, under which licence, and what was run of it so far."""
+    """Show what each dimension needs, under which licence, and how far this project has run it."""
     show(dimension_table(SUITES[suite]))
 
 
@@ -156,7 +156,7 @@ for command in (score, setup, fetch, dimensions, prompts):
 
 
 def split(given: list[str]) -> list[str]:
-    """The names in options that may each hold several, with commas."""
+    """The names in the values of a repeatable option, each of which may hold several names with commas."""
     return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
@@ -188,7 +188,7 @@ def dimension_table(suite: Suite) -> Table:
 
 
 def describe(results: "Results") -> Iterator[str]:
-    """Totals, or why there are none, and what does not count."""
+    """Lines with groups and total of each variant, why there is no total, and which videos do not count."""
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:

@@ -1,4 +1,4 @@
-"""`galaxydit eval`: batch jobs, and their status, reports, tables and gates."""
+"""`galaxydit eval`: batch jobs, and their status, reports, tables and gates. A unit is one video of a job."""
 
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -123,7 +123,7 @@ def export(
     parquet: Annotated[bool, typer.Option(help="Also write results.parquet; needs pyarrow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the tables; by default the run's.")] = None,
 ) -> None:
-    """Write the finished units of a run as tables, one row each."""
+    """Write the results of a run as tables: one row for each video that was made, or that failed."""
     from galaxydit.eval.report.export import write_csv, write_parquet
     from galaxydit.eval.report.read_run import read_run
 

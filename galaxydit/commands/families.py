@@ -1,4 +1,4 @@
-"""`galaxydit families`: the DiT families, what each combines with, and what is not accepted."""
+"""`galaxydit families`: the DiT families, what each combines with, and the models that are not accepted."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def families(
     name: Annotated[str, typer.Argument(help="Show only names that contain this, such as wan or Cosmos.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the transformer of each family and what it combines with, then what is not accepted, and why."""
+    """Show the transformer of each family and what it combines with, then the models that are not accepted, and why."""
     with working("loading diffusers"):
         accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
     if not accepted and not refused:
@@ -37,13 +37,13 @@ def families(
 
 
 def _with(name: str, rows: Sequence[Row]) -> list[Row]:
-    """The rows with this text in the name of the family, of the transformer, or of what is not accepted."""
+    """The rows of families or refused models whose names contain the text `name`, whatever its case."""
     names = ("family", "transformer", "not accepted")
     return [row for row in rows if any(name.casefold() in row.get(key, "").casefold() for key in names)]
 
 
 def family_rows() -> list[Row]:
-    """One row for each family: what its transformer's class in diffusers offers, by heading."""
+    """One row for each family, texts by heading: its transformer, what it combines with, and its shipped profiles."""
     import diffusers
 
     from galaxydit.families import FAMILIES
@@ -73,7 +73,7 @@ def family_rows() -> list[Row]:
 
 
 def unsupported_rows() -> list[Row]:
-    """One row for each reason: the pipelines and transformers that are refused by name, by heading."""
+    """One row for each reason of refusal, texts by heading: the pipelines or transformers refused, and the reason."""
     names = defaultdict(list, {U_NET: ["any pipeline with a U-Net, such as AnimateDiff or Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)

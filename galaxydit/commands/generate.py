@@ -17,7 +17,7 @@ from galaxydit.request import AUTO
 
 @dataclass(frozen=True)
 class FileSizes(options.Sizes):
-    """Options of how a video is denoised, its shape and its rate."""
+    """Options of how a video is denoised, of its shape and of its frame rate."""
 
     fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None
 
@@ -75,7 +75,7 @@ def generate(
             generation = generate_video(pipe, prompt, settings, seed, on_step=on_step)
         seconds = f"denoising {generation.denoise_seconds:.2f} s, end to end {generation.end_to_end_seconds:.2f} s"
     save_video(generation.frames, out, settings.fps, lossless=lossless)
-    reports = [] if handle is None else handle.reports  # empty where no step was recognised, of which a warning tells
+    reports = [] if handle is None else handle.reports  # empty if no step was recognised; a warning says so
     summary = str(reports[-1]) if reports else seconds
     show(summary, out)
 
@@ -83,8 +83,10 @@ def generate(
 def _generate_many(
     data: dict[str, Any], acceleration: dict[str, Any] | None, out: str, cluster: options.RayOptions
 ) -> None:
-    """Make the videos of a job with the plugin, or without options of it with the plain pipeline. Print their paths in
-    the order of the run, and exits with 1 if some failed.
+    """Make one video of each prompt, print their paths in the order of the run, and exit with 1 if a video failed.
+
+    `data` holds the keys of a job file. `acceleration` holds arguments of `galaxydit.accelerate`; with None, the
+    pipeline runs without the plugin.
     """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of

@@ -59,7 +59,10 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sentences under "profile", "known" and "unknown": what is used by default, and what is known about it."""
+    """Sentences by heading: "profile" describes the profile in use, "known" and "unknown" list facts of speed and PSNR.
+
+    `notes` are those of the resolved settings; without a profile, they say why there is none.
+    """
     known = ["the speedup by compute"]
     if profile is None:
         unknown = [PSNR_UNKNOWN, RANKING_UNKNOWN]

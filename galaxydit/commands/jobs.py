@@ -1,4 +1,4 @@
-"""Run a job, or show which videos it would make. Commands that make many videos share this."""
+"""Run a job, or show which videos it would make. Commands that make many videos share these functions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,11 @@ def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
 def make_videos(
     job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
 ) -> "Outcome":
-    """Make the videos that the run in `out` lacks, and show the progress. Ctrl-C and SIGTERM leave a resumable run."""
+    """Make the videos of a job that the run in the folder or address `out` lacks, and show the progress.
+
+    `retry_failed` also makes failed videos again, `verify` also those whose SHA-256 differs from the recorded one.
+    Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are done and how many failed.
+    """
     from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
 
@@ -40,7 +44,10 @@ def make_videos(
 
 
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
-    """Show how many videos of each variant the run in `out` lacks, and the expected seconds. Writes nothing."""
+    """Show how many videos of each variant the run in `out` lacks, and the expected seconds. Writes nothing.
+
+    The seconds are also shown divided by `workers`. The other arguments are those of `make_videos`.
+    """
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run
     from galaxydit.pipelines.runs import Store

@@ -1,4 +1,4 @@
-"""`galaxydit latency`: latency of a step at real sizes, with random weights."""
+"""`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def latency(
     table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time Wan2.1 shapes with random weights and forced decisions, method by method."""
+    """Time the steps of each method at the sizes of Wan2.1, with random weights and a fixed list of full steps."""
     if table is not None:
         data = load(table)
         try:
@@ -83,7 +83,7 @@ def latency(
 
 
 def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows for a terminal of 80 columns: medians only; the JSON has the others."""
+    """A table of the rows for a terminal of 80 columns: medians only; the JSON also has the quartiles."""
     columns = columns_of(rows, quartiles=False)
     headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]
     return table_of(zip(*columns.values(), strict=True), [""], headings, collapse_padding=True)

@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError for what cannot name one."""
+    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError if `model` cannot name one."""
 
     model: ModelName
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
@@ -51,7 +51,10 @@ class ModelOptions:
         local_folder(self.model)
 
     def load(self, device: str | None = None) -> "DiffusionPipeline":
-        """The pipeline. The libraries' own progress bars are turned off, because commands show theirs."""
+        """The pipeline on `device`, by default the GPU if there is one.
+
+        The progress bars of diffusers and transformers are turned off, because commands show their own.
+        """
         import diffusers
         import torch
         import transformers
@@ -75,7 +78,7 @@ class WanTinyByDefault(ModelOptions):
 
 @dataclass(frozen=True)
 class Shape:
-    """Options of a video's shape, named as in GenerationSettings; raises GalaxyDiTError for what no model allows."""
+    """Options of a video's shape, named as in GenerationSettings; raises GalaxyDiTError for sizes no model allows."""
 
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
@@ -88,7 +91,7 @@ class Shape:
         return replace(settings, **{name: value for name, value in vars(self).items() if value is not None})
 
     def settings_for(self, pipe: "DiffusionPipeline") -> GenerationSettings:
-        """Settings that the authors of the model recommend, replaced by the given options."""
+        """The settings that the authors of the model recommend; options that the user gave take their place."""
         from galaxydit.pipelines.published_models import recommended_settings
 
         return self._in_place_of(recommended_settings(pipe))
@@ -96,7 +99,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes(Shape):
-    """Options of how a video is denoised, and its shape."""
+    """Options of how a video is denoised, and of its shape."""
 
     steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None
     guidance_scale: Annotated[float | None, typer.Option("--guidance", min=0, help="Guidance scale.")] = None
@@ -105,7 +108,7 @@ class Sizes(Shape):
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `galaxydit.accelerate`; raises GalaxyDiTError for those that suit no model."""
+    """Options of `galaxydit.accelerate`; raises GalaxyDiTError for values that suit no model."""
 
     speedup: Annotated[
         float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
@@ -137,7 +140,10 @@ class Request:
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Options of where units are made; raises typer.BadParameter for those that need --ray without it."""
+    """Options of where videos are made: in this process, or on Ray.
+
+    Raises typer.BadParameter for --workers or --gpus-per-worker without --ray.
+    """
 
     ray: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help=RAY_HELP)] = None
     workers: Annotated[int | None, typer.Option(min=1, help="With --ray; by default one for each GPU.")] = None
@@ -151,13 +157,16 @@ class RayOptions:
                 raise typer.BadParameter(f"{name}={value} has no effect without --ray: add --ray, or leave it out")
 
     def executor(self) -> "AbstractContextManager[Executor]":
-        """Return a context that makes the units of work, such as videos: in this process, or on Ray with --ray."""
+        """Return a context manager of the executor that makes videos: in this process, or on Ray with --ray."""
         from galaxydit.pipelines.runs import InProcess, OnRay
 
         return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
 
     def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
-        """The pipeline, and with Ray the function that loads it on a worker; the one here then stays on the CPU."""
+        """The pipeline, and the function that loads it on a worker of Ray, or None without --ray.
+
+        With --ray, the returned pipeline stays on the CPU.
+        """
         if self.ray is None:
             return model.load(), None
         return replace(model, offload="none").load("cpu"), model.load
@@ -177,7 +186,7 @@ class RayCommand(TyperCommand):
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Let typer read a keyword-only parameter whose type is a dataclass as one option for each of its fields."""
+    """The command as typer reads it: a parameter whose type is a dataclass becomes an option for each of its fields."""
     groups: dict[str, type] = {}
     options: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():

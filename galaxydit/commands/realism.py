@@ -1,4 +1,4 @@
-"""`galaxydit realism`: hold a Wan model against what is published about the real weights."""
+"""`galaxydit realism`: compare a Wan model with published measurements of the real Wan2.1 weights."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ def realism(
 ) -> None:
     """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
 
-    Started again, it measures only what realism.json does not hold yet.
+    The same command resumes: it measures only the parts that realism.json lacks.
     """
     check_output_folder(out)
     if shift_factor is not None:
@@ -68,7 +68,10 @@ def realism(
 
 
 def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
-    """The PSNRs of each part that was measured, then the figures with their allowed ranges."""
+    """Yield a table of PSNRs for each measured part of `PSNR_PARTS`, then one of the figures with allowed ranges.
+
+    `measured` is the content of realism.json, and `prompts` the number of prompts, which the titles state.
+    """
     for part in PSNR_PARTS:
         if part in measured:
             rows = []

@@ -1,4 +1,7 @@
-"""`galaxydit validate`: the plugin beside its controls on one model, as a page for an issue."""
+"""`galaxydit validate`: the plugin beside controls on one model, as a page for a GitHub issue.
+
+A control is a run without the plugin, such as half of the steps (`galaxydit.eval.validate.validation_job.RUNS`).
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +29,8 @@ def validate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure on your model what this project could not: plain, controls without the plugin, and the plugin, with PSNR,
-    SSIM, LPIPS, seconds and joules. The same command resumes.
+    """Measure on your model what this project could not: PSNR, SSIM, LPIPS, seconds and joules of the plain pipeline,
+    of controls without the plugin, and of the plugin. The same command resumes.
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 

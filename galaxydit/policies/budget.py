@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 
 def full_step_count(steps: int, speedup: float) -> int:
-    """Number of steps to compute out of `steps`, at least 2."""
+    """Number of full steps among `steps` for a speedup, the ratio of steps to full steps; at least 2."""
     return max(2, min(steps, round(steps / speedup)))
 
 
 def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
-    """Round fractional positions to distinct step indices, rising, including the first and the last step."""
+    """Round rising positions to distinct, rising indices of steps; the first becomes 0, and the last `steps` - 1."""
     chosen: list[int] = []
     for index, place in enumerate(places):
         low = chosen[-1] + 1 if chosen else 0

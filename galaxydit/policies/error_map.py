@@ -1,4 +1,7 @@
-"""Calibrated expectations: the error by proxy distance (monotone, piecewise linear), and the distance by sigma."""
+"""Calibrated expectations: the error by proxy distance (monotone, piecewise linear), and the distance by sigma.
+
+The proxy distance is the relative change of the proxy (`galaxydit.proxies.distance_of`), summed over steps.
+"""
 
 from dataclasses import dataclass
 
@@ -9,13 +12,13 @@ from galaxydit.errors import GalaxyDiTError, check_ascending, check_number
 
 @dataclass(frozen=True)
 class Curve:
-    """Expected error as a function of distance at one noise level.
+    """Expected error as a function of proxy distance since the last full step, at one noise level.
 
     Attributes:
         sigma: noise level in [0, 1] for which the curve was fitted.
         distances: proxy distances, rising from above 0.
         errors: expected relative error of the prediction at each distance, never falling.
-        spread: standard deviation of the error around each value.
+        spread: standard deviation of the error at each distance.
     """
 
     sigma: float
@@ -45,10 +48,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """Curves at one or more noise levels; between two the expected error is interpolated in sigma.
+    """Curves of the expected error at one or more noise levels.
+
+    Between two of them the expected error is interpolated in sigma; beyond all of them the nearest curve holds.
 
     Attributes:
-        curves: of the distance summed since the last full step, by rising sigma.
+        curves: in the order of rising sigma.
     """
 
     curves: tuple[Curve, ...]
@@ -70,7 +75,7 @@ class CumulativeDistance:
 
     Attributes:
         sigmas: noise levels of the calibrated steps, falling.
-        distances: for each of them the distance since the first step, never falling.
+        distances: mean proxy distance from the first step to each of these noise levels, never falling.
     """
 
     sigmas: tuple[float, ...]
@@ -86,5 +91,5 @@ class CumulativeDistance:
             )
 
     def __call__(self, sigma: float) -> float:
-        """The distance at a noise level, interpolated in sigma, so that it holds for other numbers of steps."""
+        """The mean distance at a noise level, interpolated in sigma, so that other numbers of steps can use it, too."""
         return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

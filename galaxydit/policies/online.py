@@ -1,4 +1,4 @@
-"""The policy for `max_error`: reuse a full step until the proxy predicts an error above the limit."""
+"""The policy for `max_error`: reuse steps while the error expected from the proxy distance is within the limit."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,10 +14,11 @@ class OnlineState:
     """State of `Online` within one generation.
 
     Attributes:
-        accumulated: distance since the last full step.
-        tested_distance: proxy distance between the last two full steps.
-        error_sum, distance_sum: sums of the measured prediction errors at full steps, and of their proxy distances.
-        schedule: state of the schedule.
+        accumulated: proxy distance since the last full step.
+        tested_distance: proxy distance between the last two full steps; 0 after a reused step and where it is unknown.
+        error_sum, distance_sum: sums of the prediction errors measured at full steps, and of the proxy distances over
+            which these errors arose.
+        schedule: state of the policy's schedule; None before the first step and without a schedule.
     """
 
     accumulated: float = 0.0
@@ -35,7 +36,7 @@ class Online:
         max_error: largest expected relative error of a reused step, at least 0.
         error_map: expected error by proxy distance and sigma. None learns one ratio of error to distance from the
             full steps of this generation; until it is known, all steps are computed.
-        schedule: a schedule whose steps are also computed; None if there is no schedule.
+        schedule: a schedule whose full steps are computed in any case; None for no schedule.
     """
 
     max_error: float
@@ -56,10 +57,12 @@ class Online:
         return self.error_map is None
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
-        """Compute steps that the limits or the schedule require, and steps whose expected error exceeds `max_error`."""
+        """Compute steps that the limits or the schedule require, and steps whose expected error is unknown or exceeds
+        `max_error`.
+        """
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced
-        if self.schedule is not None:  # it applies the limits of the configuration, except for max_consecutive
+        if self.schedule is not None:  # which applies the limits, except for max_consecutive
             planned, after = self.schedule.decide(observation, state.schedule)
             state = replace(state, schedule=after)
             blocked = None if planned.reuse else planned.reason
@@ -81,7 +84,7 @@ class Online:
         return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
-        """Add the prediction error that was measured at the last full step."""
+        """The state with the prediction error measured at the last full step added; unchanged if none was measured."""
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state
         errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance

@@ -1,4 +1,7 @@
-"""The interface of policies: frozen values that decide at each step whether to compute or to reuse."""
+"""The interface of policies: frozen values that decide at each step whether to compute or to reuse.
+
+A computed step is also called a full step. A reused step predicts its tensor from earlier full steps.
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -39,7 +42,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the configuration that policies respect, see `galaxydit.GalaxyDiTConfig`.
+    """Limits of the configuration that policies respect; `galaxydit.GalaxyDiTConfig` describes each.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -67,10 +70,10 @@ class Observation:
     Attributes:
         step: index of the step, from 0.
         steps: number of steps of the generation.
-        distance: relative L1 distance of the proxy since the previous step, at least 0; None where none was measured.
+        distance: relative change of the proxy since the previous step, at least 0; None where it was not measured.
         has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
-        error: relative error that the prediction would have had at the last full step; None where none was made.
+        error: relative error that a prediction would have had at the last full step; None where it was not measured.
         first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
         limits: limits of the configuration.
         consecutive: number of steps reused in a row before this one.
@@ -126,8 +129,9 @@ class Decision:
 
     Attributes:
         reuse: whether the step is reused.
-        reason: why.
-        accumulated: proxy distance (or mapped error) summed since the last full step.
+        reason: why the step is reused or computed.
+        accumulated: proxy distance summed since the last full step; infinite where the distance is unknown, 0 for
+            policies that read no proxy.
         expected_error: expected relative error of the prediction at this step; None where it is unknown.
 
     Raises GalaxyDiTError for a reason that is no `Reason`.

@@ -17,13 +17,15 @@ class ProxyState:
     """State of `ProxyThreshold` within one generation.
 
     Attributes:
-        planned: number of planned full steps up to each step, `(steps,)`.
-        moved: the calibration's mean distance from the first step to each step, `(steps,)`; the step itself where no
-            calibration knows it.
-        allowances: for each step the distance at which it is computed, at `threshold` 1, in the units of `moved`.
-        accumulated: proxy distance since the last full step, with its weighted deviation from the mean.
-        mean: running mean of the distances of a step; None before the first distance.
-        done: number of full steps.
+        planned: number of planned full steps up to and including each step, `(steps,)`.
+        moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; the index of the step
+            where no calibration knows this distance.
+        allowances: for each step the distance since the last full step at which it is computed if `threshold` is 1, in
+            the unit of `moved`, `(steps,)`.
+        accumulated: proxy distance since the last full step; its deviation from the calibration's mean is multiplied by
+            `deviation_weight`.
+        mean: running mean of the proxy distance per step; None before the first distance.
+        done: number of full steps so far.
     """
 
     planned: tuple[int, ...]
@@ -78,7 +80,11 @@ class ProxyThreshold:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
-        """Compute steps that the limits force, steps above the threshold, and steps without a distance."""
+        """Compute steps that the limits force, steps above the threshold, and steps without a distance.
+
+        With a `leeway`, also compute a step if the generation is further behind the schedule than `leeway`, and reuse a
+        step above the threshold if it is as far ahead of the schedule as `leeway`.
+        """
         state = state or self._plan(observation)
         distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
         if distance is None:
@@ -92,7 +98,7 @@ class ProxyThreshold:
         limit = self.threshold * state.allowances[observation.step] * (mean if is_learned else 1.0)
         planned, total = state.planned[observation.step], state.planned[-1]
         is_behind = is_ahead = False
-        if self.leeway is not None:  # behind the last planned step but one, nothing may be missing
+        if self.leeway is not None:  # from the last planned step but one on, none may be missing
             is_behind = state.done < planned - (self.leeway if planned < total - 1 else 0)
             is_ahead = state.done >= min(planned + self.leeway, total - 1)
         if observation.steps < self.schedule.fewest_steps:
@@ -108,8 +114,8 @@ class ProxyThreshold:
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
     def _plan(self, observation: Observation) -> ProxyState:
-        """The state before the first step. The proxy may move from each planned full step to half a step before the
-        next planned full step.
+        """The state before the first step. Between two planned full steps the allowance is the mean distance from the
+        first of them to half a step before the second.
         """
         full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
         moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]

@@ -1,4 +1,10 @@
-"""The guard: reduce slope and correction if full steps show that repeating the last full step predicts better."""
+"""The guard: halve or drop the slope, and turn off the correction, where full steps show that they do harm.
+
+At a full step the output y is compared with the predictions that reuse would have made. Order 0 repeats the last full
+step; order 1 also follows the slope between the last two full steps. The correction makes a full step compensate the
+estimated error of the reused steps before it (`galaxydit.extrapolation`). An interval is the reused steps between two
+full steps.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,20 +13,23 @@ from enum import Enum
 from statistics import fmean, median
 
 SLOPES = (1.0, 0.5, 0.0)
-"""Shares of the configured slope; the last one repeats full steps (order 0). The guard moves by one place at a time."""
+"""Shares of the configured slope; the last share gives order 0. The guard moves by one place at a time."""
 
 WORSE = 2.5
-"""Error of order 1 / error of order 0, root mean square over three full steps, above which the slope is reduced.
+"""Error of order 1 / error of order 0, root mean square over `WINDOW` full steps, above which the slope is reduced.
 
 On wan-tiny this ratio reaches 2.2 in generations where order 1 gives the better video, because it also counts errors
 that a video hardly shows. Failures such as wrong noise levels have ratios of 5 to 10.
 """
 
 RIGHT_AGAIN = 1.0
-"""The same ratio at the next larger slope over eight full steps, below which that slope is restored."""
+"""The same ratio at the next larger slope, over `RECOVERY` full steps, below which that slope is restored."""
 
 SMALLEST_SHARE = 0.4
-"""Share of its estimated error that an interval had; three full steps in a row below it turn the correction off."""
+"""Smallest share of its estimated error that an interval must really have had for the correction to help.
+
+`WINDOW` full steps in a row below it turn the correction off; as many at or above it turn the correction on again.
+"""
 
 WINDOW, RECOVERY = 3, 8  # full steps
 
@@ -47,8 +56,8 @@ class Hindsight:
         step: index of the full step.
         products: mean products of the differences y - y_1, y_1 - y_2, y_2 - y_3 with each other, as far as these full
             steps exist, `(1, 1)` to `(3, 3)`. They determine the error of every prediction.
-        ahead: times that order 1 adds y_1 - y_2 to y_1 to predict y (`galaxydit.extrapolation.slope_ahead`).
-        skipping: times that order 1 adds y_2 - y_3 to y_2 to predict y, and y_1.
+        ahead: factor with which order 1 adds y_1 - y_2 to y_1 to predict y (`galaxydit.extrapolation.slope_ahead`).
+        skipping: factors with which order 1 adds y_2 - y_3 to y_2 to predict y, and to predict y_1.
         inner: distance in sigma from y_2 to y_1 / from y_2 to y.
         rounding: expected mean square of the rounding error of y.
     """
@@ -77,10 +86,10 @@ class Hindsight:
         return math.sqrt(self.error(slope) / repeated) if len(self.products) > 1 and repeated > 0 else None
 
     def correction_share(self, slope: float) -> float | None:
-        """Least-squares share of the error that the correction estimates for y_1, had y_1 been reused: it assumes an
-        error that grows linearly in sigma from 0 at y_2 to that of the prediction of y.
+        """Error that y_1 would have had if reused / error that the correction would have estimated for it, by least
+        squares. The estimate grows linearly in sigma, from 0 at y_2 to the error of the prediction of y.
 
-        None with too few full steps before this one, three of them with a slope and two without, and without an error.
+        None with fewer than three full steps before this one (two if `slope` is 0), and where the estimate is 0.
         """
         if len(self.products) < 2 + (slope > 0):
             return None
@@ -90,7 +99,7 @@ class Hindsight:
         return self._mean_product(between, at_end) / estimated if estimated > 0 else None
 
     def _padded(self, *coefficients: float) -> tuple[float, ...]:
-        """Coefficients of the differences, as many as there are."""
+        """The coefficients of all known differences y - y_1, y_1 - y_2, y_2 - y_3; those not given are 0."""
         return (*coefficients, 0.0, 0.0)[: len(self.products)]
 
     def _mean_product(self, left: Sequence[float], right: Sequence[float]) -> float:
@@ -104,15 +113,16 @@ class GuardRecord:
 
     Attributes:
         step: index of the full step.
-        transformer: component of the pipeline.
-        scope: guidance branch, or "all branches".
+        transformer: name of the component of the pipeline, "transformer" or "transformer_2".
+        scope: the guidance branch that has decisions of its own, or "all branches".
         sample: index of the sample in the batch; 0 where one decision serves the batch.
         reused: number of steps reused between the full step before it and this one.
-        error: mean square of its output minus the prediction that reuse would have made, beyond rounding.
+        error: mean square of the step's output minus the prediction that reuse would have made, beyond rounding.
         slope_ratio: error of order 1 / error of order 0, as root mean squares; None if it is unknown.
-        correction_share: least-squares share of the error that the correction estimates; None if it is unknown.
-        slope: share of the slope that is followed from here on.
-        corrects: whether full steps are corrected from here on.
+        correction_share: error that an interval had / error that the correction estimates for it, by least squares;
+            None if it is unknown.
+        slope: share of the configured slope that predictions follow after this step.
+        corrects: whether full steps are corrected after this step.
         actions: changes that the guard made at this step.
     """
 
@@ -131,12 +141,14 @@ class GuardRecord:
 
 @dataclass(frozen=True)
 class Safeguard:
-    """State of the guard for one decision scope and sample. It is immutable: `after` returns the next state.
+    """State of the guard for one sample and one decision scope: one guidance branch, or all branches jointly.
+
+    It is immutable: `after` returns the next state.
 
     Attributes:
-        order: of the configuration; at order 0 there is no slope to guard.
+        order: order of predictions in the configuration; at order 0 there is no slope to guard.
         slope: share of the configured slope that predictions follow, one of `SLOPES`.
-        corrects: whether full steps are corrected, as far as the configuration wants it.
+        corrects: whether the guard allows that full steps are corrected; the configuration may still forbid it.
         recent: measurements at the last full steps, oldest first.
     """
 
@@ -151,7 +163,7 @@ class Safeguard:
         return self.slope if self.order else 0.0
 
     def after(self, hindsight: Hindsight) -> tuple["Safeguard", tuple[GuardAction, ...]]:
-        """The state after a full step, and the changes."""
+        """The state after the full step that `hindsight` measured, and the changes that the guard makes there."""
         recent = (*self.recent, hindsight)[-RECOVERY:]
         slope = _next_slope(self.slope, recent) if self.order else self.slope
         corrects = _next_corrects(self.corrects, self.followed, recent[-WINDOW:])
@@ -166,7 +178,7 @@ class Safeguard:
 
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
-    """Lines for people: medians of both ratios over the full steps after reused steps, and the guard's changes."""
+    """Lines for the report: medians of `slope_ratio` and `correction_share` after reused steps, and the changes."""
     after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
     shares = [record.correction_share for record in after_reuse if record.correction_share is not None]
@@ -190,7 +202,7 @@ def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
 
 
 def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
-    """Root mean square of the ratios of these full steps; None with fewer than `count` known ones."""
+    """Root mean square of the slope ratios of `count` full steps at this slope; None unless all of them are known."""
     ratios = [ratio for record in recent if (ratio := record.slope_ratio(slope)) is not None]
     return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None
 

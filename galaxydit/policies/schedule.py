@@ -55,18 +55,18 @@ class Placement:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Compute the steps that serve a speedup best, as a calibration found them or as most models need them.
+    """Compute the steps that a calibration, or `general_schedule` for any model, planned for a speedup.
 
     Attributes:
         speedup: block evaluations without the plugin / with it, at least 1.
-        sigmas: noise levels of the steps to compute, falling. Another number of steps stretches them.
-        error_map: expected error by proxy distance and sigma; None leaves it unknown.
-        cumulative_distance: mean proxy distance of the calibration, which gives the expected error, because the proxy
-            is not read.
+        sigmas: noise levels of the planned full steps, falling. Another number of full steps stretches them.
+        error_map: expected error by proxy distance and sigma, for the report; None leaves the error unknown.
+        cumulative_distance: mean proxy distance of the calibration by sigma. It stands in `error_map` for the distance
+            of the sample, because the proxy is not read. None leaves the error unknown.
         fewest_steps: generations of fewer steps are computed in full.
         boundary: noise level below which a second transformer computes; its first step is always computed. None for a
             single transformer.
-        planned_sigmas: noise levels of all steps of the calibration. With them, planned steps keep their positions
+        planned_sigmas: noise levels of all steps of the plan, falling. With them, planned steps keep their positions
             among all steps if the flow shift differs; without them, planned steps keep their noise levels.
     """
 
@@ -104,8 +104,9 @@ class Schedule:
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
 
     def place(self, observation: Observation) -> tuple[int, ...]:
-        """Indices of the steps to compute in a generation, rising, including the steps that the limits force. Their
-        number is the number of steps that run / speedup, rounded.
+        """Indices of the steps to compute in a generation, rising, including the steps that the limits force.
+
+        Their number is that of the steps that run, divided by `speedup` and rounded; more if the limits force more.
         """
         first, levels = observation.first, observation.noise_levels[observation.first :]
         steps = len(levels)
@@ -149,9 +150,10 @@ def place_full_steps(
 def with_forced(
     full_steps: tuple[int, ...], warmup_steps: int, keep_last: int, steps: int, switch: int = 0
 ) -> tuple[int, ...]:
-    """As many steps to compute as `full_steps`, the first `warmup_steps`, the last `keep_last` and `switch` among them.
+    """The `full_steps` of a generation of `steps` steps, changed to include the forced steps; rising indices.
 
-    Forced steps that `full_steps` lacks replace others, spread evenly. The result is longer only if more are forced.
+    Forced are the first `warmup_steps`, the last `keep_last` and the step `switch`. Those that `full_steps` lacks
+    replace others, spread evenly, so there are more full steps only if more steps are forced.
     """
     forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in full_steps if step not in forced]

@@ -9,11 +9,11 @@ from galaxydit.policies.policy import Decision, Observation, Reason
 
 @dataclass(frozen=True)
 class Threshold:
-    """Reuse a step while the summed distance stays below `threshold` (arXiv 2512.03451).
+    """Reuse steps while the proxy distance since the last full step stays below `threshold` (arXiv 2512.03451).
 
     Attributes:
-        threshold: on the relative L1 distance of the proxy, at least 0. Larger is faster and less faithful; 0 reuses
-            nothing.
+        threshold: limit of the relative changes of the proxy from step to step, summed, at least 0. Larger is faster
+            and less faithful; 0 reuses nothing.
     """
 
     threshold: float = 0.1
@@ -31,7 +31,10 @@ class Threshold:
         return 1 if self.threshold > 0 else 0
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
-        """A missing or infinite distance computes the step. The state is the distance since the last full step."""
+        """Compute steps that the limits force, steps above the threshold, and steps without a finite distance.
+
+        `state` is the proxy distance summed since the last full step.
+        """
         forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
         distance = observation.known_distance
         accumulated = math.inf if distance is None else (state or 0.0) + distance

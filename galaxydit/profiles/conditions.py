@@ -11,7 +11,7 @@ from galaxydit.runtime.session import Source
 SIGMA_TOLERANCE = 1e-3
 LAST_TIME = 1e-3  # sigma without its flow shift at which diffusers' UniPC ends; Wan's own code ends at 0
 SERVED_SHARE = 0.28
-"""Share of the steps of a calibration below which generations are computed in full by default. At 2x the profile of
+"""Share of the steps of a calibration; generations of fewer steps are computed in full by default. At 2x the profile of
 wan-tiny, for 50 steps, is 6.5 dB ahead of half the steps without reuse at 14 steps, 0.6 dB at 10 (4 captions)."""
 
 
@@ -20,7 +20,8 @@ def differences(
 ) -> list[str]:
     """Sentences for the report, each on one difference between a generation and the conditions of its profile.
 
-    With `short_in_full`, generations of fewer steps than the profile serves are computed in full.
+    `steps`, `sigmas` (None if the scheduler gives none) and `source` are those of the generation. `short_in_full` says
+    whether generations of fewer steps than the profile serves are computed in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
     if served is not None:
@@ -76,7 +77,7 @@ def differences(
 def notes_and_warnings(
     profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
 ) -> tuple[list[str], list[str]]:
-    """The differences as notes for the report, and as warnings; one of the two lists is empty.
+    """The sentences of `differences`, from the same arguments, as notes or as warnings; the other list is empty.
 
     The user is warned where a difference voids what was measured, or leaves the generation without reuse. A published
     profile states no measured quality, so other differences from its conditions are notes.
@@ -87,7 +88,7 @@ def notes_and_warnings(
 
 
 def fewest_steps(profile: Profile) -> int:
-    """The fewest steps of a generation that a profile serves."""
+    """The fewest steps of a generation that a profile serves: `SERVED_SHARE` of its calibration's steps, rounded up."""
     return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
 
 

@@ -23,7 +23,8 @@ class RankedProxy:
     Attributes:
         cost: measured seconds of reading the proxy / seconds of a full step.
         rho, low, high: mean Spearman correlation along a trajectory, with its 95 % interval over prompts.
-        between, between_low, between_high: correlation between samples at the same step, which no clock has.
+        between, between_low, between_high: correlation between samples at the same step, with its 95 % interval. It is
+            0 for a proxy that follows the step number alone.
         paper: `rho` for order 0 after the first 20 % of the steps, as in arXiv 2512.03451.
     """
 
@@ -43,7 +44,13 @@ class RankedProxy:
 
 @dataclass(frozen=True)
 class Fit:
-    """Share of the error's variance explained on held-out samples, by one curve for all sigmas and by one per sigma."""
+    """Quality of a fitted error map on held-out samples, by twofold cross-validation.
+
+    Attributes:
+        r2_one_curve, r2_by_sigma: share of the variance of the error that one curve for all sigmas explains, and that
+            one curve for each range of sigmas explains; negative where the mean explains more.
+        spearman: rank correlation of the expected error, by range of sigmas, with the measured error.
+    """
 
     r2_one_curve: float
     r2_by_sigma: float
@@ -55,7 +62,7 @@ class ErrorPropagation:
     """Growth or decay of errors of the latent until the end of a generation.
 
     Attributes:
-        sigmas: noise levels at which it was measured, falling; empty if it was not.
+        sigmas: noise levels at which it was measured, falling; empty if it was not measured.
         sensitivities: error of the final latent / error made at that noise level, above 0.
     """
 
@@ -85,11 +92,13 @@ class Verification:
     """One policy at one of the requested speedups, measured on prompts that it was not fitted to.
 
     Attributes:
-        speedup: that was requested.
-        expected_error: largest expected relative error of a reused step in the replay of the recordings.
-        compute_fraction: block evaluations done / those without the plugin.
-        psnr_db, psnr_low, psnr_high: PSNR against the plain video, mean over prompts with its 95 % interval.
-        prompts: number of prompts.
+        speedup: the requested speedup.
+        expected_error: largest relative error that the profile's error map expects of a reused step; None for the
+            policy "proxy".
+        compute_fraction: block evaluations done / block evaluations without the plugin; None if nothing was measured.
+        psnr_db, psnr_low, psnr_high: PSNR against the plain video, mean over prompts with its 95 % interval; None if
+            nothing was measured, and the interval also for a single prompt.
+        prompts: number of prompts; 0 if nothing was measured.
     """
 
     speedup: float
@@ -111,8 +120,13 @@ class ComparedProxy:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Seconds on the calibration's device: of a step, a block, and what a step does outside the blocks and outside the
-    transformer; and denoise speedups by target, predicted from them and measured.
+    """Seconds on the calibration's device, and the speedups of denoising that they predict.
+
+    Attributes:
+        step, block: of a full step, and of one block in one transformer call.
+        outside_blocks, outside_transformer: of a step, in the transformer outside its blocks, and outside it.
+        predicted_speedup, measured_speedup: seconds without the plugin / with it for each verified speedup, predicted
+            from the seconds above, and measured.
     """
 
     step: Positive
@@ -130,7 +144,10 @@ class Evidence:
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 
     Attributes:
-        reason: of the choice of the proxy, in words.
+        reason: why the proxy was chosen, in words; for a published profile, published PSNRs of similar step lists.
+        ranking: the rank correlations of all proxies, best first; empty in a published profile.
+        fit: quality of the recipe's error map; None in a published profile.
+        propagation: growth of errors until the end of a generation.
         verifications, proxy_verifications: of the policies "schedule" and "proxy" on held-out prompts, by speedup.
         compared_proxies: the proxies among which generated videos decided, the chosen proxy first.
     """

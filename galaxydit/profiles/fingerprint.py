@@ -29,8 +29,8 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
     """Eight sums of projections of all weight matrices, including active adapters. Each matrix is projected on a
     fixed pattern and divided by its norm; its name determines the sum and the sign.
 
-    They change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
-    fine-tune, by less for a cast to bfloat16. Empty where weights cannot be read (meta device, quantised).
+    The sums change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
+    fine-tune, by less for a cast to bfloat16. Empty if any weights cannot be read (meta device, quantised).
     """
     sums, count = [0.0] * PROJECTIONS, 0
     pattern = torch.cos(torch.arange(ELEMENTS, dtype=torch.float64) ** 2)
@@ -51,7 +51,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
-    """The weights of the parameter `name`. With sequential offloading, they come from CPU memory."""
+    """The weights of the parameter called `name`. With sequential offloading, they come from CPU memory."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
     maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))
@@ -60,7 +60,7 @@ def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor
 
 
 def is_readable(weights: Tensor) -> bool:
-    """Whether these are plain numbers, neither quantised, spread over processes, nor absent."""
+    """Whether the weights are plain floating-point numbers: not quantised, spread over processes, or absent."""
     plain = type(weights) in (nn.Parameter, Tensor) and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta
 
@@ -87,12 +87,12 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
 
 
 def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
-    """Whether the transformer of a pipeline is one of the models that a profile is shared with."""
+    """Whether a pipeline has a single transformer that is one of the models which share a profile (`shared_with`)."""
     return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
-    """Why a profile does not belong to a transformer; None if it does."""
+    """Why the model of a profile is not this transformer; None if it is."""
     own = type(transformer).__name__
     if own != profile.class_name:
         return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")
@@ -111,7 +111,7 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
 
 
 def plain_config(model: Any) -> dict[str, Setting | tuple[int, ...]]:
-    """The configuration's plain entries; names with an underscore are diffusers' own bookkeeping."""
+    """The plain entries of a model's configuration, without diffusers' bookkeeping, whose names begin with "_"."""
     config: Any = getattr(model, "config", {})
     settings: dict[str, Setting | tuple[int, ...]] = {}
     for name, value in dict(config).items():

@@ -19,10 +19,10 @@ class Target:
     Attributes:
         speedup: block evaluations without the plugin / with it.
         warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
-        sigmas: noise levels of the steps to compute, falling.
-        threshold: of the policy "proxy", see `galaxydit.policies.proxy_threshold.ProxyThreshold`, solved on the
-            recordings; None in a published profile.
-        policy: the better one on held-out prompts, which `policy="auto"` follows.
+        sigmas: noise levels of the full steps, falling.
+        threshold: threshold of the policy "proxy" (`galaxydit.policies.proxy_threshold.ProxyThreshold`), solved on the
+            calibration's recordings; None in a published profile.
+        policy: the policy that did better on held-out prompts, which `policy="auto"` follows.
     """
 
     speedup: Annotated[float, Ge(1), Le(100)]
@@ -44,9 +44,9 @@ class Recipe:
         proxy, reuse, order, slope, largest_ahead, correction_share: see `GalaxyDiTConfig`.
         error_map: expected error of the guided prediction by proxy distance and sigma; None in a published profile.
         cumulative_distance: mean proxy distance by sigma; None in a published profile.
-        targets: settings by rising speedup.
+        targets: settings for each planned speedup, in rising order.
         proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
-        deviation_weight: of the policy "proxy", see `galaxydit.policies.proxy_threshold.ProxyThreshold`.
+        deviation_weight: argument of `galaxydit.policies.proxy_threshold.ProxyThreshold`, the policy "proxy".
     """
 
     proxy: str

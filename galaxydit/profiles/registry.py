@@ -16,7 +16,7 @@ FOLDER = Path(str(files("galaxydit") / "profiles"))
 
 @cache
 def shipped_profiles() -> tuple[Profile, ...]:
-    """All shipped profiles, by name."""
+    """All shipped profiles, in the order of their file names."""
     return tuple(read_profile(path) for path in sorted(FOLDER.glob("*.json")))
 
 

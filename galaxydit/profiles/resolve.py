@@ -1,4 +1,4 @@
-"""From a request and a profile to a configuration."""
+"""Turn the request of a user and the profile of the model into a configuration."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from galaxydit.profiles.verified import fastest_verified, verified_at
 from galaxydit.proxies import proxies_of
 from galaxydit.request import AUTO, DEFAULT_SPEEDUP, LOSSLESS, PROXY, Request
 
-WARMUP_SHARE = 0.4  # of the full steps of a general schedule that its warm-up takes at most
+WARMUP_SHARE = 0.4  # largest share of the full steps of a general schedule that its warm-up takes
 PAPER_WARMUP = 0.2  # share of first steps that arXiv 2512.03451 never reuses
 DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "noisy_latent")
 """Proxies for models that nobody calibrated, by falling published quality. On Wan2.1-T2V-1.3B the filtered latent is
@@ -36,13 +36,13 @@ DOCUMENTED_PROXIES = ("filtered_latent", "modulated_input", "block_residual", "n
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration and the remarks that a request leads to.
+    """The configuration that a request leads to, and remarks for reports.
 
     Attributes:
         config: the configuration.
-        profile: the profile that it follows, if any.
-        notes: sentences for every report.
-        warnings: sentences for every report that are also raised as Python warnings.
+        profile: the profile that `config` follows; None without a profile.
+        notes: sentences to add to every report.
+        warnings: sentences to add to every report and to raise as Python warnings.
         goal: the request, for the first line of the report.
     """
 
@@ -77,7 +77,10 @@ def resolve(pipe: Any, request: Request) -> Settings:
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
-    """The settings without the goal."""
+    """The settings without the goal.
+
+    `missing` says why there is no profile. `speedup` is the speedup of the plan; None if the goal is another one.
+    """
     transformers = list(transformers_of(pipe).values())
     if request.quality == LOSSLESS:
         request = replace(request, quality=None, threshold=0.0)
@@ -97,8 +100,9 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
     """The configuration for a request if no profile is used.
 
     The general schedule plans full steps for a speedup. The policy "proxy" moves them by the best documented proxy of
-    the family, with a threshold learned during the generation. `Online` learns errors for an error limit. The warm-up
-    takes at most 0.4 of the full steps. Raises GalaxyDiTError for a speedup that cannot be reached.
+    the family, with a threshold learned during the generation. `Online` learns errors for `max_error`. The warm-up
+    takes at most 0.4 of the full steps unless the request sets it. Raises GalaxyDiTError for a speedup that cannot be
+    reached.
     """
     transformers = list(transformers_of(pipe).values())
     family, plain = family_of(transformers[0]), GalaxyDiTConfig()
@@ -130,13 +134,20 @@ def documented_proxy(family: Family) -> str:
 def schedule_for(
     profile: Profile, target: Target, speedup: float, fewest: int = 0, boundary: float | None = None
 ) -> Schedule:
-    """The schedule of a profile for one target. Raises GalaxyDiTError for a speedup out of range."""
+    """The schedule of a profile for one of its targets, stretched to `speedup`.
+
+    `fewest` is `Schedule.fewest_steps`, and `boundary` is `Schedule.boundary`. Raises GalaxyDiTError for a speedup
+    below 1.
+    """
     recipe, planned = profile.recipe, profile.conditions.sigmas
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
 
 
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
-    """The policy "proxy" with the threshold that the profile's calibration solved for a speedup."""
+    """The policy "proxy" with the threshold that the profile's calibration solved for a speedup, else with 1.
+
+    `fewest` and `boundary` are those of `schedule_for`.
+    """
     full = full_speedup(speedup, profile.recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
     threshold = profile.target_for(speedup).threshold or 1.0
@@ -144,7 +155,10 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
 
 
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
-    """The rule of arXiv 2512.03451 on the profile's proxy, without a cap on consecutive reuse."""
+    """The settings for a threshold given by hand: the rule of arXiv 2512.03451, without a cap on consecutive reuse.
+
+    The proxy is that of the request, else of the profile's ranking, else the best documented proxy of the family.
+    """
     assert request.threshold is not None
     plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
     known = None if profile is None or not profile.evidence.ranking else profile.recipe.proxy
@@ -217,7 +231,7 @@ def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transf
 
 
 def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:
-    """The given profile, or the shipped profile of the model; else None, and why there is none."""
+    """The given profile, or the shipped profile of the model, and an empty text; else None and the reason."""
     if given is None:
         return find_profile(*transformers)
     profile = given if isinstance(given, Profile) else load_profile(given)

@@ -40,7 +40,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Served:
-    """Settings for which a published profile was planned: the lowest and the highest of each."""
+    """Settings for which a published profile was planned: the lowest and the highest value of each."""
 
     steps: tuple[Count, Count]
     flow_shift: tuple[float, float]
@@ -51,9 +51,10 @@ class Served:
 class Conditions:
     """Conditions of the calibration.
 
-    `prompts_sha256` covers prompts, seeds and their order. `boundary` is the noise level below which a second
-    transformer computes; its guidance scale is `guidance_scale_2`, or None if both are equal. `served` holds the
-    settings for which a published profile was planned; None for a measured profile.
+    `samples` is the number of recorded generations; `prompts_sha256` covers their prompts, seeds and order. `sigmas`
+    are the noise levels of the steps, falling. `guidance_scale_2` is for a second transformer, which computes below the
+    noise level `boundary`; `boundary` is None without a second transformer. `served` holds the settings for which a
+    published profile was planned; None for a measured profile.
     """
 
     scheduler: str
@@ -100,12 +101,14 @@ class Profile:
 
     @property
     def fastest(self) -> float:
-        """The largest speedup that was asked for."""
+        """The largest speedup that was verified or, without verifications, planned."""
         asked = self.evidence.verifications or self.recipe.targets
         return asked[-1].speedup
 
     def target_for(self, speedup: float) -> Target:
-        """The target whose number of full steps is nearest to that of a speedup. Verified targets take precedence."""
+        """The target whose number of full steps is nearest to that of a speedup. Of equally near targets, the one with
+        the nearest speedup is taken; if these are equally near as well, a verified one.
+        """
         steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
         return min(
             self.recipe.targets,
@@ -123,7 +126,7 @@ class Profile:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of everything but the seconds: equal for two runs of the same calibration."""
+        """SHA-256 of everything but the measured seconds: equal for two runs of the same calibration."""
         data = asdict(self)
         del data["evidence"]["seconds"]
         return _digest(data)

@@ -9,7 +9,7 @@ from galaxydit.request import AUTO, PROXY
 
 
 def verified_at(profile: Profile, speedup: float, policy: str) -> Verification | None:
-    """The verification of exactly this speedup, by the policy that `accelerate` follows; None if there is none.
+    """The verification of exactly this speedup by the policy that `accelerate` takes for `policy`; None without one.
 
     Nothing is interpolated, because PSNR does not fall evenly between two verified speedups.
     """
@@ -20,10 +20,10 @@ def verified_at(profile: Profile, speedup: float, policy: str) -> Verification |
 
 
 def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, policy: str) -> Verification:
-    """The verification with the largest speedup whose PSNR reached `min_psnr` in the lower end of its interval.
+    """The verification with the largest speedup whose PSNR reached `min_psnr` dB in the lower end of its 95 % interval.
 
-    `missing` says why there is no profile. Raises GalaxyDiTError without measured PSNRs, and for one that no verified
-    speedup reached.
+    `missing` says why there is no profile, for the error; `policy` is the argument of `accelerate`. Raises
+    GalaxyDiTError if no PSNR was measured, and if no verified speedup reached `min_psnr`.
     """
     speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
     measured = [row for speedup in speedups if profile and (row := verified_at(profile, speedup, policy))]

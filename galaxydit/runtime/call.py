@@ -12,37 +12,39 @@ from galaxydit.runtime.step import StepInfo
 
 
 class LeaveForward(Exception):  # noqa: N818  (it is no error)
-    """Leaves a forward pass as soon as it is known which samples are reused; never seen outside the plugin."""
+    """Raised to leave a forward pass as soon as it is known which samples are reused; never seen outside the plugin."""
 
 
 @dataclass
 class Call:
     """The transformer call under way.
 
+    A sample is one video of the batch. Of n samples, the sample at place i has the batch rows i, i + n, i + 2 n and so
+    on: one row for each guidance branch in the batch.
+
     Attributes:
-        generation: the generation that it belongs to.
+        generation: the generation that the call belongs to.
         state: the transformer's state in this generation.
         branch: guidance branch, "cond" or "uncond", or "call 0", "call 1" where the pipeline names none.
-        scope: decision scope: the branch, or all branches jointly.
-        info: step, number of steps and sigma.
+        scope: decision scope, the branches that share one decision: the name of the branch, or "all branches".
+        info: step, number of steps and noise level.
         latent: the transformer's `hidden_states`.
-        samples: indices of the samples with decisions of their own; (0,) where one decision serves the batch. Of n
-            samples, the one at place i has the rows i, i + n, i + 2 n and so on.
-        conditional_half: whether only the second half of the batch, the conditional one, counts in distances.
+        samples: indices of the samples with decisions of their own; (0,) where one decision serves the batch.
+        conditional_half: whether distances are measured only on the second half of the batch, the conditional branch.
         is_divisible: whether some samples can be computed without the others.
-        has_history: for each sample whether this branch has a full step to reuse.
+        has_history: for each sample, whether this branch has a full step to reuse.
         is_bypassed: whether the generation has too few steps to reuse any.
         decisions: one for each sample; empty until the step is decided.
-        distances: relative L1 distance of the proxy for each sample; empty where it was not read.
-        blocks_run: block evaluations done.
+        distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
+        blocks_run: block evaluations done, in blocks; a block left half way counts by its share.
         skips_stack: whether the block stack is reused.
-        is_repeated: whether the model runs a second time, for the outputs that reuse would have given; nothing is
-            observed then.
+        is_repeated: whether the transformer runs a second time, for the outputs that reuse would have given; observers
+            receive nothing from this run.
         block_input: hidden states `(batch, tokens, dim)` before the first block, where a proxy needs them.
         before: hidden states `(batch, tokens, dim)` before the block stack, where the stack is watched.
-        residual: what the block stack added to them in a full step.
+        residual: what the block stack added to `before` in a full step.
         first_output: what the first block returned, where only some samples are computed after it.
-        parts: the computed and the reused samples as calls of their own, where there are both.
+        parts: a call of the computed samples and a call of the reused samples, where the batch has both.
     """
 
     generation: Generation
@@ -74,7 +76,10 @@ class Call:
 
     @property
     def reused(self) -> list[bool]:
-        """For each sample whether it is reused: decided so, and its branch has history; empty until decided."""
+        """For each sample, whether it is reused: its decision is reuse, and its branch has a full step to reuse.
+
+        Empty until the step is decided. All False where one sample must be computed and the batch cannot be divided.
+        """
         if not self.decisions:
             return []
         reused = [
@@ -90,11 +95,11 @@ class Call:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some samples are reused, and others computed."""
+        """Whether some samples are reused and the others computed."""
         return len(set(self.reused)) > 1
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
-        """One record for each sample in order; `component` is the transformer, `blocks` the number of its blocks."""
+        """One record for each sample in order; `component` names the transformer, which has `blocks` blocks."""
         if self.parts:
             of_parts = (record for part in self.parts for record in part.records(component, blocks))
             return sorted(of_parts, key=lambda record: record.sample)

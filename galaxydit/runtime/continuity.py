@@ -1,4 +1,4 @@
-"""Queries whether a call continues a generation. They have no side effects."""
+"""Tell whether a call continues the generation under way. No function here has side effects."""
 
 from enum import Enum
 
@@ -7,7 +7,7 @@ from galaxydit.runtime.identity import CallIdentity
 
 
 class Discontinuity(Enum):
-    """Why a call begins a new generation; the value is the text for people."""
+    """Why a call begins a new generation; the value is the reason in the words of the report."""
 
     ENDED = "the one before has ended"
     TIMESTEPS = "its timesteps are those of another call of a pipeline"
@@ -21,13 +21,17 @@ class Discontinuity(Enum):
 
 
 def branch_of(generation: Generation, call: CallIdentity) -> str:
-    """The branch of a call; without a name, its position among the transformer's calls of the step."""
+    """The guidance branch of a call: its name, or else "call 0", "call 1" by its position among the transformer's calls
+    of the step.
+    """
     earlier = [name for name, _ in generation.seen if name == call.component and call.info.step == generation.step]
     return call.branch or f"call {len(earlier)}"
 
 
 def switches_guidance(generation: Generation, call: CallIdentity) -> bool:
-    """Whether guidance as one batch was switched off or on at this call, the first of its step."""
+    """Whether this call, the first of its step, has half or twice the batch size, because guidance with both branches
+    in one batch was switched off or on.
+    """
     known = _state_of(generation, call).signatures.get(branch_of(generation, call), call.signature)
     return call.info.step == generation.step + 1 and known.switches_guidance(call.signature)
 

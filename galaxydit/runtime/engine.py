@@ -70,7 +70,11 @@ class Engine:
     def run_transformer(
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The transformer's output, computed or predicted, in the form that the caller asked for."""
+        """The transformer's output, computed or predicted, in the form that the caller asked for.
+
+        `context` is diffusers' cache context, None where the pipeline opens none. `forward` is the transformer's own
+        forward pass, `args` and `kwargs` are the arguments of the call.
+        """
         inputs = dict(zip(self._inputs, args, strict=False)) | kwargs
         call = self._locate(context, inputs)
         if call is None:
@@ -95,7 +99,9 @@ class Engine:
 
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
-        """The call with its generation, step and samples; None, with a note, where they are unknown."""
+        """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
+        accelerated.
+        """
         scheduler = self.session.source.scheduler_of(context, inputs.get("timestep"))
         try:
             identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs)
@@ -123,13 +129,17 @@ class Engine:
 
     @beside_the_model
     def consider(self, call: Call) -> None:
-        """Decide a call that needs no proxy; asked before the forward pass and after all that an observer receives."""
+        """Decide a call whose policy reads no proxy.
+
+        Called before the forward pass, and again after each proxy and module output that the observer receives, so that
+        a subclass can decide by these.
+        """
         if not call.decisions and self._policy_proxy is None:
             self.samples.decide(call)
 
     @around_the_model
     def _compute(self, call: Call, forward: Callable[[], Any]) -> Any | None:
-        """The output of the forward pass; None where it was left, because all or some of the samples are reused."""
+        """The output of the forward pass; None if it was not run to its end, because some or all samples are reused."""
         self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused

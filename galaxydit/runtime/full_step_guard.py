@@ -1,4 +1,4 @@
-"""The guard of one transformer: measures what its full steps show, and limits slope and correction by that."""
+"""The guard of one transformer: measure at full steps how predictions would have erred, and limit later ones."""
 
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class FullStepGuard:
-    """Guards the predictions of one transformer, for each sample and decision scope by itself.
+    """Limits slope and correction of one transformer's predictions, for each sample and decision scope by itself.
 
-    Under context parallelism the products are summed over the ranks, so that all ranks have the same numbers.
+    Under context parallelism, the measurements are summed over the ranks, so that all ranks set the same limits.
     """
 
     acts = True
@@ -30,14 +30,14 @@ class FullStepGuard:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
 
     def of(self, call: "Call", sample: int) -> Safeguard:
-        """The current limits of the slope and the correction of a sample."""
+        """The current limits of the slope and the correction of a sample in the decision scope of a call."""
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
 
     @beside_the_model
     def observe(self, call: "Call", outputs: tuple[Tensor, ...]) -> None:
-        """Learn from the outputs of a full step. Once those of all branches are known, each sample's guard decides how
-        the following steps are predicted and corrected.
+        """Learn from the outputs of a full step. Once the outputs of all branches are known, the guard of each sample
+        decides how the following steps are predicted and corrected.
         """
         count, scale = len(call.samples), guidance_of(self._session.source.pipe, self._component)
         if count > 1 and any(len(output) != len(call.latent) for output in outputs):

@@ -22,15 +22,17 @@ from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
 class TransformerState:
     """State of one transformer during one generation.
 
+    A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly.
+
     Attributes:
         samples: number of samples with decisions of their own; 0 until it is known.
-        signatures, shapes, texts: signature, shapes of the outputs and text, by guidance branch.
+        signatures, shapes, texts: signature of calls, shapes of outputs, and text embeddings, by guidance branch.
         history: cached full steps, oldest first, by branch and sample.
         errors: relative error that the prediction of the last full step would have had, by branch and sample.
-        proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope (one branch, or all
-            branches jointly).
+        proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope.
         controllers: make the decisions, by decision scope and sample.
-        trails: sampled outputs of the last full steps and the state of the guard, by decision scope and sample.
+        trails: values sampled from the outputs of the last full steps, and the guard's state, by decision scope and
+            sample.
     """
 
     samples: int = 0
@@ -45,7 +47,9 @@ class TransformerState:
     trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
-        """Drop the state of all other branches: they were not called in a step, so their cached steps are too old."""
+        """Keep the state of these branches only: the others were not called in the last step, so their cached steps are
+        too old. The decisions of all branches are dropped, because a new step begins.
+        """
         self.decisions.clear()
         if not branches:
             self.proxies.clear()
@@ -56,14 +60,14 @@ class TransformerState:
     def release(self, branch: str, scope: str, step: int) -> None:
         """Drop the tensors of a branch after the last step, because the video decoder needs the memory.
 
-        Samples of full steps stay while `step` waits for other branches.
+        The trails stay if `step` is a full step of which other branches are still to come.
         """
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
         self.trails = {key: trail for key, trail in self.trails.items() if key[0] != scope or trail.waits_at(step)}
 
     def bytes_held(self) -> int:
-        """Bytes of the cached steps and proxies, and of the samples of full steps."""
+        """Bytes of the cached steps, of the proxies, and of the sampled values in the trails."""
         tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
         sampled = sum(trail.bytes_held() for trail in self.trails.values())
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + sampled
@@ -74,7 +78,7 @@ class Generation:
     """One run through the steps. Each run is a new object, so no state leaks from one generation to the next.
 
     Attributes:
-        config: the settings in force.
+        config: the settings of the plugin.
         first: index of the first step that runs.
         steps: number of steps.
         scheduler: drives the generation; None if it is unknown.
@@ -83,16 +87,16 @@ class Generation:
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
-        timesteps_address: memory address of the pipeline's timesteps, where calls show it.
-        goal: what was asked for; None where settings were given by hand.
+        timesteps_address: memory address of the pipeline's timesteps; None where calls do not show it.
+        goal: the request that the generation has to meet; None where settings were given by hand.
         step, sigma: index and noise level of the current step.
-        latent: input that all calls of the current step share, where they share it.
-        seen: transformer and branch of the calls of the current step.
-        states: by transformer.
-        calls, notes, guard, bytes_held: for the report.
-        denoise_started, denoise_ended, decoded_at: clock readings in seconds.
-        energy: the joules of the devices.
-        finished: whether the pipeline has reported the end.
+        latent: the transformer's input in the current step; None where the calls of a step do not share it.
+        seen: transformer and branch of each call of the current step up to now.
+        states: the state of each transformer, by component name.
+        calls, notes, guard, bytes_held: contents of the report, see `Report`.
+        denoise_started, denoise_ended, decoded_at: clock readings in seconds; None until the event.
+        energy: readings of the devices' energy counters.
+        finished: whether the generation has ended and its tensors are dropped.
     """
 
     config: GalaxyDiTConfig
@@ -141,8 +145,8 @@ class Generation:
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
         """Register a call, and return the state of its transformer. At the first call of a step, drop stale state.
 
-        Where guidance as one batch was switched off or on, the transformer forgets its earlier steps, because their
-        tensors have another batch size.
+        `switches_guidance` says that guidance with both branches in one batch was switched off or on at this call. The
+        transformer then forgets its earlier steps, because their tensors have another batch size.
         """
         component, info = call.component, call.info
         if switches_guidance:
@@ -162,7 +166,7 @@ class Generation:
         return state
 
     def release(self) -> None:
-        """Drop every tensor."""
+        """Drop every tensor and mark the generation as finished."""
         self.states.clear()
         self.latent = None
         self.finished = True

@@ -20,8 +20,9 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
 
 
 def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> dict[str, Tensor]:
-    """The rows of each branch in the output `(rows, ...)` of one call; a concatenated batch has the unconditional half
-    first.
+    """The rows of each branch in the output `(rows, ...)` of one call with the guidance scale `scale`.
+
+    A concatenated batch has the unconditional half first. All rows of any other call belong to its `branch`.
     """
     if family.branches == CONCATENATED and scale > 1 and len(output) % 2 == 0:
         return dict(zip((UNCONDITIONAL, CONDITIONAL), output.chunk(2), strict=True))
@@ -29,15 +30,17 @@ def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> di
 
 
 def weights_of(branches: Mapping[str, Tensor], scale: float) -> dict[str, float] | None:
-    """Weights of the branches in u + s (c - u); None where they are not known to be combined in this way."""
+    """Weights of the branches in the guided prediction u + s (c - u) of unconditional u and conditional c, where s is
+    `scale`; None where the branches are not known to be combined in this way.
+    """
     if branches.keys() == {CONDITIONAL, UNCONDITIONAL} and scale > 1:
         return {CONDITIONAL: scale, UNCONDITIONAL: 1 - scale}
     return None
 
 
 def guided(branches: Mapping[str, Tensor], scale: float) -> Tensor:
-    """The guided prediction of flat outputs, `(values,)`; the branches one after the other where their combination is
-    unknown.
+    """The guided prediction from the flat output `(values,)` of each branch; all outputs one after the other where
+    their combination is unknown.
     """
     weights = weights_of(branches, scale)
     if weights is None:

@@ -1,7 +1,8 @@
-"""Measure prediction errors at full steps, from strided samples of the guided outputs; the guard decides by them.
+"""Measure prediction errors at full steps, from values sampled from the guided outputs; the guard decides by them.
 
-The errors of all predictions follow from the products of differences between full steps. So a full step costs these
-products of a few vectors, and one transfer of some numbers from the device. No block and no output head runs for it.
+The errors of all predictions follow from the inner products of differences between the outputs of full steps. So the
+measurement costs these products of a few vectors, and one transfer of some numbers from the device. No block and no
+output head runs for it.
 """
 
 import math
@@ -25,9 +26,10 @@ KEPT = 4  # full steps
 
 @dataclass(frozen=True)
 class SampledStep:
-    """A full step: its number and noise level, its guidance branches, and a sample of its guided output `(values,)`.
+    """A full step: its number and noise level, its guidance branches, and values `(values,)` sampled from its guided
+    output.
 
-    `rounding` is the sum over this sample of the expected square of the rounding error, `()`.
+    `rounding`, `()`, is the expected square of the rounding error, summed over these values.
     """
 
     step: int
@@ -39,14 +41,14 @@ class SampledStep:
 
 @dataclass
 class Trail:
-    """The last full steps of one decision scope and sample, and its guard.
+    """The last full steps of one sample of the batch in one decision scope, and the guard of this sample.
 
     Attributes:
-        guard: what predictions may do.
-        steps: the last full steps, oldest first.
-        pending: samples of the branches of the newest full step, until all of them are known.
-        pending_step: number and noise level of that step.
-        scale: its guidance scale.
+        guard: the limits of the slope and the correction.
+        steps: the last full steps whose branches are all known, oldest first.
+        pending: by branch, the values sampled from the newest full step, until all its branches are known.
+        pending_step: number and noise level of the pending step.
+        scale: guidance scale of the pending step.
     """
 
     guard: Safeguard
@@ -57,11 +59,13 @@ class Trail:
 
     @beside_the_model
     def add(self, step: int, sigma: float, branches: dict[str, Tensor], scale: float, epsilon: float) -> bool:
-        """Add samples of some or all branches of a full step. Returns whether they complete a step that can be compared
-        with the full step before it, which had the same branches.
+        """Add the values sampled from some or all branches of a full step. Returns whether they complete a step that
+        can be compared with the full step before it, which had the same branches.
+
+        `scale` is the guidance scale, `epsilon` the relative rounding error of the outputs' dtype.
         """
         if self.pending and self.pending_step[0] != step:
-            self._complete(epsilon)  # it had other branches than the step before it, and all are known by now
+            self._complete(epsilon)  # its branches differ from those of the step before; all are known by now
         self.pending_step, self.scale = (step, sigma), scale
         self.pending |= branches
         if self.steps and self.steps[-1].branches == self.pending.keys():
@@ -79,11 +83,11 @@ class Trail:
         self.steps, self.pending = [*comparable, added][-KEPT:], {}
 
     def waits_at(self, step: int) -> bool:
-        """Whether this full step still lacks a guidance branch."""
+        """Whether `step` is a full step that still lacks a guidance branch."""
         return bool(self.pending) and self.pending_step[0] == step
 
     def bytes_held(self) -> int:
-        """Bytes of the samples."""
+        """Bytes of the sampled values."""
         tensors = [step.values for step in self.steps] + list(self.pending.values())
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -92,9 +96,10 @@ class Trail:
 def measure(
     steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
-    """Errors that predictions of the last full step would have had, from at least two full steps.
+    """Errors that predictions of the newest of these full steps would have had; at least two steps, oldest first.
 
-    `slope` and `largest` are the arguments of `galaxydit.extrapolation.slope_ahead`.
+    `group` is the process group whose ranks each hold a part of the tokens (`token_group`). `slope` and `largest` are
+    the arguments of `galaxydit.extrapolation.slope_ahead`.
     """
     ahead_of = partial(slope_ahead, slope=slope, largest=largest)
     newest_first = steps[::-1]
@@ -120,7 +125,7 @@ def measure(
 
 @beside_the_model
 def sampled(outputs: Sequence[Tensor]) -> Tensor:
-    """Sample the outputs of one guidance branch at a fixed stride: up to `LARGEST_SAMPLE` float32 values, `(values,)`.
+    """Values of the outputs of one guidance branch at a fixed stride: up to `LARGEST_SAMPLE` in float32, `(values,)`.
 
     The stride has no common factor with the last axis, so that all columns of a frame are sampled.
     """

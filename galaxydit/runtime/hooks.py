@@ -15,9 +15,9 @@ from galaxydit.torch_compile import around_the_model
 
 
 class RootHook(PluginHook):
-    """On the transformer: runs a call. Its StateManager receives diffusers' cache context.
+    """Hook on the transformer: runs each call through the engine. Its StateManager receives diffusers' cache context.
 
-    `hooks` are all hooks of the acceleration, so that they can be removed without its handle.
+    `hooks` are all hooks of the acceleration, so that they can be removed without the `Acceleration` object.
     """
 
     _is_stateful = True
@@ -40,17 +40,17 @@ class RootHook(PluginHook):
             return None
 
     def reset_state(self, module: nn.Module) -> nn.Module:
-        """Called by pipelines when a generation has ended well."""
+        """End the generation; pipelines call this when a generation has ended without an error."""
         self.contexts.reset()
         self.engine.end_generation()
         return module
 
 
 class PlacedHook(PluginHook):
-    """On a module below the transformer.
+    """Hook on a module below the transformer.
 
-    `run` is the method of the engine that runs such modules: `run_block`, `run_part` or `run_module`. `place` is the
-    block's index, the part's name or the module's path.
+    `run` is the method of `Stack` that runs the module: `run_block`, `run_part` or `run_module`. `place` is the block's
+    index, the part's name or the module's path.
     """
 
     def __init__(self, run: Callable[..., Any], place: Any) -> None:
@@ -64,10 +64,10 @@ class PlacedHook(PluginHook):
 
 
 class ReplacementHook(PluginHook):
-    """On a text encoder or the VAE's decoder: warns if a transformer of the pipeline was replaced.
+    """Hook on a text encoder or the VAE's decoder: warns if a transformer of the pipeline was replaced.
 
-    `replaced` returns the error text, or an empty string. The hook only warns, because another pipeline may share the
-    encoder.
+    `replaced` returns the text of the warning; an empty string if no transformer was replaced. The hook only warns,
+    because another pipeline may share the encoder.
     """
 
     def __init__(self, replaced: Callable[[], str]) -> None:
@@ -82,7 +82,7 @@ class ReplacementHook(PluginHook):
 
 
 def module_hooks(engine: Engine) -> Iterator[tuple[str, PlacedHook]]:
-    """Paths below the transformer and the hooks that the engine needs there."""
+    """Paths of modules below the transformer, each with the hook that the engine needs there."""
     family, stack = engine.family, engine.stack
     paths = [f"{name}.{index}" for name in family.stacks for index in range(len(getattr(engine.transformer, name)))]
     for index in stack.hooked_blocks:

@@ -28,7 +28,9 @@ class Signature:
     adapters: tuple[Any, ...]
 
     def switches_guidance(self, other: "Signature") -> bool:
-        """Whether only the batch differs, by half or twice: guidance as one batch was switched off or on."""
+        """Whether the signatures differ only by a factor of 2 in the batch size, as when guidance with both branches in
+        one batch is switched off or on.
+        """
         small, large = sorted((self.shape[0], other.shape[0]))
         return 2 * small == large and replace(other, shape=(self.shape[0], *other.shape[1:])) == self
 
@@ -38,13 +40,14 @@ class CallIdentity:
     """Properties of a call that identify its generation.
 
     Attributes:
-        component: the transformer, as a component of the pipeline.
+        component: name of the transformer in the pipeline.
         branch: guidance branch; None where the pipeline names none.
         info: step, number of steps and noise level.
         signature: what all calls of the generation have in common.
-        text: text embeddings, `(batch, tokens, dim)`; None without.
+        text: text embeddings, `(batch, tokens, dim)`; None where the call has none.
         latent: the transformer's input; None where the branches of a step do not share it.
-        timesteps_address: memory address of the pipeline's timesteps; None where the call's timestep is no view of it.
+        timesteps_address: memory address of the pipeline's tensor of timesteps; None where the call's timestep is no
+            view of this tensor.
         scheduler: drives the call; None where it is unknown.
     """
 
@@ -66,7 +69,11 @@ def identify(
     scheduler: Any | None,
     inputs: Mapping[str, Any],
 ) -> CallIdentity:
-    """The identity of a call with these inputs. Raises UnknownCallError where the call has to be computed in full."""
+    """The identity of a call. Raises UnknownCallError where the call has to be computed in full.
+
+    `context` is diffusers' cache context of the call, `scheduler` drives the call; each is None where it is unknown.
+    `inputs` are the arguments of the call by name.
+    """
     latent, text, timestep = (inputs.get(name) for name in ("hidden_states", "encoder_hidden_states", "timestep"))
     if not isinstance(latent, Tensor):
         raise UnknownCallError("the transformer was called without hidden_states, so it is computed in full")
@@ -103,7 +110,7 @@ def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> boo
 
 
 class KnownInput:
-    """An input that identifies a generation when several alternate on one transformer.
+    """An input that identifies a generation when several generations alternate on one transformer.
 
     It is the text of a branch, which is the same in all steps, or the latent, which all calls of a step share.
     """

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Attached with `Acceleration(pipe, config, observer=...)`. Methods do nothing until they are overridden.
+    """Base class of observers; its methods do nothing until they are overridden.
+
+    Attach an observer with `Acceleration(pipe, config, observer=...)`. One decision then serves the whole batch.
 
     The engine passes the call under way, see `galaxydit.runtime.call.Call`: its generation, step, number of steps,
     sigma, branch and latent.
@@ -32,7 +34,9 @@ class Observer:
         """With `reuse="residual"`: receive the hidden states `(batch, tokens, dim)` around a computed block stack."""
 
     def on_output(self, call: "Call", output: Tensor) -> None:
-        """Receive the output of a computed call, in the shape of `call.latent`."""
+        """Receive the first tensor of the output of a computed call, before the correction, with the batch size of
+        `call.latent`.
+        """
 
     def on_end(self) -> None:
-        """A generation has ended."""
+        """Called when a generation has ended."""

@@ -1,4 +1,4 @@
-"""Outputs of a transformer: from the form that it returns to tensors, packed and unpacked, and back."""
+"""Convert the output of a transformer to tensors, pack these into one tensor, unpack it, and rebuild the output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def tensors_of(output: Any) -> tuple[Tensor, ...]:
-    """The predictions in an output: one tensor, or two where a model denoises video and audio.
+    """The predictions in what a transformer returned: one tensor, or two where a model denoises video and audio.
 
-    A model returns a tensor, a tuple, or an output class of diffusers. The result is empty where an output holds
-    anything but tensors and None, because the plugin cannot predict that.
+    `output` is a tensor, a tuple, or an output class of diffusers. The result is empty where it holds anything but
+    tensors and None, because the plugin can predict only tensors.
     """
     values = (output,) if isinstance(output, Tensor) else output
     if not isinstance(values, tuple):
@@ -21,14 +21,14 @@ def tensors_of(output: Any) -> tuple[Tensor, ...]:
 
 
 def pack(tensors: Sequence[Tensor]) -> Tensor:
-    """A copy of one tensor, or of several as `(batch, elements)`."""
+    """One new tensor with the values of all: a copy of a single tensor, or several flattened to `(batch, elements)`."""
     if len(tensors) == 1:
         return tensors[0].clone()
     return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
 
 
 def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]:
-    """The tensors that were packed; `shapes` are theirs, apart from the batch."""
+    """The tensors that `pack` joined. `shapes` are their shapes; the batch sizes in them are ignored."""
     if len(shapes) < 2:
         return (packed,)
     parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)
@@ -36,7 +36,9 @@ def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]
 
 
 def build_output(tensors: tuple[Tensor, ...], kind: type) -> Any:
-    """The predictions as a transformer returns them: a tensor, a tuple, or an output class of diffusers."""
+    """The predictions as a transformer returns them. `kind` is the type of the result: a tensor, a tuple, or an output
+    class of diffusers.
+    """
     if issubclass(kind, Tensor):
         return tensors[0]
     return tensors if kind is tuple else kind(*tensors)

@@ -61,8 +61,8 @@ class HookSet:
     def add(self, module: nn.Module, hook: PluginHook, *, is_root: bool = False) -> None:
         """Register a hook on a module through diffusers' registry, or around the module if it is compiled.
 
-        The hook of a transformer (`is_root`) is always registered, because diffusers' cache context finds it there. So
-        is a hook on a module with other hooks, because what those prepare lies inside the compiled call.
+        The hook of a transformer (`is_root`) always goes into the registry, because diffusers' cache context finds it
+        there. So does a hook on a module with other hooks, because these prepare the inputs inside the compiled call.
         """
         if is_root:
             self._roots.append(module)
@@ -91,7 +91,7 @@ class HookSet:
 
 
 def hook_of(module: nn.Module) -> ModelHook | None:
-    """The plugin's hook on a transformer; None without."""
+    """The plugin's hook on a transformer; None where the plugin is not attached."""
     registry = getattr(module, "_diffusers_hook", None)
     return None if registry is None else registry.get_hook(HOOK_NAME)
 
@@ -103,8 +103,8 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
-    """Register a hook innermost in the module's diffusers registry. Returns the function that removes it, whatever was
-    registered around it since.
+    """Register a hook innermost in the module's diffusers registry. Returns the function that removes the hook,
+    whatever was registered around it since.
 
     The innermost place has three reasons. Other hooks prepare what ours read (context parallelism splits a block's
     input). accelerate drops every wrapper around its own hook when it offloads again after each generation. diffusers
@@ -144,13 +144,15 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
 
 
 def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
-    """Every attribute that may hold the next forward inwards: the module's own, accelerate's, and those of hooks."""
+    """Owner and name of every attribute that may hold the forward function of the next layer inwards: the module's own,
+    accelerate's, and those of hooks.
+    """
     of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
     return [(module, "forward"), (module, "_old_forward"), *of_hooks]
 
 
 def _innermost_slot(module: nn.Module, registry: HookRegistry) -> tuple[Any, str]:
-    """The attribute that holds the module's bare forward."""
+    """Owner and name of the attribute that holds the module's bare forward."""
     under_accelerate = "_old_forward" in vars(module)
     if registry._fn_refs:
         reference = registry._fn_refs[0]

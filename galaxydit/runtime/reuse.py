@@ -30,7 +30,7 @@ class OutputReuse:
 
     @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
-        """For each sample of a call whether its branch has a full step to reuse."""
+        """For each sample of a call, whether its branch has a full step to reuse."""
         return tuple(bool(call.state.history.get((call.branch, sample))) for sample in call.samples)
 
     @beside_the_model
@@ -50,10 +50,10 @@ class OutputReuse:
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step, and the error that its prediction would have had if the policy learns errors;
-        then the guard learns from the outputs.
+        """Keep the tensor of a full step, and let the guard learn from the outputs. If the policy learns errors, also
+        keep the relative error that the prediction of the tensor would have had.
 
-        The last step is not kept, because no step follows that could reuse it.
+        The tensor of the last step is not kept, because no step follows that could reuse it.
         """
         if not outputs:
             self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
@@ -89,7 +89,8 @@ class OutputReuse:
 
     @around_the_model
     def correct(self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]) -> tuple[Tensor, ...] | None:
-        """Return a full step's outputs, shifted by what the reused steps before it missed; None if nothing is added.
+        """A full step's outputs plus their correction (`extrapolation.correction`), which makes up for the error of the
+        reused steps before it; None if there is nothing to correct.
 
         `outputs` and the result have the same shapes. `forward` calls the transformer; only residual reuse calls it.
         """

@@ -1,7 +1,7 @@
 """Decisions by sample: each sample of a batch is computed or reused independently of the others.
 
-The engine meets one object of this file, `Samples`. A batch of n samples has the rows of sample i at i, i + n, i + 2 n
-and so on: one row for each guidance branch that the pipeline concatenates.
+A sample is one video of the batch. A batch of n samples has the rows of sample i at i, i + n, i + 2 n and so on: one
+row for each guidance branch that the pipeline concatenates. The engine uses one class of this file, `Samples`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,10 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Samples:
-    """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step."""
+    """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step.
+
+    With `whole_batches`, one decision serves the batch.
+    """
 
     def __init__(self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, *, whole_batches: bool) -> None:
         self._transformer, self._family, self._config = transformer, family, config
@@ -33,10 +36,10 @@ class Samples:
 
     @beside_the_model
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Find the samples and the conditional half of a call whose proxy is read.
+        """Find the samples and the conditional half of a call whose policy reads a proxy, and set them in the call.
 
-        Returns whether some samples can be computed without the others. Their number is that of the first call of the
-        generation.
+        Returns whether some samples can be computed without the others. The number of samples is that of the
+        generation's first call.
         """
         latent, state = call.latent, call.state
         if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
@@ -80,9 +83,9 @@ class Samples:
             del state.errors[key]
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:
-        """The largest distance in the rows of each sample; where one decision serves all, that of the hardest sample.
+        """For each sample, the largest distance among its rows; where one decision serves the batch, among all rows.
 
-        Empty without a previous tensor of the same shape.
+        With `call.conditional_half`, only conditional rows count. Empty without a previous tensor of the same shape.
         """
         if previous is None or previous.shape != current.shape:
             return ()
@@ -99,7 +102,9 @@ class Samples:
 
     @staticmethod
     def leave_if_mixed(call: Call, first_output: Any, blocks_run: float) -> None:
-        """Raise LeaveForward if only some samples are computed; `first_output` is what the first block returned."""
+        """Raise LeaveForward if only some samples are computed. The call then stores `first_output`, the output of the
+        first block (None before it ran), and `blocks_run`, the number of blocks that ran.
+        """
         if call.is_mixed:
             call.first_output, call.blocks_run = first_output, blocks_run
             raise LeaveForward
@@ -115,7 +120,7 @@ class Samples:
         """The outputs of a batch in which some samples are computed and the others are reused.
 
         The batch is split into a part that is computed and a part that is reused. `run` receives the call and the
-        forward pass of one part and returns its outputs.
+        forward pass of one part and returns its outputs. `forward` takes the `inputs` of the whole call by name.
         """
         reused, count = call.reused, len(call.latent)
         places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
@@ -148,7 +153,7 @@ def _part_of(call: Call, places: list[int]) -> Call:
 
 
 def sample_count(latent: Tensor, family: Family) -> int:
-    """Number of samples in `latent`; guidance in one batch repeats them two or three times."""
+    """Number of samples in `latent`; guidance with all branches in one batch repeats each sample two or three times."""
     rows = len(latent)
     if family.branches == CONCATENATED:
         for branches in (2, 3):
@@ -160,16 +165,16 @@ def sample_count(latent: Tensor, family: Family) -> int:
 
 
 def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
-    """The rows, out of `rows`, of the samples at these places of `count`."""
+    """Indices of the rows that belong to the samples at these places, in a batch of `count` samples and `rows` rows."""
     chosen = set(places)
     return [row for row in range(rows) if row % count in chosen]
 
 
 @beside_the_model
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
-    """Select rows of a tensor, or of each tensor of a tuple; None if `value` is neither.
+    """Select rows of a tensor, or of each tensor of a tuple, in a batch of `count` rows; None if that is impossible.
 
-    A tensor may have a multiple of `count` rows; the rows of a sample are then adjacent.
+    A tensor may hold several entries for each row of the batch; the entries of one row are then adjacent.
     """
     if isinstance(value, tuple):
         taken = tuple(take_rows(item, rows, count) for item in value)
@@ -182,7 +187,7 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """Select rows of the inputs of a call: tensors with `count` rows keep `rows`, other inputs are unchanged.
+    """Select rows of the inputs of a call: tensors with `count` rows keep only `rows`, other inputs are unchanged.
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -196,7 +201,7 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether no input holds tensors with `count` rows inside another object, which would not be divided."""
+    """Whether `take_inputs` divides every input tensor of `count` rows; it divides none in a list, tuple or mapping."""
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
         if not _is_shared(name) and any(_has_rows(item, count) for item in held):
@@ -212,7 +217,7 @@ def join_samples(tensors: Sequence[Tensor]) -> Tensor:
 
 @beside_the_model
 def join_rows(parts: Sequence[Sequence[Tensor]], rows: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
-    """Put the outputs of several calls, of these rows each, back into the order of the batch."""
+    """Put the outputs of several calls back into the order of the batch; `rows` are the batch rows of each call."""
     order = torch.tensor([row for part in rows for row in part])
     outputs = [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
     return tuple(output.index_select(0, order.argsort().to(output.device)) for output in outputs)
@@ -223,5 +228,5 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    """Whether an input of one axis with this name has entries for positions or layers instead of samples."""
+    """Whether an input with this name has entries for positions or layers instead of samples."""
     return any(word in name for word in ("indices", "rope", "rotary", "scale"))

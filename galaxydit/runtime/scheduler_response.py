@@ -17,14 +17,15 @@ TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far belo
 def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) -> tuple[float, ...]:
     """Linear response of the final latent to each step's prediction, `(steps,)`, with all later predictions held fixed.
 
-    Schedulers that use a prediction in several steps (UniPC, DPM++), or call the model several times in each (Heun),
-    have another response than Euler's; UniPC most of all in the last steps. It is measured by running a fresh scheduler
+    The sign is that of `euler_response`: positive where a larger prediction makes the final latent smaller. Schedulers
+    that use a prediction in several steps (UniPC, DPM++), or call the model several times in each (Heun), have another
+    response than Euler's; with UniPC the last steps differ most. The response is measured by running a fresh scheduler
     on one impulse per step, which takes UniPC two milliseconds per step.
 
     Args:
-        scheduler: as it stands in a generation, with its timesteps set. Neither it nor the random state is changed.
+        scheduler: of the generation, with its timesteps set. Neither the scheduler nor the random state is changed.
         sigmas: noise level of each step.
-        first: where the generation begins. Earlier steps get 0.
+        first: index of the step with which the generation begins. The measured response of earlier steps is 0.
 
     Returns Euler's response for schedulers that are stochastic, clip, need more arguments than a pipeline passes, or
     cannot be measured for any other reason.
@@ -53,7 +54,7 @@ def _fresh(scheduler: Any, first: int) -> Any:
     known = _parameters(type(scheduler).__init__)
     config = {name: value for name, value in scheduler.config.items() if name in known}
     if "use_dynamic_shifting" in config:
-        config["use_dynamic_shifting"] = False  # it asks for more, and the timesteps are replaced
+        config["use_dynamic_shifting"] = False  # set_timesteps would need `mu`, and its timesteps are replaced below
     fresh = type(scheduler)(**config)
     fresh.set_timesteps(scheduler.num_inference_steps)
     for name in ("timesteps", "sigmas"):  # a pipeline may have chosen its own
@@ -67,7 +68,7 @@ def _fresh(scheduler: Any, first: int) -> Any:
 
 def _is_preconditioned_outside(scheduler: Any) -> bool:
     """Whether the pipeline scales outputs before the scheduler gets them: Cosmos-Predict2, whose flow-matching
-    scheduler runs on sigmas above 1. The model's outputs then count by lengths in noise level.
+    scheduler runs on sigmas above 1. Euler's response in noise levels then holds for the model's own outputs.
     """
     sigmas = getattr(scheduler, "sigmas", None)
     return type(scheduler).__name__.startswith("FlowMatch") and sigmas is not None and float(sigmas[0]) > 1 + ROUNDING
@@ -78,5 +79,5 @@ def _parameters(function: Any) -> Sequence[str]:
 
 
 def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
-    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`, with 0 after the last."""
+    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`; the last step goes down to a noise level of 0."""
     return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))

@@ -33,7 +33,12 @@ DEFAULT_REPORTS = 16
 class Source:
     """The origin of calls: the pipeline or the bare transformer, and the scheduler that drives it.
 
-    Everything is read when it is needed, so that a scheduler exchanged later is followed.
+    The scheduler is read from the pipeline when it is needed, so that a scheduler exchanged later is found.
+
+    Attributes:
+        pipe: the pipeline, or the bare transformer.
+        transformer: the first transformer of the pipeline, or the bare transformer.
+        own_scheduler: the scheduler that was passed to `accelerate`; None where none was passed.
     """
 
     pipe: Any
@@ -60,7 +65,7 @@ class Source:
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator for a method of a session, which threads share that run pipelines on one transformer."""
+    """Decorator: a session runs one such method at a time, because pipelines in several threads may share a session."""
 
     @wraps(method)
     def locked(session: "Session", *arguments: Any) -> Any:
@@ -78,13 +83,15 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: sentences that are added to every report.
-        differences: says for steps, sigmas and source how a generation differs from what its profile was measured with,
-            as notes and as warnings.
+        differences: takes the number of steps, the sigmas and the source of a generation, and returns notes and
+            warnings on how it differs from the conditions of its profile; None without a profile.
         keep_reports: how many finished reports are kept; None keeps all.
         warnings: sentences that are added to every report and also raised as Python warnings.
-        goal: the request, for the first line of the report.
+        goal: the request, for the first line of the report; None where settings were given by hand.
         current: the generation that runs, or that ran last.
-        text_seconds, text_joules: of text encoders since the last generation began; they count for the next one.
+        text_seconds, text_joules: time and energy of text encoding since the last generation began; they count for the
+            next generation.
+        reports: reports of the last generations before `current`, oldest first.
     """
 
     config: GalaxyDiTConfig
@@ -173,13 +180,13 @@ class Session:
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the current generation: drop its tensors, keep its records."""
+        """End the current generation: drop its tensors, keep its records, from which a report can still be made."""
         if self.current is not None:
             self.current.release()
 
     @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
-        """Record a finished call. After the last step it waits for the device, so that the denoise time is true."""
+        """Record a finished call. In the last step, wait for the device first, so that the denoise time is true."""
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
         if records[-1].step == generation.steps - 1:
@@ -189,7 +196,7 @@ class Session:
         generation.denoise_ended = time.perf_counter()
 
     def corrects(self, generation: Generation) -> bool:
-        """Whether the correction applies: the scheduler is known and deterministic. If not, the report notes why."""
+        """Whether full steps can be corrected: the scheduler is known and draws no noise. Else the report notes why."""
         if generation.scheduler is None:
             another = "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
             unknown = "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
@@ -203,13 +210,15 @@ class Session:
 
     @_one_at_a_time
     def response(self, generation: Generation) -> tuple[float, ...] | None:
-        """The final latent's linear response to each output, measured once; None without known sigmas."""
+        """The final latent's linear response to the output of each step, measured once in a generation; None without
+        known sigmas.
+        """
         if generation.response is None and generation.sigmas is not None:
             generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
         return generation.response
 
     def decoded(self) -> None:
-        """The VAE has decoded a part of the current generation; the last such call in the pipeline is its end."""
+        """Called when the VAE has decoded a part of the video; the last such call marks the end of the generation."""
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
             if self.current.energy is not None:

@@ -20,7 +20,7 @@ class Stack:
     """The hooked modules of one transformer.
 
     Attributes:
-        call: the call under way in this thread.
+        call: the transformer call under way in this thread; None between calls.
         blocks: number of blocks.
         watched_proxies: the proxies that the policy or the observer reads.
         hooked_blocks: indices of the blocks that need a hook.
@@ -58,8 +58,9 @@ class Stack:
         self._thread.call = call
 
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
-        """Read the proxies of a place from its tensors. Raises LeaveForward inside the first block if they decide the
-        step for reuse.
+        """Read the watched proxies of a place, or of a `part` of the first block, from the tensors there (see `Place`).
+
+        Raises LeaveForward if a proxy decides the step for reuse, except at Place.LATENT, before the forward pass.
         """
         for proxy in self.watched_proxies:
             if self.call is not None and proxy.place is place and proxy.part == part:
@@ -87,7 +88,9 @@ class Stack:
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module outside the blocks that the observer watches. Raises LeaveForward as `read` does."""
+        """The output of a module outside the blocks, which the observer receives. Raises LeaveForward if the step is
+        then decided for reuse of the transformer's output.
+        """
         output = forward(*args, **kwargs)
         self._read_module(path, output)
         return output
@@ -105,7 +108,7 @@ class Stack:
 
     @around_the_model
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A part of the first block, with the proxies at its input and output read."""
+        """The output of a part of the first block; reads the proxies at the part's input and output."""
         self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
         output = forward(*args, **kwargs)
         self.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=part)
@@ -113,7 +116,7 @@ class Stack:
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A block; skipped blocks pass their input through to the last block, which adds the prediction."""
+        """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it."""
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
@@ -136,8 +139,10 @@ class Stack:
     def _run_first(
         self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The first block, with the proxies around it read. Raises LeaveForward if they decide all or some samples for
-        reuse, and no other block has to run in this forward pass.
+        """The output of the first block; reads the proxies around the block.
+
+        If the proxies decide all samples for reuse, returns the block's input with `reuse="residual"`, and raises
+        LeaveForward with `reuse="output"`. Raises LeaveForward also if they decide only some samples for reuse.
         """
         if self._reuse.watches_stack:
             call.before = hidden

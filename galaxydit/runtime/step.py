@@ -32,9 +32,10 @@ class StepInfo:
 
 
 def timesteps_address(*given: Any) -> int | None:
-    """Memory address of a pipeline's timesteps if any of these timesteps is a view of one of them, else None.
+    """Memory address of the pipeline's tensor of timesteps if a timestep of a call is a view of it, else None.
 
-    Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are views of a row that is made for each call.
+    Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are no such views: they repeat a row of tokens,
+    which is made for each call.
     """
     return next((address for value in given if (address := _address_beneath(value)) is not None), None)
 
@@ -50,7 +51,10 @@ def _address_beneath(timestep: Any) -> int | None:
 
 
 def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
-    """`scheduler`, or None if the call shows that the scheduler of another pipeline on the transformer drives it."""
+    """`scheduler`, or None if the sigma or the timestep of the call shows that another scheduler drives the call.
+
+    The other scheduler belongs to another pipeline on the same transformer. `context` is the call's cache context.
+    """
     sigmas = _sigmas(scheduler)
     if context is None or context.sigma is None or context.step_index is None or sigmas is None:
         return scheduler
@@ -63,7 +67,10 @@ def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) 
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
-    """The step of a call, from the pipeline's cache context or else from its scheduler; None if neither gives it."""
+    """The step of a call, from the pipeline's cache context or else from the scheduler; None if neither gives the step.
+
+    `timestep` is the argument that the transformer received.
+    """
     given = context or CacheContext("none")
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
     # Models that scale their timestep receive one that the scheduler does not know; the context has the scheduler's.
@@ -86,11 +93,11 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
 
 
 def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
-    """Weight of the noise in [0, 1] for one of a scheduler's sigmas; it falls from step to step.
+    """Weight of the noise in [0, 1] for one of a scheduler's `sigmas`; the weight falls from step to step.
 
     The sigmas of flow schedulers are these weights; Mochi's rise, and are 1 minus the weight. Variance-exploding
-    schedulers, such as Cosmos', give sigma for x = clean + sigma noise. Scaled to a linear mix, its weight is
-    sigma / (1 + sigma).
+    schedulers, such as Cosmos', give sigma for x = clean + sigma noise. Scaled to a linear mix, the weight of the noise
+    is sigma / (1 + sigma).
     """
     if sigmas[0] < sigmas[-1]:
         return 1 - sigma
@@ -130,11 +137,11 @@ def _sigmas(scheduler: Any | None) -> list[float] | None:
 def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
-    """The scheduler's own step counter, else the position of the `stated` timestep among its timesteps; None if both
-    are unknown, and where the model `received` several of the scheduler's timesteps.
+    """The scheduler's own step counter, else the position of the `stated` timestep among the scheduler's timesteps.
 
     The timestep is looked up before the first step and without a counter, because video-to-video generations begin in
-    the middle of the schedule.
+    the middle of the schedule. Where the timestep is not found, the result is 0 for a scheduler that counts its steps,
+    else None. The result is also None where the model `received` several of the scheduler's timesteps.
     """
     if scheduler is None or timesteps is None:
         return None

@@ -15,7 +15,9 @@ from galaxydit.torch_compile import around_the_model
 
 
 class TimerHook(PluginHook):
-    """On a text encoder or the VAE's decoder: adds up the seconds of text encoding, or stores when decoding ended."""
+    """Hook on a text encoder or the VAE's decoder: adds up seconds and joules of text encoding, or stores when decoding
+    ended.
+    """
 
     def __init__(self, session: Session, *, encodes_text: bool) -> None:
         super().__init__()

@@ -61,8 +61,10 @@ class Cluster:
         return self.ray.cluster_resources().get("GPU", 0)
 
     def check(self) -> None:
-        """Raise ConnectionError if the head or this machine's node has ended. Looks at most once a second, because Ray
-        itself waits without end for a node that died, and ends this process for a head that died.
+        """Raise ConnectionError if the cluster's head or this machine's node has ended; looks at most once a second.
+
+        Without this check, Ray would wait without end for a node that died, and would end this process if the head
+        died. The head of a joined cluster counts as ended after `OUTAGE` seconds without an answer.
         """
         if (now := time.monotonic()) - self._looked < LOOK_EVERY:
             return
@@ -99,11 +101,14 @@ class Cluster:
             raise ConnectionError(f"Ray cannot start a cluster on this machine ({error}); leave --ray out") from error
         guard = Path(__file__).with_name("guard.py")
         command = [sys.executable, "-P", str(guard), self.ray.get_runtime_context().get_session_name()]
-        # In a session of its own, so that a signal to this process and its group leaves it to do its work.
+        # The guard has a session of its own, so that a signal to this process and its group does not end the guard.
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def _join(self, address: str) -> None:
-        """Ask in another process first, because `ray.init` can wait without end, deaf to signals."""
+        """Join a running cluster, once another process could connect to it.
+
+        The other process comes first, because `ray.init` can wait without end and react to no signal.
+        """
         cure = "start one with `ray start --head`, or pass --ray alone for one on this machine"
         try:
             command = [sys.executable, "-c", PROBE, address]
@@ -129,9 +134,10 @@ class Cluster:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back that `ray.init` replaces: Ray's own ends the process with a dump of its stack.
+    """Restore the handler of SIGTERM that `ray.init`, called within the context, replaces.
 
-    While Ray starts, its handler exits instead; the handler from before is then called.
+    Ray's own handler would end the process with a dump of its stack. While Ray starts, a SIGTERM makes Ray raise
+    SystemExit; the restored handler is then called instead.
     """
     before = signal.getsignal(signal.SIGTERM)
     is_ours = before is not None and threading.current_thread() is threading.main_thread()

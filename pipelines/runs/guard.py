@@ -1,7 +1,8 @@
-"""Ends what is left of a Ray cluster once the process that started it is gone, also after a kill -9.
+"""Ends what is left of a Ray cluster once the process that started the cluster is gone, also after a kill -9.
 
-`python guard.py SESSION` runs beside that process and reads its standard input, which ends with that process. Ray's own
-agents outlive their node by a minute or more. Imports nothing of galaxydit, so that it starts at once.
+That process starts `python guard.py SESSION`, with the name of Ray's session, and holds the other end of the guard's
+standard input, which therefore ends with that process. Without the guard, Ray's own agents outlive their node by a
+minute or more. Imports nothing of galaxydit, so that it starts at once.
 """
 
 import os
@@ -17,7 +18,7 @@ GRACE = 2.0  # seconds for the processes to end by themselves
 
 
 def cluster_of(parent: int, session: str) -> set[psutil.Process]:
-    """The children of `parent` that belong to a session of Ray, with all of their descendants."""
+    """The children of process `parent` that belong to a session of Ray, with all descendants, without this process."""
     members: set[psutil.Process] = set()
     with suppress(psutil.Error):
         for child in psutil.Process(parent).children():

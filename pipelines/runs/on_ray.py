@@ -1,4 +1,7 @@
-"""Units made by actors of a Ray cluster (docs.ray.io), from a queue that the process which called `run` keeps."""
+"""Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`.
+
+A worker is one actor, or several actors that share each video (context parallel). Each actor is a process.
+"""
 
 import logging
 import os
@@ -17,11 +20,11 @@ from galaxydit.pipelines.runs.unit import Record, Unit
 
 logger = logging.getLogger(__name__)
 
-DEATHS = 10  # of workers at one unit, until the unit is taken for their cause
+DEATHS = 10  # of workers while they make the same unit, after which the unit is recorded as failed
 
 
 class Process:
-    """The worker process in a Ray actor: makes units one after the other."""
+    """The process in one Ray actor of a worker: makes units one after the other."""
 
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker
@@ -36,7 +39,10 @@ class Process:
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> None:
-        """Load the pipeline."""
+        """Let the maker load what its units need.
+
+        `meeting` is the `address` of the worker's first process; None if the worker has one process.
+        """
         self._rank = rank
         if meeting is not None:
             os.environ.update(MASTER_ADDR=meeting[0], MASTER_PORT=str(meeting[1]))
@@ -44,7 +50,10 @@ class Process:
         self._maker.prepare(rank)
 
     def work(self, unit: Unit) -> Record | None:
-        """The record of a unit. If several processes share a video, only the first commits it; others return None."""
+        """Make a unit. Returns its record; if several processes share the video, only the first commits and returns it.
+
+        The other processes return None.
+        """
         if self._rank.size == 1:
             return make_and_commit(unit, self._maker, self._store)
         record, files = attempt(unit, self._maker)
@@ -53,7 +62,7 @@ class Process:
 
 @dataclass(eq=False)
 class Worker:
-    """One actor, or several that share one video."""
+    """One actor, or several that share each video."""
 
     number: int
     actors: list[Any]
@@ -63,14 +72,14 @@ class Worker:
 
 
 class OnRay(Executor, AbstractContextManager["OnRay"]):
-    """Makes units on a Ray cluster. On leaving its context it ends its workers, and the cluster if it started it.
+    """Makes units on a Ray cluster. Leaving the context ends the workers, and the cluster if this executor started it.
 
     address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one.
-    workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one where it has no GPU.
-    gpus_per_worker: by default one where the cluster has GPUs. With more, the GPUs share each video (context parallel).
+    workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one if the cluster has no GPU.
+    gpus_per_worker: by default 1 if the cluster has GPUs, else 0. With more than 1, the GPUs share each video.
 
-    Raises GalaxyDiTError if Ray is not installed or this machine has too few GPUs, and ConnectionError if there is no
-    such cluster. `work` raises ConnectionError if the cluster is lost.
+    Raises GalaxyDiTError if Ray is not installed or this machine has too few GPUs, and ConnectionError if no cluster
+    answers at the address or none can be started. `work` raises ConnectionError if the cluster is lost.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
@@ -148,7 +157,9 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._pending[actor.work.remote(worker.units[0])] = worker
 
     def _receive(self, reference: Any) -> None:
-        """Take one result of one actor. Errors of `prepare` and of the store are raised."""
+        """Take the result of one finished call of one actor, and begin the worker's next unit once all its actors are
+        ready. Raises errors of `prepare` and of the store.
+        """
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
             return
@@ -167,7 +178,11 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._begin(worker)
 
     def _replace(self, worker: Worker, error: Exception) -> None:
-        """Put the units of a dead worker back in front."""
+        """Remove a dead worker, and put its units back at the front of the queue.
+
+        If `DEATHS` workers have died at the same unit, it is recorded as failed instead. Raises ChildProcessError if as
+        many have died before their first unit.
+        """
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
         self._stop_workers([worker])
         cause = worker.units[0].id if worker.units else "loading"

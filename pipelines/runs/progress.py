@@ -1,4 +1,7 @@
-"""Progress of a run: one live view in a terminal, plain lines elsewhere; and what the records of a store tell."""
+"""Progress of a run: one live view in a terminal, plain lines elsewhere; the same numbers from the records of a store.
+
+A finished unit has a record, which says that it is done or failed.
+"""
 
 import time
 from collections import deque
@@ -19,12 +22,15 @@ from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.runs.unit import Record, Unit
 from galaxydit.pipelines.terminal import printable
 
-RATE_OVER = 40  # units
+RATE_OVER = 40  # last done units, over which the rate of a run is taken
 
 
 @dataclass
 class Row:
-    """Work of one worker or one host; `seconds` is the sum over the finished units."""
+    """Numbers of done and failed units of one worker or one host.
+
+    `seconds` is the sum over the done units. `running` is the name of the unit that is being made, "" if none is.
+    """
 
     done: int = 0
     failed: int = 0
@@ -34,11 +40,11 @@ class Row:
 
 @dataclass
 class Tally:
-    """The state of a run: number of units, of those done and of those failed.
+    """The state of a run: numbers of all units, of done and of failed ones.
 
     Attributes:
-        times: when the last units were done, seconds, ascending.
-        rows: by worker or host.
+        times: when the last `RATE_OVER` units were done, in seconds of one clock, ascending.
+        rows: by name of the worker or host.
     """
 
     total: int
@@ -48,7 +54,7 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
-        """Add a finished record to the row `name`."""
+        """Count a record, in all and in the row of the worker or host `name`."""
         row = self.rows.setdefault(name, Row())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
@@ -62,7 +68,7 @@ class Tally:
 
     @property
     def left(self) -> timedelta | None:
-        """The time for the remaining units at the rate of the last ones, None if there is no rate."""
+        """The time for the remaining units at the rate of the last done ones; None as long as `times` gives no rate."""
         if len(self.times) < 2 or self.times[-1] == self.times[0]:
             return None
         return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
@@ -73,7 +79,10 @@ class Tally:
 
 
 def tally(records: Iterable[Record], total: int) -> Tally:
-    """One row for each host from the records of a store; processes change too often for rows of their own."""
+    """The tally of a run of `total` units from the records of its store, with one row for each host.
+
+    Worker processes have no rows of their own, because they change too often.
+    """
     counted, times = Tally(total), []
     for record in records:
         counted.add(record.worker.rpartition(":")[0] or record.worker, record)
@@ -84,7 +93,7 @@ def tally(records: Iterable[Record], total: int) -> Tally:
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
-    """A bar, a line, and a row for each worker or host."""
+    """A bar, a line of numbers, and a table with a row for each worker or host; `heading` is for its first column."""
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     if counted.rows:
@@ -102,7 +111,10 @@ def render(counted: Tally, heading: str = "host") -> Group:
 
 @dataclass
 class Stage(Progress):
-    """Hands the progress of one run on to a function of stage, finished and total units."""
+    """Progress of a run that is one stage of a longer work.
+
+    Calls `tell` with the name of the stage and the numbers of finished and of all units.
+    """
 
     tell: Callable[[str, int, int], None]
     name: str
@@ -119,8 +131,7 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    Where several runs follow each other, each is a stage. A stage without units of its own is told by calling this
-    object with its name, and with the finished and all parts.
+    If several runs follow each other, each is a stage, see `progress_of`. For a stage that is no run, call this object.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -154,7 +165,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
             self._live = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` parts of a stage without units are finished."""
+        """Show that `done` of `total` parts of a stage that is no run are finished."""
         if stage != self.stage:
             self.stop()
             self.stage = stage
@@ -185,7 +196,11 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 
 
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
-    """The progress of the run that is one stage of a longer work: a `LiveProgress` itself, or what tells a function."""
+    """The progress to pass to `run` if the run is one stage of a longer work.
+
+    `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function, which is called with the stage
+    and the numbers of finished and of all units.
+    """
     if isinstance(tell, LiveProgress):
         tell.stage = stage
         return tell

@@ -29,20 +29,26 @@ class Rank:
 
 
 class Maker:
-    """Makes units. Every worker gets a copy that was pickled before `prepare`, so a maker loads nothing earlier."""
+    """Base class of objects that make units.
+
+    On Ray, every process of a worker gets a copy that was pickled before `prepare`, so load models in `prepare`.
+    """
 
     def prepare(self, rank: Rank) -> None:
-        """Load what all units need. An exception stops the run, because it would meet every worker."""
+        """Load what all units need. An exception stops the run, because every worker would meet it."""
 
     def make(self, unit: Unit) -> Output:
-        """One unit. An exception is an attempt that failed. PermanentError and GalaxyDiTError are final."""
+        """Make one unit. After an exception the unit is attempted again, up to three times in all; after a
+        PermanentError or GalaxyDiTError it is not.
+        """
         raise NotImplementedError
 
 
 class Progress:
-    """Told of a run's progress, in the process that called `run`; this one shows nothing.
+    """Listener to a run, called in the process that called `run`; this base class shows nothing.
 
-    At the start, `done` and `failed` units have a record already. Workers count from 0.
+    `start` gets the numbers of all units and of those that are recorded as done and as failed already. `worker` is a
+    number from 0. `stop` comes at the end of the run, also after an exception.
     """
 
     def start(self, total: int, done: int, failed: int) -> None: ...
@@ -76,7 +82,7 @@ class InProcess(Executor):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of finished and failed units."""
+    """Numbers of done and failed units of a run."""
 
     done: int
     failed: int
@@ -92,7 +98,7 @@ def run(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> Outcome:
-    """Make all units without a record. Returns when each unit has a record.
+    """Make all units that have no record in the store. Returns when each unit has a record.
 
     Units with a damaged record, a missing file or a file of another size are made again. If no unit is left to make,
     the maker loads nothing.
@@ -100,10 +106,11 @@ def run(
     Args:
         executor: by default `InProcess`.
         retry_failed: make failed units again.
-        verify: also read all files and compare their SHA-256.
+        verify: also read the files of all records and make units again if a SHA-256 differs.
 
     Raises:
         OSError: no space is left for the store.
+        ConnectionError: the Ray cluster is lost.
         Whatever the maker's `prepare` or writing to the store raises.
     """
     counting = _Counting(progress or Progress())
@@ -138,7 +145,10 @@ def run(
 
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
-    """The results of finished units, in their order. Raises GalaxyDiTError naming the first one that failed."""
+    """The results of units after `run`, in their order.
+
+    Raises GalaxyDiTError naming the first unit that failed or has no record.
+    """
     made = []
     for unit in units:
         record = store.read(unit.id)
@@ -150,13 +160,16 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 
 
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
-    """The record of a unit, which is made if there is none. Called by workers."""
+    """The record of a unit. If the store has none or a damaged one, make and commit the unit. Called by workers."""
     known = store.read_sound(unit.id)
     return store.commit(*attempt(unit, maker)) if known is None else known
 
 
 def attempt(unit: Unit, maker: Maker) -> tuple[Record, Mapping[str, bytes]]:
-    """Ask the maker up to three times. Returns what is to be committed: the record and the contents of its files."""
+    """Let the maker make a unit, in up to three attempts. Returns its record and its files' contents by name.
+
+    The caller commits both. An exception of the maker gives a failed record, but a full disk raises OSError.
+    """
     for attempts in range(1, ATTEMPTS + 1):
         start = time.perf_counter()
         try:
@@ -224,7 +237,7 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
 
 @dataclass
 class _Counting(Progress):
-    """Hands progress on, and keeps which finished units are done."""
+    """Hands progress on to another listener, and keeps, by id of the finished units, whether they are done."""
 
     progress: Progress
     is_done: dict[str, bool] = field(default_factory=dict)

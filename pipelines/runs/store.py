@@ -1,9 +1,12 @@
 """A folder of records, on this machine or wherever fsspec reaches.
 
 runs/x/
-  run.json                       what the run is, with the format of the store
+  run.json                       the format of the store, the kind of the run (such as "job") and its conditions
   units/<unit id>.json           one record each; a unit is finished exactly when this file is there and sound
   files/<unit id>.<token>.<name> the files of records, such as videos; each attempt has its own token
+
+The conditions are plain data that describe the run; `create` joins a run only under equal conditions. A record that is
+not damaged is sound.
 
 Any process may make any unit at any time, also twice: the first record stays. Files that no record names are ignored.
 Therefore the store needs no locks, and a process may be killed at any time.
@@ -52,9 +55,10 @@ class Store:
         self.root = self._path if self.is_local else str(root)
 
     def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
-        """Make an empty folder the store of such a run, or join the run that it holds. Returns the store.
+        """Begin a run of this kind with these conditions in an empty folder, or join the equal run that the folder
+        holds. Returns this store.
 
-        Raises GalaxyDiTError, before anything is written, if the folder holds anything else or another run.
+        Raises GalaxyDiTError, before anything is written, if the folder holds another run or anything else.
         """
         if self.is_local:
             self._check_folders()
@@ -69,7 +73,7 @@ class Store:
         return self
 
     def _check_folders(self) -> None:
-        """Raise GalaxyDiTError for a file in place of the folder, and for links that lead its content elsewhere."""
+        """Raise GalaxyDiTError if the root is a file, or if its `units` or `files` is a symbolic link."""
         if Path(self.root).exists() and not Path(self.root).is_dir():
             raise refusal("out", self.root, "a folder", "take another --out")
         for folder in (UNITS, FILES):
@@ -77,7 +81,7 @@ class Store:
                 raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
-        """The content of run.json. Raises GalaxyDiTError if the folder holds no run of this kind."""
+        """The content of run.json. Raises GalaxyDiTError if it is missing, damaged or of another kind of run."""
         header = self._load(HEADER)
         if header is None:
             raise GalaxyDiTError(
@@ -108,8 +112,8 @@ class Store:
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
-        """Write `data` to a JSON file with this name beside run.json. Raises GalaxyDiTError if other data are there
-        already.
+        """Write `data` to `<what>.json` beside run.json. If the file is there already, raise GalaxyDiTError unless its
+        data are equal.
         """
         before = self._load(f"{what}.json")
         if before is None:
@@ -118,7 +122,10 @@ class Store:
             self.check_same(what, before, json.loads(_json(data)))
 
     def check_same(self, what: str, before: Any, now: Any) -> None:
-        """Raise GalaxyDiTError naming each difference between the conditions of this store and those that are asked."""
+        """Raise GalaxyDiTError with the differences unless `before`, data of this store, equals `now`, the data wanted.
+
+        `what` is the word for these data in the message, such as "job".
+        """
         if lines := differences(before, now):
             cure = "Take a new --out, or undo the change" if self.unit_ids() else "It holds no results: delete it"
             raise GalaxyDiTError(f"{self.root} belongs to another {what}. Changed: {'; '.join(lines)}. {cure}")
@@ -140,9 +147,10 @@ class Store:
         return None
 
     def survey(self, unit_ids: Sequence[str], *, wholly: bool = False) -> Iterator[tuple[str, Record | None, str]]:
-        """For each unit that has a record: its id, the record, and what is wrong with it or with its files, else "".
+        """For each unit that has a record: its id, the record, and a text on the damage to the record or its files.
 
-        The record is None where it cannot be read. Files are compared by size, `wholly` by their SHA-256.
+        The text is "" without damage. The record is None if it is damaged itself. Files are checked by their size and,
+        if `wholly`, by their SHA-256.
         """
         there = self.unit_ids()
         known = [unit_id for unit_id in unit_ids if unit_id in there]
@@ -158,8 +166,9 @@ class Store:
                 yield unit_id, record, self._damage(record, sizes, wholly)
 
     def commit(self, record: Record, contents: Mapping[str, bytes]) -> Record:
-        """Write the files of a unit, then, last, its record. Returns the record that the unit has from now on: an
-        earlier one stays, unless it is damaged or of a failure.
+        """Write the files of a unit, `contents` by name, and then its record. Returns the record that the unit has now.
+
+        An earlier record stays, unless it is damaged, or it failed and the new one is done.
         """
         token, files = secrets.token_hex(4), {}
         try:
@@ -197,7 +206,7 @@ class Store:
                     self._remove([f"{FILES}/{name}"])
 
     def local_path(self, path: str) -> Path:
-        """Local path of the file of a record; a remote file is first copied to a temporary place."""
+        """Local path of a file with this `StoredFile.path`; a remote file is first copied to a temporary place."""
         if self.is_local:
             return Path(self.root, path)
         return Path(fsspec.open_local(f"simplecache::{self.root}/{path}"))
@@ -216,7 +225,10 @@ class Store:
         return ""
 
     def _is_empty(self) -> bool:
-        """False if another process has made it a store meanwhile; raises GalaxyDiTError if it holds anything else."""
+        """Whether the folder is empty; False if another process has made it a store meanwhile.
+
+        Raises GalaxyDiTError if the folder holds anything but a store.
+        """
         names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:
             raise GalaxyDiTError(
@@ -251,7 +263,10 @@ class Store:
             yield from map(contents.get, chunk)
 
     def _write(self, name: str, content: bytes) -> None:
-        """Whole, or not at all. Object stores publish whole objects; a local file is renamed when it is complete."""
+        """Write a file whole or not at all.
+
+        Object stores publish whole objects; a local file is renamed when it is complete.
+        """
         if self.is_local:
             with replacing(Path(self.root, name)) as partial:
                 partial.write_bytes(content)

@@ -1,4 +1,7 @@
-"""A unit of work as plain data, what making it gives, and its record: one JSON file, which says that it is finished."""
+"""A unit of work as plain data, the output of its maker, and its record: a JSON file that says that it is finished.
+
+A maker is the object that makes units, a worker the process (or the processes that share a video) in which it does so.
+"""
 
 import hashlib
 import json
@@ -50,7 +53,7 @@ class PermanentError(Exception):
 
 
 def _check_time(text: str) -> str:
-    """Raise ValueError unless this is a point in time that a clock can have."""
+    """The text itself. Raises ValueError unless it is an ISO 8601 time that has a timestamp."""
     try:
         datetime.fromisoformat(text).timestamp()
     except OverflowError as error:
@@ -60,7 +63,7 @@ def _check_time(text: str) -> str:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that a record stands for: its path below the store, its size and its SHA-256."""
+    """A file that belongs to a record: its path below the store, its size and its SHA-256."""
 
     path: Annotated[str, Field(pattern=r"^files/[^/\\]+$")]
     bytes: int
@@ -69,19 +72,19 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Record:
-    """Result of a unit.
+    """The record of a finished unit, which is done or failed.
 
     Attributes:
-        unit: the unit's id, also the name of the file.
+        unit: the unit's id, also the name of the record's file.
         data: the unit's data.
-        attempts: how often the worker that finished the unit began it, from 1.
+        attempts: how often the worker that finished the unit attempted it, from 1.
         seconds: wall-clock time of the last attempt.
         worker: host and process, such as "node7:4711".
         finished_at: UTC, ISO 8601.
         traceback: of the last attempt of a failed unit, else None.
-        message: of the exception that was raised for people to read, else None.
+        message: of the PermanentError or GalaxyDiTError that failed the unit, which people can read; else None.
         result: what the maker returned, None for a failed unit.
-        files: by the name that the maker gave them.
+        files: the unit's files, by the name that the maker gave them.
     """
 
     unit: str
@@ -112,13 +115,13 @@ _ADAPTER = TypeAdapter(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The one line that `decode` reads. Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+    """The record as one line of JSON, for `decode`. Half a surrogate pair, which UTF-8 cannot hold, becomes "?"."""
     text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace") + b"\n"
 
 
 def decode(text: bytes, unit: str) -> Record:
-    """The record of a unit. Raises GalaxyDiTError if the text is damaged or belongs to another unit."""
+    """The record of the unit with id `unit`. Raises GalaxyDiTError if the text is damaged or of another unit."""
     try:
         record = _ADAPTER.validate_json(text)
     except ValidationError as error:
@@ -142,7 +145,10 @@ def decode(text: bytes, unit: str) -> Record:
 
 
 def _hash_or_nothing(data: Any) -> str:
-    """The start of the hash that ends the id of a unit with these data; a line break, which no id has, for others."""
+    """The digits of the hash at the end of the id of a unit with these data.
+
+    For data that have no hash, a line break, with which no id ends.
+    """
     try:
         return hash_of(data)[:16]
     except (ValueError, RecursionError):

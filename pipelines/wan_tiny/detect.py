@@ -1,7 +1,7 @@
-"""Detect the objects of a toy-world clip from its pixels, without a network, and compare them with a caption.
+"""Detect the objects of a clip of the synthetic world by its pixels, without a network; compare them with a caption.
 
-An object is the largest blob of its colour in each frame. Its centres over time tell the ways of travelling apart;
-pixels that it takes and frees tell growing, shrinking and standing still.
+An object is the largest blob of its colour in each frame. Its centres over time tell moving, orbiting and bouncing
+apart; the pixels that it takes and frees tell growing, shrinking and standing still apart.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,10 @@ class ClauseAgreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of a clip with its caption, clause by clause, and shares in [0, 1] of the detected properties."""
+    """Agreement of a clip with its caption, clause by clause.
+
+    `colour_share` and `motion_share` are the shares in [0, 1] of clauses whose colour or motion was found.
+    """
 
     clauses: tuple[ClauseAgreement, ...]
 
@@ -59,10 +62,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Track:
-    """Positions of one object in the frames that show it; positions are shares of the frame's sides, y points down.
+    """Positions of one object, as shares of the frame's sides, in the frames that show it; `seen` is their number.
 
-    time `(seen,)` runs over [0, 1]. x and y `(seen,)` are the centre, columns `(seen, 2)` the left and right edge, rows
-    `(seen, 2)` the upper and lower edge. weight `(seen,)` is below 1 where other objects touch this one.
+    time `(seen,)` is 0 for the clip's first frame and 1 for its last. x and y `(seen,)` are the centre, y points down.
+    columns `(seen, 2)` are the left and right edge, rows `(seen, 2)` the upper and lower edge. weight `(seen,)`, for
+    fits, is below 1 where other objects touch this one.
     """
 
     time: Floats
@@ -93,9 +97,9 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
 
 
 def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
-    """For each colour of the world the pixels `(frames, height, width)` that are saturated and nearest to it in hue.
+    """For each colour of the world the mask `(frames, height, width)` of saturated pixels nearest to it in hue.
 
-    Opened, because two blurred neighbours mix a thin seam of a third colour between them.
+    A morphological opening removes the thin seam of a third colour that two blurred neighbours mix between them.
     """
     saturated = np.ptp(frames, axis=-1) > MIN_CHROMA
     hues = _hue(np.array(list(COLOURS.values())))
@@ -129,13 +133,13 @@ def observed_motion(mask: Mask, others: Mask) -> str:
 
 
 def _hue(rgb: NDArray[np.floating]) -> Floats:
-    """Hue angle `(pixels,)` in turns of pixels `(pixels, 3)`; meaningless for grey."""
+    """Hue `(pixels,)` of RGB pixels `(pixels, 3)`, as an angle in turns from -0.5 to 0.5; meaningless for grey."""
     red, green, blue = np.asarray(rgb, np.float64).T
     return np.asarray(np.arctan2(np.sqrt(3.0) * (green - blue), 2 * red - green - blue) / (2 * np.pi))
 
 
 def _largest_blobs(mask: Mask) -> Mask:
-    """The largest connected blob of each frame, empty where even that is tiny."""
+    """The largest connected blob of each frame; empty in frames where it has fewer than `MIN_PIXELS` pixels."""
     kept = np.zeros_like(mask)
     for index, frame in enumerate(mask):
         labels, _ = ndimage.label(frame)
@@ -175,7 +179,9 @@ def _edges(shadows: Mask) -> Floats:
 
 
 def _line(track: Track, values: Floats) -> tuple[float, float]:
-    """Change over the clip by the straight line that fits best, and the values' distance from it (root mean square)."""
+    """Change over the clip of the straight line that fits `values` `(seen,)` best, and their root mean square distance
+    from the line.
+    """
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
     squares = (values - np.polyval(line, track.time)) ** 2
     return float(line[0]), float(np.sqrt(np.average(squares, weights=track.weight)))
@@ -187,7 +193,7 @@ def _direction(track: Track) -> str:
     travel = np.hypot(dx, dy)
     if travel >= MIN_TRAVEL and np.hypot(stray_x, stray_y) <= MAX_STRAY * travel:
         for motion, (sign_x, sign_y) in DIRECTIONS.items():
-            # What another object gradually hides or uncovers has a travelling centre too, but not both edges along.
+            # The centre of an object that another one gradually hides travels, too, but not both of its edges.
             edges = track.columns if sign_x else track.rows
             follow = min(_line(track, edge)[0] * (sign_x + sign_y) for edge in edges.T)
             if dx * sign_x + dy * sign_y >= MIN_ALONG * travel and follow >= 0:
@@ -196,10 +202,11 @@ def _direction(track: Track) -> str:
 
 
 def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:
-    """Shares of the object's pixels that it is seen to take after they were free, and to free after it held them.
+    """Two shares of the pixels that the object ever covers: those that it takes after they were free, and those that it
+    frees after it covered them. Both are 1 for an object too small to tell.
 
     A growing object only takes, a shrinking one only frees and a still one does neither, whatever passes in front:
-    pixels at another object count as neither held nor free.
+    pixels in or near another object do not count as free.
     """
     free = ~mask & ~_near(others)
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)

@@ -96,7 +96,7 @@ def is_held_out(caption: str) -> bool:
 
 
 def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tuple[float, ...] = PROMPT_SHARES) -> Scene:
-    """A random scene whose caption belongs to the training captions, or to the held-out ones.
+    """A random scene whose caption is a training caption or, with `held_out`, a caption that is kept out of training.
 
     `shares` are the probabilities of the `KINDS` of scene; they sum to 1.
     """

@@ -1,1 +1,1 @@
-"""One file a method. Each defines METHOD or METHODS; `../registry.py` lists them."""
+"""The compared methods. Each file defines METHOD or METHODS; `../registry.py` lists their names."""

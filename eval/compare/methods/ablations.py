@@ -1,7 +1,8 @@
 """Ablations: the shipped default with one component removed or one added.
 
-Two more are methods of their own: guidance alignment is `galaxydit paper` against `galaxydit paper branches alone`, and
-the placement of full steps is `searched schedule` against `uniform skip order 1`, both without the correction.
+The shipped default is `accelerate(pipe)` with the profile that is shipped for the model. Two more components are shown
+by pairs of other methods: guidance alignment by `galaxydit paper` and `galaxydit paper branches alone`; the placement
+of full steps by `searched schedule` and `uniform skip order 1`, which both run without the correction.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
 
 
 def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: Any) -> Method:
-    """The shipped default with other fields of its configuration."""
+    """The shipped default with some fields of its configuration changed; `targets` are the method's settings."""
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, config=replace(shipped(pipe, **setting), **changed))

@@ -12,7 +12,11 @@ from galaxydit.eval.compare.third_party import bytes_in, restored
 
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
-    """One block decides, because the default of 8 leaves little to skip in wan-tiny's 10 blocks; two warm-ups."""
+    """Candidate settings with two lengths of warm-up.
+
+    One block decides, because cache-dit's default of 8 leaves little to skip in the 10 blocks of wan-tiny, this
+    project's test model.
+    """
     return [
         {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator}
         for warmup in sorted({min(8, steps // 6), max(2, steps // 25)}, reverse=True)
@@ -26,7 +30,9 @@ def _held(manager: Any) -> int:
 
 
 def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
-    """`joint`: one decision for both branches; `calibrator`: the `order` of the TaylorSeer calibrator, if it is on."""
+    """DBCache as a method. `joint`: one decision for both guidance branches; `calibrator`: `order` of the TaylorSeer
+    calibrator, or nothing to run without the calibrator.
+    """
 
     @contextmanager
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:

@@ -16,7 +16,7 @@ PROBED_CHANGE = attrgetter("change")  # of the first block's output since the pr
 
 
 def settings(steps: int) -> list[Setting]:
-    """With the authors' warm-up, a fifth of the steps, and without."""
+    """Candidate settings with the authors' warm-up, a fifth of the steps, and with a warm-up of one step."""
     return [
         {"threshold": value, "first": first}
         for first in warm_ups(steps, 0.2)
@@ -27,7 +27,7 @@ def settings(steps: int) -> list[Setting]:
 def published_settings(steps: int) -> list[Setting]:
     """The authors' default, then the settings of arXiv 2610.10457 at three speedups.
 
-    That of arXiv 2609.36433, (0.4, 0.2), has a probe of two blocks, which is not offered.
+    The setting of arXiv 2609.36433, (0.4, 0.2), is left out, because it needs a probe of two blocks.
     """
     published = ((0.08, 0.2), (0.155, 0.2), (0.365, 0.2), (12.0, 0.17))  # threshold, share of warm-up steps
     return [{"threshold": threshold, "first": share_of_steps(steps, share)} for threshold, share in published]

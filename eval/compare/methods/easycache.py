@@ -16,14 +16,20 @@ from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 
 
 def predicted_change(observation: StepObservation) -> float | None:
-    """k |x_t - x_(t-1)| / |y|; None before two full steps have given k."""
+    """Estimated relative change of the output, k |x_t - x_(t-1)| / |y|; None before two full steps have given k.
+
+    x is the latent, y the output of the last full step, and |.| the mean of the absolute values.
+    """
     if observation.change_size is None or observation.slope is None or observation.output_size is None:
         return None
     return observation.slope * observation.change_size / max(observation.output_size, 1e-12)
 
 
 def settings(steps: int) -> list[Setting]:
-    """With the authors' warm-up, a fifth of the steps (10 of 50), and without; the last step is always full."""
+    """Candidate settings with the authors' warm-up, a fifth of the steps (10 of 50), and with a warm-up of one step.
+
+    The last step is always full.
+    """
     return [
         {"threshold": value, "first": first, "last": 1}
         for first in warm_ups(steps, 0.2)

@@ -9,10 +9,11 @@ Three parts, all measured beforehand on recorded generations:
 - *Error rectification*: the error of a cached residual is modelled as K times the residual, with K from a least-squares
   fit for each pair of full and reused step.
 
-Differences from the original: it was written from the paper's abstract, because the authors' code, step lists and
-formulas of K and phi were not available. Here phi is the least-squares length of the true guided prediction along the
-reused one. A flow step is a difference of sigma times the prediction, so scaling the prediction shortens the step with
-any scheduler. K is fitted for each branch; errors and phi belong to the guided prediction.
+Differences from the original: this file was written from the paper's abstract, because the authors' code, step lists
+and formulas of K and phi were not available. Here phi is the least-squares factor from the reused guided prediction to
+the true one, limited to [0, 1]. A flow step is the prediction times a difference of sigmas, so scaling the prediction
+by phi shortens the step with any scheduler. K is fitted for each guidance branch; the errors and phi are measured on
+the guided prediction.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22
 
 
 class OfflineSchedule(ScheduleRule):
-    """Compute the steps that are their own source; `sources` has the step whose residual each step uses."""
+    """Compute the full steps of a fixed schedule; `sources` are those of `sources_under`."""
 
     def __init__(self, sources: Sequence[int]) -> None:
         super().__init__(set(sources))
@@ -50,7 +51,10 @@ class OfflineSchedule(ScheduleRule):
 
 
 def sources_under(errors: Pairs, threshold: float) -> list[int]:
-    """For each step the full step whose residual it uses; a full step uses its own."""
+    """For each step its source: the full step whose residual it uses. A full step is its own source.
+
+    A step is reused if the error of the residual of the last full step, from `errors`, is below the threshold.
+    """
     sources = [0]
     for step in range(1, len(errors)):
         error = at(errors, sources[-1], step)
@@ -59,14 +63,16 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
-    """The sources under the smallest threshold whose number of full steps is nearest to `full_steps`."""
+    """The result of `sources_under` whose number of full steps is nearest to `full_steps`; of several such results the
+    one with the smallest threshold.
+    """
     thresholds = sorted({0.0, *(error for row in errors for error in row)})
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
     return min(candidates, key=lambda sources: abs(len(set(sources)) - full_steps))
 
 
 def settings(steps: int) -> list[Setting]:
-    """The whole method, and its schedule alone."""
+    """Candidate settings of the whole method, and of its schedule alone."""
     counts = full_step_counts(steps)
     return [{"full_steps": count, "adjust": on, "rectify": on} for on in (True, False) for count in counts]
 
@@ -81,7 +87,9 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """`errors` of residuals cached at earlier steps, `factors` by branch (K), and `scales` without and with K (phi)."""
+    """Tables over pairs of steps: `errors` of the residual of the earlier step at the later step, `factors` (K) by
+    branch, and `scales` (phi), first for reuse without K, then with K.
+    """
     recordings = record_each(pipe, prompts, generation, seed)
     steps, branches = recordings[0].steps, list(recordings[0].outputs)
     factors = {branch: over_pairs(steps, partial(_factor, recordings, branch)) for branch in branches}
@@ -94,7 +102,7 @@ def calibrate(
 
 
 def _error(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
-    """Relative L1 error of the guided residual cached at `earlier`, mean over the recordings."""
+    """Relative L1 error at `step` of the guided residual cached at `earlier`, mean over the recordings."""
     residuals = [[each.guided(place) - each.latents[place] for place in (earlier, step)] for each in recordings]
     return sum(float(relative_l1(cached, true)) for cached, true in residuals) / len(residuals)
 
@@ -122,7 +130,7 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline on the offline schedule, with the corrections that the setting names."""
+    """Run the pipeline on the offline schedule, with phi if the setting says `adjust`, with K if it says `rectify`."""
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]
     check_count("full_steps", setting["full_steps"], 1)

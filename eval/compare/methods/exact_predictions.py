@@ -1,7 +1,8 @@
-"""Limit of every method at the schedule's full steps: predictions that are exact but for the rounding of 16 bits.
+"""Upper limit of the methods that compute the schedule's full steps: predictions that are exact but for rounding.
 
-At reused steps a copy of the transformer computes in float32 at the latent as it is, and the rounding error of the last
-full step is added, as every prediction from cached outputs repeats it. It saves no time.
+At reused steps, a float32 copy of the transformer computes the output at the current latent. The 16-bit rounding error
+of the last full step is added to that output, because every prediction from cached outputs repeats this error. The
+method saves no time.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,7 +25,9 @@ from galaxydit.eval.compare.third_party import ADAPTER_HOOK, AdapterHook, restor
 
 
 class ExactPrediction(AdapterHook):
-    """Calls `exact` at steps outside `full_steps`, and adds the rounding error of the branch's last full step."""
+    """At steps outside `full_steps`, calls `exact`, the float32 copy of the transformer, and adds to its output the
+    rounding error of the branch's last full step.
+    """
 
     def __init__(self, exact: nn.Module, full_steps: Collection[int]) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from galaxydit.eval.compare.third_party import AdapterHook, enabled, timestep_le
 
 
 class JoinedBranches(AdapterHook):
-    """Computes both branches in one batch at the conditional call, and returns the other half at the next call.
+    """Computes both branches in one batch at the conditional call; returns the unconditional half at the next call.
 
     The unconditional text is needed before the pipeline passes it, so the hook wraps `encode_prompt`.
     """

@@ -1,6 +1,7 @@
 """This project's methods: GalaxyDiT's rule as published, its calibrated proxy policy, the schedule, and the default.
 
-Each method follows the profile of the model, or that of a file (`Method.with_profile`).
+Each method, except those named "without a profile", follows the profile that is shipped for the model, or a profile
+file (`Method.with_profile`). "Branches alone" lets each guidance branch decide for itself.
 """
 
 from collections.abc import Iterator
@@ -37,13 +38,13 @@ def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]
 
 
 def profile_identity(pipe: DiffusionPipeline, path: Path | None = None) -> str:
-    """Identity of the plugin's code and of the profile that it uses for the model."""
+    """Identity of the plugin's code and of the profile that it uses: the file `path`, or by default the shipped one."""
     profile = _profile_of(pipe, path)
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
 
 def _asking(name: str, policy: str, path: Path | None = None, suffix: str = "") -> Method:
-    """The plugin under a policy, at the speedups of a profile; `suffix` ends the name."""
+    """The plugin under a policy, one setting for each of AT_SPEEDUPS. `path`: profile file; `suffix` ends the name."""
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, speedup=setting["speedup"], policy=policy, profile=path)
@@ -65,7 +66,13 @@ def _without_profile(name: str, policy: str) -> Method:
 
 
 def paper_rule(proxy: str, threshold: float, *, guidance_alignment: bool = True) -> GalaxyDiTConfig:
-    """The rule of arXiv 2512.03451 on a proxy: residuals repeated, the first fifth computed, no correction."""
+    """The configuration for the rule of arXiv 2512.03451: residuals repeated, first fifth computed, no correction.
+
+    Args:
+        proxy: one of `galaxydit.PROXIES`.
+        threshold: a step is reused while the proxy's summed change is below it.
+        guidance_alignment: whether both guidance branches share one decision.
+    """
     return GalaxyDiTConfig(Threshold(threshold), proxy=proxy, guidance_alignment=guidance_alignment, **PAPER)
 
 

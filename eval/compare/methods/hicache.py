@@ -18,7 +18,7 @@ SCALE = 0.5
 
 
 def scaled_hermite(order: int, offset: float) -> float:
-    """SCALE^order H_order(SCALE offset)."""
+    """SCALE^order H_order(SCALE offset), which replaces offset^order; `offset` in steps."""
     return SCALE**order * float(hermite.hermval(SCALE * offset, [0] * order + [1]))
 
 

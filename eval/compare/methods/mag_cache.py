@@ -49,7 +49,10 @@ def _published_settings(steps: int) -> list[Setting]:
 
 
 def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagCacheConfig:
-    """The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps."""
+    """The configuration of diffusers' cache.
+
+    The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps.
+    """
     published = setting.get("ratios") == WAN
     return MagCacheConfig(
         threshold=setting["threshold"],

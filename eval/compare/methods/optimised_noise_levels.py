@@ -22,14 +22,15 @@ from galaxydit.eval.compare.methods.uniform_skip import full_step_counts
 SHIFT_RATIOS = (0.25, 0.4, 0.6, 1.5, 2.5, 4.0)
 PLANNED = "planned"
 Choose = Callable[[Sequence[float]], Sequence[int]]
-"""From the noise levels of all steps, falling, to the indices of those that are kept."""
+"""Function from the noise levels of all steps, falling, to the indices of the kept levels."""
 
 
 class NoiseLevelSubset(UniPCMultistepScheduler):
     """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
-    The configuration entry `_choice` holds the subset, so that a copy with another flow shift selects from its own
-    levels. It starts with an underscore because `from_config` warns of public entries that `__init__` does not take.
+    The configuration entry `_choice` holds the arguments `of`, `kept` and `ratio` of `at_noise_levels`, so that a copy
+    with another flow shift selects from its own levels. The name starts with an underscore because `from_config` warns
+    of public entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor
@@ -51,10 +52,15 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
 def at_noise_levels(
     pipe: DiffusionPipeline, of: int, kept: Sequence[int] | Choose, ratio: float = 1.0
 ) -> Iterator[Attached]:
-    """Within the context, the pipeline samples at the levels `kept` of `of` steps, at `ratio` times its flow shift.
+    """Within the context, the pipeline samples at a subset of its noise levels.
 
-    `kept` holds indices of steps, or is a function from all noise levels to these indices. The caller passes their
-    number as the number of steps. Raises GalaxyDiTError if the scheduler is not UniPC.
+    The caller must run the pipeline with as many steps as levels are kept.
+
+    Args:
+        pipe: a pipeline with a UniPC scheduler; raises GalaxyDiTError for another scheduler.
+        of: number of steps whose noise levels the subset is taken from.
+        kept: indices of the kept levels, or a function that returns them.
+        ratio: factor of the flow shift.
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):

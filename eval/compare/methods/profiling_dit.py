@@ -5,10 +5,10 @@ steps and some later steps are computed in full. At the other steps only the for
 consecutive background blocks adds its residual of the last full step. The authors compute every sixth step, or the
 listed ones, and reuse 28 of the 40 blocks of Wan2.1-14B.
 
-Differences from the original: the authors' lists of blocks are for 40 blocks, so the profile is measured on the model.
-It is the share of self-attention that goes to foreground tokens, divided by their share of all tokens. Foreground
-tokens of the denoised latent are those whose distance from the median token exceeds the mean distance; the authors'
-segmentation was not available.
+Differences from the original: the authors' lists of blocks are for 40 blocks, so a profile of the blocks is measured on
+the model: for each block the share of self-attention that goes to foreground tokens, divided by the share of foreground
+tokens among all tokens. A token of the denoised latent is in the foreground if its distance from the median token
+exceeds the mean distance; the authors' segmentation was not available.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,11 +36,17 @@ BACKGROUND_SHARE = 0.7  # of the blocks: the authors' 28 of 40
 WARM_UP = 0.12  # of the steps: the authors' 6 of 50
 LISTED = (6, 18, 26, 32, 38, 42, 46, 48)  # the authors' full steps after the warm-up, of 50
 PROFILED_PROMPTS = 4  # the profile hardly depends on the prompt
-PROBED_CALLS = 5  # attention is measured in one call of so many
+PROBED_CALLS = 5  # attention is measured in every fifth call of a block
 
 
 class SegmentState(BaseState):
-    """State of a segment of blocks in one branch: calls so far, input of the call under way, residual to reuse."""
+    """State of a segment (consecutive background blocks) in one guidance branch.
+
+    Attributes:
+        step: index of the current step; -1 before the first.
+        entered: input of the segment in the current step; None again after a full step.
+        residual: output - input of the segment in the last full step; None before the first full step.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -52,7 +58,9 @@ class SegmentState(BaseState):
 
 
 class SegmentHook(ModelHook):
-    """On each block of a segment. A full step runs the block; a reused step adds the residual once, at the first block.
+    """Hook of one block of a segment: a full step runs the block; a reused step skips it.
+
+    In a reused step the hook of the segment's first block adds the residual of the whole segment.
 
     The hooks of a segment share `state_manager`, which has one `SegmentState` for each cache context.
     """
@@ -80,7 +88,7 @@ class SegmentHook(ModelHook):
 
 
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
-    """Indices of the share of blocks, rounded, that attends least to the foreground, in ascending order."""
+    """Ascending indices of the blocks that attend least to the foreground: `share` of all blocks, rounded."""
     by_attention = sorted(range(len(foreground_attention)), key=lambda block: foreground_attention[block])
     return sorted(by_attention[: round(share * len(foreground_attention))])
 
@@ -97,7 +105,11 @@ def consecutive_segments(blocks: Iterable[int]) -> list[list[int]]:
 
 
 def is_full(setting: Setting, step: int) -> bool:
-    """Whether a step is computed in full: it is listed, or one of the first, or `interval` steps after a full step."""
+    """Whether a step is computed in full.
+
+    If the setting has a list `full`, these are its steps; otherwise the steps before `first`, step `first` and every
+    `interval`-th step after it.
+    """
     if "full" in setting:
         return step in setting["full"]
     beyond = step - setting["first"]
@@ -105,7 +117,7 @@ def is_full(setting: Setting, step: int) -> bool:
 
 
 def settings(steps: int) -> list[Setting]:
-    """The authors' interval and share of blocks among others, with their first steps and with one."""
+    """Candidate settings around the authors' interval and share of blocks, with their warm-up and with one step."""
     return [
         {"first": first, "interval": interval, "share": share}
         for first in warm_ups(steps, WARM_UP)
@@ -125,7 +137,10 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """Attention of each block to the foreground / the foreground's share of tokens: 1 is no preference."""
+    """Share of each block's self-attention that goes to the foreground / the foreground's share of tokens.
+
+    A block without a preference has 1.
+    """
     profiles = []
     for index, prompt in enumerate(prompts[:PROFILED_PROMPTS]):
         latents = generate(pipe, prompt, generation, seed + index, decode=False).latents
@@ -136,17 +151,20 @@ def calibrate(
 
 
 def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
-    """Foreground mask `(tokens,)`, in the transformer's order, of latents `(1, channels, frames, height, width)`."""
+    """Boolean foreground mask `(tokens,)` of latents `(1, channels, frames, height, width)`.
+
+    Tokens are in the transformer's order. `patch_size`: latent frames, rows and columns of one token.
+    """
     tokens = nn.functional.avg_pool3d(latents.float(), tuple(patch_size), tuple(patch_size))[0].flatten(1)
     distance = torch.linalg.vector_norm(tokens - tokens.median(dim=1, keepdim=True).values, dim=0)
     return distance > distance.mean()
 
 
 class AttentionProbe(ExitStack):
-    """Measures the self-attention of every block until it is closed.
+    """Measures the self-attention of every block until the probe is closed; `mask` is that of `foreground`.
 
     Attention is linear in its values. With the values 1 at foreground tokens and 0 elsewhere, the output is the share
-    of attention that goes to the foreground, whichever kernel computes it.
+    of attention that goes to the foreground, whichever kernel computes the attention.
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:

@@ -8,10 +8,11 @@ each branch's error r. Guidance u + s (c - u) composes them, with rho the correl
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
 
-and the sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b, scaled to a mean of 1, weights them. The risks w e are
-summed since the last full step, and a step is reused while the sum is within a threshold. rho, for pairs of steps,
-and the law w are measured beforehand: w from generations in which one step's guided prediction is replaced by the
-previous one. A reused step adds the residual of the block stack at the last full step.
+and the sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b of step t of T, scaled to a mean of 1, weights e. The
+risks w e are summed since the last full step, and a step is reused while the sum is within a threshold. Two quantities
+are measured beforehand: rho for each pair of steps, and the law (a, alpha, b) of w, from generations in which one
+step's guided prediction is replaced by that of the previous step. A reused step adds the residual of the block stack at
+the last full step.
 """
 
 import math
@@ -41,11 +42,11 @@ from galaxydit.proxies import relative_l1, relative_l2
 LINEAR_DECAY = (1.0, 1.0, 0.0)
 PERTURBED_PROMPTS = 2
 PERTURBED_STEPS = 12
-FITTED_GAPS = 8  # steps; the polynomial is evaluated for changes over as many
+FITTED_GAPS = 8  # the polynomial is fitted to changes over 1 to so many steps
 
 
 def guided_error(unconditional: float, conditional: float, guidance_scale: float, rho: float) -> float:
-    """Size of the guided prediction's error from the sizes of the branches' errors."""
+    """Size of the guided prediction's error, from the sizes of the branches' errors and their correlation `rho`."""
     s = guidance_scale
     square = (1 - s) ** 2 * unconditional**2 + s**2 * conditional**2
     return math.sqrt(max(0.0, square + 2 * s * (1 - s) * rho * unconditional * conditional))
@@ -61,7 +62,17 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
 
 @dataclass
 class RiskRule:
-    """Reuse while the guided errors since the last full step, weighted by step, sum to at most `threshold`."""
+    """Reuse while the guided errors since the last full step, weighted by step, sum to at most `threshold`.
+
+    Attributes:
+        threshold: 0 or less computes every step.
+        first: number of first steps that are always computed.
+        coefficients: of the polynomial from the signal's change to a branch's error, from the highest degree down.
+        rho: correlation of the branches' errors for each pair of steps.
+        weights: sensitivity of each step.
+        last_full: index of the last full step.
+        accumulated: sum of the weighted errors since then.
+    """
 
     threshold: float
     first: int
@@ -86,8 +97,8 @@ class RiskRule:
 
 
 def settings(steps: int) -> list[Setting]:
-    """The warm-up of the authors' Wan settings (10 of 50 steps) and none; the fitted law, and a linear decay, which the
-    authors report to be nearly as good.
+    """Candidate settings in three modes: the fitted law with the warm-up of the authors' Wan settings (10 of 50 steps)
+    and with one step, and a linear decay with one step. The authors report the linear decay to be nearly as good.
     """
     modes = [*((first, "fitted") for first in warm_ups(steps, 0.2)), (1, "linear")]
     thresholds = geometric_grid(0.03, 4.0, 13)
@@ -121,7 +132,10 @@ def calibrate(
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
-    """Cosine of the errors of both branches if `step` reuses the residual of `earlier`: mean, 1 without guidance."""
+    """Cosine between the errors of the two branches if `step` reuses the residual of `earlier`.
+
+    The result is the mean over the recordings, each of which counts 1 without guidance.
+    """
     cosines = []
     for recording in recordings:
         first, *others = [
@@ -135,9 +149,11 @@ def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int
 def _propagation(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int, plain: list[Trajectory]
 ) -> dict[int, float]:
-    """By step: relative change of the final latent / relative error of the guided prediction that caused it.
+    """By step: relative change of the final latent / relative error of the guided prediction that caused the change.
 
-    The first tenth of the steps is left out, because the ratio is extreme there (the authors omit the first 5 points).
+    The error comes from replacing the step's guided prediction by that of the previous step; `plain` holds recordings
+    without the replacement. The first tenth of the steps is left out, because the ratio is extreme there (the authors
+    omit the first 5 points).
     """
     steps = plain[0].steps
     begin = share_of_steps(steps, 0.1)
@@ -155,7 +171,10 @@ def _propagation(
 
 
 def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
-    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to the ratios, with no negative parameter."""
+    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to the ratios by step t of T.
+
+    a and b are at least 0, alpha is from 0.1 to 10.
+    """
     left = [(steps - 1 - step) / (steps - 1) for step in ratios]
     values = list(ratios.values())
     start, bounds = (max(values), 1.0, min(values)), ([0.0, 0.1, 0.0], [math.inf, 10.0, math.inf])

@@ -1,4 +1,4 @@
-"""Control: compute every step, but round the first outputs differently, to measure the PSNR of rounding alone."""
+"""Control: compute every step, but round the first step's output differently, to measure the PSNR of rounding alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from galaxydit.runtime.call import Call
 
 
 class PerturbedRounding(Observer):
-    """Computes every step; multiplies each element of the first outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
+    """Multiplies each element of the first step's outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator()

@@ -1,6 +1,7 @@
 """Control: fixed schedules that dynamic programming finds on calibration prompts.
 
-The search is exact for the errors of the recorded trajectories at order 1 (`calibration/search.py`).
+A schedule is the list of full steps. The search (`calibration/search.py`) finds the schedules with the least error on
+the recorded trajectories, if reused steps are extrapolated at order 1.
 """
 
 from collections.abc import Sequence
@@ -22,9 +23,10 @@ ORDER = 1
 def search(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, tuple[int, ...]]:
-    """Schedules by number of full steps, as JSON keys; evenly spaced where none keeps within the longest gap.
+    """The best schedule for each number of full steps; the numbers are strings, because JSON keys are.
 
-    Errors of all noise levels count alike.
+    A number of full steps gets an evenly spaced schedule if each of its schedules has a gap above `LONGEST_GAP` of
+    `calibration/search.py`. Errors of all noise levels count alike.
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)

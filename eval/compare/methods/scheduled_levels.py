@@ -1,6 +1,6 @@
 """Control: plain steps at the noise levels of the full steps that the plugin's schedule plans for a speedup.
 
-It separates what the choice of noise levels gains from what the reused steps between them gain.
+It separates the gain of choosing these noise levels from the gain of the reused steps between them.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,10 @@ LEVELS = Path(optimised_noise_levels.__file__)
 
 
 def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -> Choose:
-    """From the noise levels of all steps to the full steps of the schedule."""
+    """Return a function from the noise levels of all steps to the full steps of the schedule for a speedup.
+
+    `path`: profile file; by default the schedule follows the model's shipped profile.
+    """
     config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=path)).config
     schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
     assert isinstance(schedule, Schedule)  # of `policy=SCHEDULE`, with a profile and without
@@ -36,14 +39,17 @@ def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -
 
 
 def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
-    """The full steps of the schedule at the pipeline's own noise levels."""
+    """The full steps that the schedule plans for a speedup at the pipeline's own noise levels of `steps` steps."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
     return _placed(pipe, speedup)(scheduler.sigmas[:-1].tolist())
 
 
 def _method(path: Path | None = None, suffix: str = "") -> Method:
-    """The control at the levels of the model's profile, or of a file's; `suffix` ends its name."""
+    """The control by the schedule of the profile file `path`, or else of the model's shipped profile.
+
+    `suffix` ends the method's name.
+    """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         check_count("of", setting["of"], minimum=1)

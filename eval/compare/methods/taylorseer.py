@@ -19,7 +19,10 @@ PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 
 
 
 def _settings(steps: int) -> list[Setting]:
-    """The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels."""
+    """Candidate settings of the lite mode (see `taylorseer_config`) at orders 1 and 0, and of the published mode.
+
+    The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels.
+    """
     points = [(2, 0.6), (2, 0.3), (2, 0.1), (3, 0.3), (3, 0.1), (4, 0.2), (4, 0.06), (5, 0.1), (6, 0.06)]
     shares = (0.1, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.34, 0.4)
     fine = [*points, *((interval, share) for interval in (2, 3, 4, 5, 6) for share in shares)]
@@ -55,8 +58,8 @@ def on_published_steps(
 ) -> Iterator[Attached]:
     """Run TaylorSeer's cache on the steps of the published code: the first ones, then every `cache_interval`-th.
 
-    At an interval of 3 after 3 first steps these are 0, 1, 2, 5, 8, ..., 47; diffusers' cache computes 0, 1, 2, 4, 7.
-    `state_class` extrapolates each module.
+    At an interval of 3 after 3 first steps, these are steps 0, 1, 2, 5, 8 and so on; diffusers' cache computes steps 0,
+    1, 2, 4, 7 and so on. `state_class` is the class that extrapolates each module.
     """
 
     def measure(hook: Any) -> tuple[bool, TaylorSeerState]:

@@ -56,8 +56,11 @@ def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) ->
 
 
 def modes(steps: int) -> tuple[Setting, Setting]:
-    """The authors' two modes: first and last step full, or retention, with the first tenth of the steps full and the
-    embedding watched after its projection."""
+    """The authors' two modes, plain and retention.
+
+    Plain: the first and the last step are full, and the rule watches the time embedding. Retention: the first tenth of
+    the steps is full, and the rule watches the projection of the embedding.
+    """
     plain = {"signal": "time_embedding", "first": 1, "last": 1}
     retention = {"signal": "time_projection", "first": share_of_steps(steps, 0.1), "last": 0}
     return plain, retention
@@ -80,7 +83,7 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """A polynomial for each of the two embeddings."""
+    """By signal, the coefficients of the fitted polynomial, from the highest degree down."""
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
     for recorded in record_each(pipe, prompts, generation, seed):

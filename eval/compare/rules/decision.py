@@ -1,4 +1,4 @@
-"""Decision rules on plain numbers: an observation of a step in, reuse or compute out."""
+"""Decision rules on plain numbers: a rule gets an observation of a step and decides whether the step is reused."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -11,17 +11,21 @@ CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance bra
 class StepObservation:
     """The input of a rule that decides a step. Sizes are means of absolute values, at least 0.
 
+    The watched tensor is the rule's `rule_observer.Signal`; without a signal, the changes of it are None.
+
     Attributes:
         step: index of the step, from 0.
         steps: number of steps of the generation.
         guidance_scale: of classifier-free guidance; 1 without guidance.
-        branch: the branch that is called.
+        branch: the guidance branch that is called, CONDITIONAL or UNCONDITIONAL.
         change_size: size of the watched tensor's change since the previous step; None at the first step.
-        size: size of the watched tensor at the previous step.
-        change_since_full: relative L1 change of the watched tensor since the last full step; None before the first.
-        output_size: size of the output of the last full step; None before the first.
+        size: size of the watched tensor at the previous step; 1 where `change_size` is None.
+        change_since_full: relative L1 change of the watched tensor since the last full step; None before the first full
+            step, and always for the signal "latent".
+        output_size: size of the output of the last full step; None before the first full step.
         slope: size of the output's change / size of the latent's change between the last two full steps; None before
-            the second.
+            the second full step. `output_size` and `slope` are known only for the signal "latent" with a `predict` of
+            `under_rule`.
     """
 
     step: int
@@ -50,8 +54,8 @@ class Rule(Protocol):
 class AccumulationRule:
     """Reuse while the estimated costs since the last full step sum to less than `threshold`.
 
-    `estimate` returns the cost of reusing a step; below 0 counts as 0, and None computes the step. The `first` and the
-    `last` steps are always computed.
+    `estimate` returns the cost of reusing a step; a cost below 0 counts as 0, and None computes the step. The first
+    `first` and the last `last` steps are always computed.
     """
 
     def __init__(
@@ -70,8 +74,9 @@ class AccumulationRule:
 
 
 class ScheduleRule:
-    """Compute the steps in `full`; in the unconditional branch those in `unconditional`, if it is given, which needs
-    `joint=False` in `under_rule`.
+    """Compute the steps in `full`, and reuse the others.
+
+    If `unconditional` is given, it replaces `full` in the unconditional branch; `under_rule` then needs `joint=False`.
     """
 
     def __init__(self, full: Collection[int], unconditional: Collection[int] | None = None) -> None:
@@ -82,21 +87,25 @@ class ScheduleRule:
 
 
 def alignment(change: float, change_between: float) -> float:
-    """Coefficient of the extrapolation through two full steps, from 1 to 2: the ratio of a probe's changes since the
-    older one (DiCache, arXiv 2508.17356)."""
+    """Coefficient, from 1 to 2, of the extrapolation through the last two full steps (DiCache, arXiv 2508.17356).
+
+    Args:
+        change: size of the probe's change from the older full step to the current step.
+        change_between: size of the probe's change from the older to the newer full step.
+    """
     return min(2.0, max(1.0, change / max(change_between, 1e-12)))
 
 
 def is_kept_full(observation: StepObservation, first: int, last: int) -> bool:
-    """Whether a step is among the `first` or `last` steps, which are always computed."""
+    """Whether a step is among the first `first` or the last `last` steps, which are always computed."""
     return observation.step < first or observation.step >= observation.steps - last
 
 
 def share_of_steps(steps: int, share: float) -> int:
-    """A share of the steps, rounded, at least one. Authors give counts for 50 steps; this converts them."""
+    """A share of the steps, rounded, at least one. It converts the authors' counts, which are for 50 steps."""
     return max(1, round(steps * share))
 
 
 def warm_ups(steps: int, share: float) -> list[int]:
-    """Candidate numbers of warm-up steps: the authors' share, and one."""
+    """Candidate numbers of warm-up steps: the authors' share of the steps, and one step."""
     return sorted({share_of_steps(steps, share), 1}, reverse=True)

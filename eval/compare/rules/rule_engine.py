@@ -1,4 +1,4 @@
-"""An engine whose decisions and predictions are another method's."""
+"""An engine of the plugin that takes decisions and predictions from a driver, which implements another method."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,10 +15,10 @@ from galaxydit.runtime.reuse import OutputReuse
 
 
 class Driver(Protocol):
-    """Decides and predicts; what it needs to know, it receives as an `Observer`."""
+    """Decides and predicts for an engine. A driver is an `Observer` as well, to receive the tensors that it needs."""
 
     def decide(self, call: Call) -> bool | None:
-        """True to reuse this call, False to compute it, None to be asked again.
+        """True to reuse this transformer call, False to compute it, None to be asked again later in the call.
 
         Asked before the transformer runs, and after each of the observer's `modules` and `proxies`. A call without an
         answer is computed.
@@ -29,7 +29,10 @@ class Driver(Protocol):
 
 
 class DrivenReuse(OutputReuse):
-    """Reuse whose predictions are a driver's; nothing is cached and nothing corrected here."""
+    """Reuse that takes its predictions from a driver, and itself caches and corrects nothing.
+
+    `watches_stack`: see `OutputReuse`.
+    """
 
     def __init__(self, driver: Driver, *, watches_stack: bool) -> None:
         self._driver = driver
@@ -49,7 +52,7 @@ class DrivenReuse(OutputReuse):
 
 
 class DrivenEngine(Engine):
-    """Asks a driver instead of the policy, in generations of any number of steps."""
+    """Asks a driver instead of the policy, also in generations of so few steps that `Engine` computes them all."""
 
     few_steps = 0
 
@@ -69,9 +72,10 @@ class DrivenEngine(Engine):
 
 
 def driven(pipe: Any, driver: Any, reuse: str = "output") -> Acceleration:
-    """A pipeline under a driver, which is an `Observer` as well; `reuse` is that of `GalaxyDiTConfig`.
+    """Attach a driver, which must be an `Observer` as well, to a pipeline.
 
-    Raises GalaxyDiTError for a transformer that has a cache already.
+    `reuse` is that of `GalaxyDiTConfig`: "output" or "residual". Raises GalaxyDiTError for a transformer that has a
+    cache already.
     """
     # The policy is never asked. This one reads no proxy.
     config = GalaxyDiTConfig(FixedSteps(()), reuse=reuse)

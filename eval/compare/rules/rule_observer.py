@@ -1,4 +1,4 @@
-"""Attach a decision rule to a pipeline: observe what the rule decides by, and reuse what was cached.
+"""Attach a decision rule to a pipeline: observe the tensor that the rule watches, cache full steps, and reuse them.
 
 Written for WanPipeline, which calls its transformer once per guidance branch, inside `cache_context("cond")` and then
 `cache_context("uncond")`.
@@ -27,8 +27,9 @@ from galaxydit.runtime.guidance import guidance_of
 
 Signal = Literal["latent", "time_embedding", "time_projection", "first_block"]
 """The watched tensor: the transformer's input, the time embedding before or after the projection that modulates the
-blocks, or the first block's output. In the last case a reused step runs that block, and extrapolates through the
-residuals of the last two full steps in proportion to the change of what the block adds to its input."""
+blocks, or the first block's output. With "first_block", a reused step runs the first block, and extrapolates through
+the residuals (output - input of the block stack) of the last two full steps, in proportion to the change of the first
+block's own residual, the probe."""
 ALL_BRANCHES = "all branches"
 EMBEDDER = "condition_embedder"
 
@@ -43,19 +44,26 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """Residual of the block stack (output - input) in a full step; `probe`: residual of the first block, or empty."""
+    """Residual of the block stack (output - input) in a full step; `probe`: residual of the first block.
+
+    The probe is empty unless the signal is "first_block".
+    """
 
     residual: Tensor
     probe: Tensor
 
 
 Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
-"""From latent, the branch's last full step, branch and step index to the output of a reused step."""
+"""Function from latent, the branch's last full step, branch and step index to the output of a reused step."""
 
 
 @dataclass
 class RuleState:
-    """State of one generation. Rules, decisions and signals are keyed by decision scope: a branch, or ALL_BRANCHES."""
+    """State of one generation. Slopes, outputs and residuals are keyed by branch, the other dictionaries by scope.
+
+    The scope of a decision is one branch, or ALL_BRANCHES if one decision holds for all branches. `decisions` are those
+    of the current step: True reuses it. `cached_signal` is the signal of the last full step.
+    """
 
     generation: Generation | None = None
     step: int = -1
@@ -70,7 +78,10 @@ class RuleState:
 
 @dataclass(eq=False)
 class RuleObserver(Observer):
-    """Decides and predicts for one pipeline under a rule; the first five fields are arguments of `under_rule`."""
+    """Decides and predicts for one pipeline under a rule.
+
+    The first five fields are the arguments of `under_rule`, of which `prediction` is called `predict` there.
+    """
 
     pipe: DiffusionPipeline
     new_rule: Callable[[], Rule]
@@ -106,7 +117,7 @@ class RuleObserver(Observer):
             self._signal = tensor
 
     def decide(self, call: Call) -> bool | None:
-        """Ask the rule once per step and scope, as soon as its signal is there."""
+        """Ask the rule once per step and scope, as soon as the signal is known; return None until then."""
         if self.state.generation is not call.generation:
             self.state = RuleState(call.generation)
         state, scope = self.state, ALL_BRANCHES if self.joint else call.branch
@@ -145,7 +156,7 @@ class RuleObserver(Observer):
         return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """Cache a full step's output, and measure the slope of the output over the latent."""
+        """Cache a full step's output, and measure the slope of the output over the latent; only with `prediction`."""
         if self.prediction is None:
             return
         state, cached = self.state, CachedOutput(call.latent.detach(), output.detach())
@@ -157,12 +168,15 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
-        """Cache what the blocks added to their input in a full step; with the signal "first_block" of the last two."""
+        """Cache what the blocks added to their input in a full step.
+
+        The signal "first_block" keeps the last two full steps, any other signal only the last one.
+        """
         previous = self.state.residuals.get(call.branch, ())[-1:] if self.signal == "first_block" else ()
         self.state.residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))
 
     def predict(self, call: Call) -> Tensor:
-        """The output of a reused step, or the residual of its blocks."""
+        """The output of a reused step, or without `prediction` the residual of its block stack."""
         if self.prediction is not None:
             return self.prediction(call.latent.detach(), self.state.outputs[call.branch], call.branch, call.info.step)
         cached = self.state.residuals[call.branch]
@@ -186,10 +200,10 @@ def under_rule(
 
     Args:
         pipe: a WanPipeline.
-        new_rule: returns a new rule for each generation and decision scope.
+        new_rule: returns a new rule; called once for each generation, with `joint=False` once for each branch of it.
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
-        joint: one decision per step for all branches, made in the branch that is called first. False lets each branch
-            decide for itself.
+        joint: one decision per step for all guidance branches, made in the branch that is called first. False lets each
+            branch decide for itself.
         predict: returns the output of a reused step. None reuses what the blocks added to their input at the last full
             step.
 
@@ -202,7 +216,9 @@ def under_rule(
 
 
 def check_branches(pipe: DiffusionPipeline) -> None:
-    """Raise GalaxyDiTError for two transformers, and for one that is not called once per guidance branch."""
+    """Raise GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
+    branches in one call.
+    """
     transformer = only_transformer(pipe)
     if family_of(transformer).branches != SEPARATE:
         expected = "one that is called once per guidance branch, such as Wan's"

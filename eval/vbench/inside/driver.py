@@ -1,8 +1,8 @@
 """Run VBench or VBench-2.0 inside its own environment. Nothing here imports this project.
 
 The driver reads one folder a line, as JSON, from standard input until it ends, and answers "done" for each. A folder
-holds videos/, prompts.json and task.json. Upstream writes `scores_eval_results.json` there; if it raises, the driver
-writes `scores_error.txt`.
+holds videos/, prompts.json and task.json. Upstream, the benchmark's own code, writes `scores_eval_results.json` there;
+if it raises, the driver writes `scores_error.txt`.
 """
 
 import gc

@@ -1,8 +1,8 @@
-"""Keep the static videos for temporal flickering, as upstream's `static_filter.py` does, which no package carries.
+"""Keep the static videos for temporal flickering, like VBench's script `static_filter.py`, which its package lacks.
 
-Of the up to 25 videos of a prompt, in the order of their names as text, the first five count whose optical flow (RAFT,
-Teed and Deng 2020, arXiv 2003.12039) stays small between neighbouring frames and between the first and the last.
-The thresholds are upstream's (github.com/Vchitect/VBench, `static_filter.py`).
+A video is static if its optical flow (RAFT, Teed and Deng 2020, arXiv 2003.12039) stays small between neighbouring
+frames and between the first and the last frame. A prompt has up to 25 videos; in the order of their names as text, the
+first five static ones count. The thresholds are those of the script (github.com/Vchitect/VBench).
 """
 
 import json
@@ -23,7 +23,9 @@ ALLOWED = 2 / 16  # of the frames may exceed the limit
 def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
     """Whether a video counts as static.
 
-    flows: pixels; those of neighbouring frames in order, then first to last and last to first. shorter_side: pixels.
+    flows: in pixels, from `_flows`: between neighbouring frames in order, then first to last and last to first.
+    shorter_side: of a frame, in pixels.
+    frames: number of frames.
     """
     limit, allowed = LIMIT * shorter_side / SHORTEST_SIDE, round(ALLOWED * frames)
     moving = sum(flow > limit for flow in flows[:-2])
@@ -31,7 +33,10 @@ def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
 
 
 def keep_static(folder: Path, device: Any) -> Path:
-    """The folder with the static videos, named anew from 0 on; `kept.json` maps their names to the old ones."""
+    """Link the static videos of `folder`/videos into a new folder, and return it.
+
+    The videos of each prompt are numbered anew from 0; `kept.json` in `folder` maps the new names to the old ones.
+    """
     from easydict import EasyDict
     from vbench.dynamic_degree import DynamicDegree
     from vbench.utils import CACHE_DIR, get_prompt_from_filename
@@ -68,7 +73,7 @@ def _judge(raft: Any, path: Path) -> bool:
 
 
 def _flows(raft: Any, frames: Sequence[Any]) -> Iterator[float]:
-    """The mean flow of the pixels that move most, in pixels, for each pair of frames."""
+    """The mean flow in pixels of the fastest 2 % of the pixels, for each pair of frames in the order of `is_static`."""
     from vbench.third_party.RAFT.core.utils_core.utils import InputPadder
 
     for first, second in [*pairwise(frames), (frames[0], frames[-1]), (frames[-1], frames[0])]:

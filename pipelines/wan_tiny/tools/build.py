@@ -11,9 +11,10 @@ from galaxydit.pipelines.wan_tiny.world import BACKGROUNDS, COLOURS, MOTIONS, SH
 LATENT_CHANNELS = 16
 TEXT_DIM = 128
 CROSS_ATTENTION_GAIN = 2.0
-TEXT_NEIGHBOURS = ((3, -3, 1, -1), (2, -2, 3, -3))  # words from each word to the one that a head looks at, by layer
+# Distance in words from each word to the word that a head looks at, by layer and head.
+TEXT_NEIGHBOURS = ((3, -3, 1, -1), (2, -2, 3, -3))
 TEXT_NEIGHBOUR_LOGIT = 6.0
-TEXT_MIX = 1.0  # of what all heads of a layer add to a word
+TEXT_MIX = 1.0  # gain of the projection by which all heads of a layer add to a word
 FLOW_SHIFT = 1.5
 MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
@@ -86,9 +87,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
     """A two-layer UMT5 encoder that is not trained, as Wan's is not either.
 
-    It must tell which colour a motion belongs to, and they stand three words apart: so each head looks at one
-    neighbour. Trained together with the transformer it loses that, whatever it starts from: T5 does not scale its
-    attention logits, which soon grow until a word no longer depends on those around it, and captions are bags of words.
+    Each head looks at one neighbouring word, so that the encoder tells which colour a motion belongs to; the two words
+    stand up to three words apart. An encoder trained together with the transformer loses this, whatever it starts from:
+    T5 does not scale its attention logits, so they soon grow until a word no longer depends on the words around it.
     """
     encoder = UMT5EncoderModel(
         UMT5Config(
@@ -117,7 +118,7 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
-    """The scheduler that Wan2.1 ships with, at the published flow shift of 5 times `SHIFT_FACTOR` of eval/realism."""
+    """The scheduler that Wan2.1 ships with, at flow shift 1.5: the published 5 times `SHIFT_FACTOR` of eval/realism."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=FLOW_SHIFT
     )

@@ -5,9 +5,10 @@ and the sharp occlusions of photographs (Lee, Mumford and Huang, 2001; Baradad e
 leaves, at two depths, move as a camera that pans would show them. Some leaves rustle. Leaves are grey: saturated colour
 belongs to the captioned objects alone.
 
-All is drawn in cells, and a cell has one of four separated tones, so that outlines and texture are choices too. A small
-error before a choice is made can turn it, as in a natural video. Errors of a continuum (of tones, of the places of
-edges) stay in proportion to their cause, unlike those of Wan2.1 (eval/results/README.md).
+A clip is drawn in poses (moments) of cells (squares of pixels, see drawing.py). A cell has one of four separated
+tones, so that outlines and texture, too, are choices between few values. A small error before the denoising has made
+such a choice can turn it, as in a natural video. With a continuum of tones or of places of edges, errors would stay in
+proportion to their cause, unlike errors of Wan2.1 (eval/results/README.md).
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ REDRAWN = 0.5  # share of the cells of a rustling leaf whose tone is drawn anew 
 
 @dataclass(frozen=True)
 class LeafStyle:
-    """Leaves of one background: radii in cells, and shares of leaves with stripes, that rustle, that are discs.
+    """Leaves of one background: their smallest and largest radius in cells, and the shares in [0, 1] of leaves that are
+    striped, that rustle, and that are round instead of square.
 
     The cells of a rustling leaf flicker between two tones, as foliage and water do.
     """
@@ -49,7 +51,10 @@ FAR_COVERAGE = 3.0
 
 
 def draw_background(kind: str, poses: int, height: int, width: int, rng: np.random.Generator) -> Array:
-    """Cells `(poses, height, width, 3)` in [0, 1] of leaves in the style of a caption's background word."""
+    """A background of leaves, `(poses, height, width, 3)` in [0, 1]; height and width in cells.
+
+    `kind` is the caption's word for the background, a key of `STYLES`.
+    """
     style = STYLES[kind]
     angle = rng.uniform(0, 2 * np.pi)
     pan = rng.uniform(0, CAMERA_PAN) * np.array([np.sin(angle) * height, np.cos(angle) * width])
@@ -66,9 +71,10 @@ def draw_background(kind: str, poses: int, height: int, width: int, rng: np.rand
 def draw_leaves(
     style: LeafStyle, coverage: float, poses: int, height: int, width: int, rng: np.random.Generator
 ) -> Array:
-    """Tones `(poses, height, width)` of one layer of leaves, one of `TONES` a cell, not a number where no leaf lies.
+    """One layer of leaves, `(poses, height, width)`: one of `TONES` for each cell, NaN where no leaf lies.
 
-    `coverage` is the summed area of all leaves by the area of the layer; from 3 on the layer is covered wholly.
+    `coverage` is the summed area of all leaves divided by the area of the layer. From `FAR_COVERAGE` on, cells without
+    a leaf get the darkest tone instead of NaN.
     """
     low, high = style.smallest**-2, style.largest**-2
     # The mean of pi r^2 under the density r^-3 between the limits.
@@ -104,7 +110,10 @@ def _topmost(
     height: int,
     width: int,
 ) -> NDArray[np.int64]:
-    """Index of the leaf on top at the centre of each cell, -1 where there is none. `depth`: leaves, lowest first."""
+    """Index of the leaf on top at the centre of each cell, -1 where there is none.
+
+    `radius` and `centre` (row and column) are in cells; `depth` holds the indices of the leaves, lowest first.
+    """
     ys, xs = np.indices((height, width)) + 0.5
     top = np.full((height, width), -1, np.int64)
     for leaf in depth:

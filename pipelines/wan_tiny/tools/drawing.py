@@ -1,4 +1,8 @@
-"""Clips of the synthetic world, drawn for its captions as pixel art."""
+"""Clips of the synthetic world, drawn for its captions as pixel art.
+
+A clip is drawn in cells, squares of `CELL` pixels a side, and in poses, each for `FRAMES_PER_POSE` frames (the first
+for one frame).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +14,13 @@ HEIGHT, WIDTH, FRAMES = 64, 64, 9
 CELL = 4  # pixels of a side: one position of the latent
 FRAMES_PER_POSE = 2
 POSES = 1 + (FRAMES - 1) // FRAMES_PER_POSE
-TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # training shows more of what is hard: several objects at once
+TRAINING_SHARES = (0.25, 0.4, 0.15, 0.2)  # of `KINDS` of scene; training shows more scenes of several objects
 
 Array = NDArray[np.float32]
 
 
 def render(scene: Scene, rng: np.random.Generator) -> Array:
-    """A clip of the scene: `(frames, height, width, 3)` in [0, 1]."""
+    """A clip of the scene: `(frames, height, width, 3)` in [0, 1]. `rng` draws what the scene leaves open."""
     height, width = HEIGHT // CELL, WIDTH // CELL
     xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
     ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
@@ -31,7 +35,7 @@ def render(scene: Scene, rng: np.random.Generator) -> Array:
 
 
 def _path(motion: str, rng: np.random.Generator) -> Array:
-    """Centre x, centre y and radius of an object, `(poses, 3)`, as shares of the frame's side; y points down."""
+    """Path of an object, `(poses, 3)`: centre x, centre y and radius as shares of the frame's side; y points down."""
     t = np.linspace(0.0, 1.0, POSES)
     radius = np.full(POSES, rng.uniform(0.13, 0.2))
     x, y = np.full(POSES, rng.uniform(0.2, 0.8)), np.full(POSES, rng.uniform(0.2, 0.8))
@@ -55,7 +59,7 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
 
 
 def _still_behind(front: Array, rng: np.random.Generator) -> Array:
-    """A still object somewhere along the path of the one in front."""
+    """Path of a still object that lies somewhere along `front`, the path of the object in front of it."""
     place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
     still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])
@@ -63,7 +67,7 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
 
 
 def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses, in place."""
+    """Paint one object into all poses of `cells`, in place. `xs` and `ys` are the cells' centres, as in a path."""
     dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
     dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
     if clause.shape == "ball":
@@ -78,7 +82,7 @@ def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
     """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine.
 
-    Training clips show the kinds of scene in `TRAINING_SHARES`, held-out ones as prompts do.
+    Each of the `KINDS` of scene has its share of `TRAINING_SHARES`, or with `held_out` its share of `PROMPT_SHARES`.
     """
     rng = np.random.default_rng([seed, index, int(held_out)])
     scene = draw_scene(rng, held_out=held_out, shares=PROMPT_SHARES if held_out else TRAINING_SHARES)

@@ -1,7 +1,7 @@
-"""Measure the figures of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
+"""Measure the numbers of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
 
-Every prompt is a caption that training never showed, with its own seed. Each batch is a unit of a run, so that a killed
-one goes on where it was. Seconds of a generation are not among the figures: `galaxydit demo` measures them.
+Every prompt is a caption that training never showed, with its own seed. A killed evaluation goes on with the batch of
+prompts in which it was. The seconds of a generation are not measured here, but by `galaxydit demo`.
 """
 
 import argparse
@@ -49,7 +49,10 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
 def evaluate_batch(
     pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
 ) -> list[Record]:
-    """One record a prompt with all that does not depend on the machine's speed."""
+    """One record for each prompt: its PSNRs and the detector's findings, ready for JSON.
+
+    `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
+    """
     seeds = [seed + index for index in indices]
     clips = generate_batch(pipe, prompts, seeds, settings)
     unguided = generate_batch(pipe, prompts, seeds, replace(settings, guidance_scale=1.0))
@@ -74,7 +77,7 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """Results of the detector for each clause, ready for JSON."""
+    """Results of the detector for each clause of a caption, ready for JSON."""
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses
@@ -82,7 +85,7 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 
 
 class Evaluation(Maker):
-    """Measures one batch of prompts."""
+    """Maker whose units each measure one batch of prompts, the indices in the unit's data."""
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
         self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
@@ -97,6 +100,8 @@ def evaluate(
     folder: Path, count: int, out: Path, *, batch: int = 1, seed: int = 0, settings: GenerationSettings = WAN_TINY
 ) -> list[Figure]:
     """Measure a saved pipeline on `count` unseen prompts and write the figures to `out`, a JSON file.
+
+    `batch` prompts are generated at once. Finished batches are kept beside `out`, in a folder with the suffix .parts.
 
     Raises FileNotFoundError for a folder without a pipeline, GalaxyDiTError for a count or batch under 1.
     """

@@ -1,4 +1,7 @@
-"""The figures of wan-tiny's model card: what they are, which targets they have, and whether these hold."""
+"""The figures (measured numbers) of wan-tiny's model card, their targets, and whether the targets are met.
+
+A record holds what `evaluate_batch` of evaluate.py measured for one prompt.
+"""
 
 import statistics
 from collections.abc import Container, Iterable
@@ -14,7 +17,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number; `value` is None where nothing could be measured, `minimum` where there is no target."""
+    """One measured number: `value` is the mean over `n` clauses or prompts, None if `n` is 0.
+
+    `minimum` is the target; None if there is no target.
+    """
 
     name: str
     value: float | None
@@ -32,7 +38,7 @@ class Figure:
 
 
 def summarise(records: Iterable[Record]) -> list[Figure]:
-    """The figures of the model card with their targets; shares are over clauses, the rest are means over prompts."""
+    """The figures of the model card with their targets; agreements are shares of clauses, PSNRs means over prompts."""
     records = list(records)
 
     def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:
@@ -57,7 +63,7 @@ def summarise(records: Iterable[Record]) -> list[Figure]:
 
 
 def as_table(figures: list[Figure]) -> Table:
-    """One row a figure, to be shown in a terminal."""
+    """A table with one row for each figure, to be shown in a terminal."""
     table = Table("figure", "value", "n", "target", "holds", title="wan-tiny")
     for figure in figures:
         value = "none" if figure.value is None else f"{figure.value:.3f}"

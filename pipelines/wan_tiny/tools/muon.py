@@ -1,7 +1,7 @@
 """Muon (Keller Jordan, https://kellerjordan.github.io/posts/muon/): momentum whose update matrices are orthogonalised.
 
-torch.optim.Muon takes matrices alone; this one also takes convolution kernels, seen as (out, in * kernel) matrices,
-where it makes the autoencoder learn several times faster than AdamW.
+torch.optim.Muon takes matrices alone; `Muon` here also takes convolution kernels, seen as (out, in * kernel) matrices.
+With it the autoencoder learns several times faster than with AdamW.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,9 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Approximately orthogonal matrices with the singular vectors of `matrices` `(count, rows, columns)`."""
+    """Approximately orthogonal matrices with the singular vectors of `matrices` `(count, rows, columns)`, by `steps`
+    Newton-Schulz iterations.
+    """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
@@ -55,7 +57,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def optimizers_for(model: torch.nn.Module, rate: float, adam_rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices and kernels of a model, AdamW for embeddings, edges, gains and biases."""
+    """Muon for the hidden matrices and kernels of a model, AdamW for embeddings, outer layers, gains and biases.
+
+    `rate` and `adam_rate` are their peak learning rates, which `set_rate` scales.
+    """
     matrices: list[Tensor] = []
     others: list[Tensor] = []
     for name, parameter in model.named_parameters():

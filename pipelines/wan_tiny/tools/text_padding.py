@@ -1,8 +1,8 @@
-"""Train on short captions what WanPipeline computes on captions padded to 512 tokens, exactly and fast.
+"""Cross-attention for training that equals WanPipeline's on captions padded to 512 tokens, with one padding token.
 
 WanPipeline pads text embeddings with zero vectors and lets cross-attention see them all. Equal keys get equal weight,
-so n padding tokens act as one whose attention logit is raised by log(n). Keeping one of them makes a training step
-twice as fast.
+so n padding tokens act as one whose attention logit is raised by log(n). Keeping one padding token makes a training
+step twice as fast.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 
 class TrainingAttention:
-    """Wan's text-to-video attention with an additive bias `(batch, 1, 1, text tokens)` on the text keys.
+    """Wan's text-to-video attention with an additive bias `(batch, 1, 1, text tokens)` on the logits of the text keys.
 
-    Spelled out, because on a CPU the backward pass of PyTorch's fused attention takes five times as long as these few
-    matrix products at 80 tokens. In this spelling the compiler does not recognise the pattern and fuse it again.
+    The matrix products are spelled out, because on a CPU the backward pass of PyTorch's fused attention takes five
+    times as long at 80 tokens. Other spellings are recognised by the compiler, which fuses them again.
     """
 
     bias: Tensor | None = None
@@ -51,14 +51,14 @@ class TrainingAttention:
 
 
 def _rotate(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary embedding of neighbouring pairs, as Wan lays them out."""
+    """Rotary embedding of pairs of neighbouring channels, as Wan lays them out."""
     first, second = states.unflatten(-1, (-1, 2)).unbind(-1)
     cosine, sine = cosine[..., 0::2], sine[..., 1::2]
     return torch.stack([first * cosine - second * sine, first * sine + second * cosine], -1).flatten(-2)
 
 
 def prepare_for_training(transformer: WanTransformer3DModel) -> None:
-    """Give every attention of the transformer its training processor; the weights are untouched."""
+    """Give every attention of the transformer a `TrainingAttention`; the weights are untouched."""
     for block in transformer.blocks:
         block.attn1.set_processor(TrainingAttention())
         block.attn2.set_processor(TrainingAttention())
@@ -68,9 +68,10 @@ def prepare_for_training(transformer: WanTransformer3DModel) -> None:
 def use_counted_padding(
     transformer: WanTransformer3DModel, mask: Tensor, padding: Tensor
 ) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Within the context, the transformer treats text of `mask` `(batch, tokens)` as if followed by padding tokens.
+    """Within the context, the transformer treats each text as if `padding` `(batch, 1)` padding tokens followed it.
 
-    `padding` `(batch, 1)` is their number, above 0. The transformer is one that `prepare_for_training` has seen.
+    These numbers are above 0. `mask` `(batch, tokens)` is true where a text has tokens. `prepare_for_training` has to
+    be called for the transformer before.
 
     Yields the function that appends the one padding token to text embeddings `(batch, tokens, dim)`.
     """

@@ -7,8 +7,8 @@ The stages are run in this order; each is seeded and, killed at any moment, goes
     transformer  flow matching with caption dropout and an exponential moving average of the weights
     export       writes the diffusers folder
 
-and `resume` first, to go on from an exported folder where the checkpoints are gone, or `adapt` after `latents`, to
-start the transformer from a folder with another autoencoder. Optimizers begin anew in both.
+If the checkpoints are gone, run `resume` first, to go on from an exported folder. To start the transformer from a
+folder with another autoencoder, run `adapt` after `latents`. Optimizers begin anew in both.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SHARD_CLIPS = 512
 
 
 def rate_share(step: int, steps: int, warmup: int = 100) -> float:
-    """Share of the peak learning rate: linear warm-up, one for half the steps, then linear down to a fiftieth."""
+    """Share of the peak learning rate: linear warm-up, then 1 until half of the steps, then linear down to 0.02."""
     return min(1.0, (step + 1) / warmup, 0.02 + 0.98 * 2 * (1 - step / steps))
 
 
@@ -61,7 +61,11 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 def training_steps(
     path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
 ) -> Iterator[tuple[int, tqdm]]:
-    """Yield the steps after the checkpoint at `path`; the caller updates the model, which is saved with `content`."""
+    """Yield each step after the checkpoint at `path` (without one, from 0) and a progress bar.
+
+    At each step the learning rates are set and the gradients cleared, and the caller updates the model. Every
+    `CHECKPOINT_STEPS` steps a checkpoint with model, optimizers and `content` is saved.
+    """
     first = 0
     if checkpoint := load_checkpoint(path):
         first = checkpoint["step"]
@@ -86,7 +90,8 @@ def draw_clips(indices: range) -> tuple[list[str], Tensor]:
 
 
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
-    """Clips of one autoencoder step: crops at first, whole clips in the last fifth.
+    """Clips `(count, 3, frames, height, width)` in [-1, 1] for one autoencoder step: `batch` crops, rounded up to a
+    multiple of four, or, in the last fifth of the steps, an eighth as many whole clips.
 
     Crops show more different leaves and objects for the same work. Half of them are tinted so that colour fills the
     picture, because on whole clips, where colour is confined to the objects, colour is learned last.
@@ -108,7 +113,10 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
 
 
 def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Squared error plus a light KL term that keeps the latents' scale bounded; the clips are new at every step."""
+    """Train the autoencoder on squared error plus a light KL term that keeps the latents' scale bounded.
+
+    The clips are new at every step. `peak` is the peak learning rate. The result is the checkpoint vae.pt in `work`.
+    """
     torch.manual_seed(0)
     vae = build.build_vae()
     with torch.no_grad():  # start with little posterior noise: learning what to keep comes before learning what to drop
@@ -139,7 +147,10 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
 
 @torch.no_grad()
 def encode_clips(work: Path, clips: int, batch: int) -> None:
-    """Latents of the training clips in shards, float16, with their token ids."""
+    """Write the latents (float16) of the first `clips` training clips with their captions' token ids to `work`/latents.
+
+    A shard has `SHARD_CLIPS` clips; shards that exist are kept. `batch` clips are encoded at once.
+    """
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
     folder = work / "latents"
@@ -187,7 +198,10 @@ class Denoiser(nn.Module):
 
 
 def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
-    """Flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise."""
+    """Train the transformer by flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise.
+
+    `peak` is the peak learning rate. The result is the checkpoint transformer.pt in `work`.
+    """
     torch.manual_seed(0)
     latents, tokens = load_latents(work)
     mean = latents.float().mean(dim=(0, 2, 3, 4), keepdim=True)
@@ -210,7 +224,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
         sigma = TRAINING_SHIFT * uniform / (1 + (TRAINING_SHIFT - 1) * uniform)
         noise = torch.randn(clean.shape, generator=generator)
         level = sigma.view(-1, 1, 1, 1, 1)
-        # From one to as many as WanPipeline adds: 500 padding tokens alone drown the text before anything is learned.
+        # From 1 to as many as WanPipeline adds. If it were always 500, they would drown the text from the start.
         padding = build.MAX_TEXT_TOKENS ** torch.rand(batch, 1, generator=generator)
         with torch.autocast("cpu", torch.bfloat16):
             text = torch.where(dropped, empty, tokens[rows])
@@ -250,7 +264,10 @@ def export(work: Path, out: Path) -> None:
 
 
 def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
-    """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights."""
+    """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights.
+
+    `vae_rate` and `rate` are the peak learning rates of the autoencoder and of the transformer.
+    """
     vae = AutoencoderKLWan.from_pretrained(folder, subfolder="vae")
     model = Denoiser()
     model.transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
@@ -264,8 +281,9 @@ def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
 def adapt(work: Path, folder: Path, rate: float) -> None:
     """Make a transformer checkpoint at step 0 from an exported folder with another autoencoder.
 
-    Blocks, time embedding and text encoder keep their weights; with fewer blocks now, evenly spaced ones are kept.
-    Patch embedding and output projection start anew, because the latents mean something else.
+    Blocks, time embedding and text encoder keep their weights; if the transformer has fewer blocks now, evenly spaced
+    blocks of the old one are kept. Patch embedding and output projection start anew, because the latents of the other
+    autoencoder mean something else. `rate` is the peak learning rate.
     """
     model = Denoiser()
     path = folder / "transformer" / "diffusion_pytorch_model.safetensors"
