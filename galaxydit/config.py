@@ -60,7 +60,7 @@ class GalaxyDiTConfig:
     per_sample: bool = True
 
     def __post_init__(self) -> None:
-        asked = ("decide", "reads_proxy", "history_length", "learns_errors")
+        asked = ("decide", "reads_proxy", "reuses", "learns_errors")
         if isinstance(self.policy, type) or not all(hasattr(self.policy, name) for name in asked):
             cure = f"pass for example policy=Threshold(0.1); one of your own has {', '.join(asked)}"
             raise refusal("policy", self.policy, "a policy", cure)
@@ -84,4 +84,4 @@ class GalaxyDiTConfig:
     @property
     def history_length(self) -> int:
         """Number of full steps that a prediction needs; 0 if nothing is ever reused."""
-        return self.policy.history_length and self.order + 1
+        return self.order + 1 if self.policy.reuses else 0

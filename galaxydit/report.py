@@ -30,8 +30,8 @@ class CallRecord:
         reused: whether the block stack was reused.
         reason: why it was computed or reused.
         distance: distance of the proxy since the previous step (`Proxy.distance`); None where it was not measured.
-        accumulated: sum of these distances, or of errors mapped from them, since the last full step; None where
-            `distance` is.
+        accumulated: sum of the distances since the last full step, as the policy counts them; None where `distance` is
+            None.
         blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
         blocks: block evaluations without the plugin.
         expected_error: expected relative error of the step's prediction; None where it is unknown.

@@ -43,7 +43,7 @@ class Online:
     error_map: ErrorMap | None = None
     schedule: Schedule | None = None
     reads_proxy = True
-    history_length = 1
+    reuses = True
 
     def __post_init__(self) -> None:
         check_number("max_error", self.max_error, 0.0)

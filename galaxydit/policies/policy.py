@@ -155,8 +155,8 @@ class Policy(Protocol):
         """Whether decisions need the proxy's distance."""
 
     @property
-    def history_length(self) -> int:
-        """0 if nothing is ever reused, 1 otherwise."""
+    def reuses(self) -> bool:
+        """Whether any step can be reused; if not, the engine stores nothing."""
 
     @property
     def learns_errors(self) -> bool:
@@ -179,7 +179,7 @@ class Controller:
         self._consecutive = 0
 
     def decide(self, observation: Observation) -> Decision:
-        """Decide one step from an observation without limits."""
+        """Add the limits and the number of steps reused in a row to an observation, and let the policy decide."""
         limited = replace(observation, limits=self._limits, consecutive=self._consecutive)
         decision, self._state = self._policy.decide(limited, self._state)
         self._consecutive = self._consecutive + 1 if decision.reuse else 0

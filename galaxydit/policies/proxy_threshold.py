@@ -68,7 +68,7 @@ class ProxyThreshold:
     leeway: int | None = 1
     deviation_weight: float = 1.0
     reads_proxy = True
-    history_length = 1
+    reuses = True
     learns_errors = False
 
     def __post_init__(self) -> None:

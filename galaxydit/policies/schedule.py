@@ -21,7 +21,7 @@ class FixedSteps:
 
     steps: tuple[int, ...]
     reads_proxy = False
-    history_length = 1
+    reuses = True
     learns_errors = False
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Schedule:
     boundary: float | None = None
     planned_sigmas: tuple[float, ...] = ()
     reads_proxy = False
-    history_length = 1
+    reuses = True
     learns_errors = False
 
     def __post_init__(self) -> None:

@@ -27,8 +27,8 @@ class Threshold:
         return self.threshold > 0
 
     @property
-    def history_length(self) -> int:
-        return 1 if self.threshold > 0 else 0
+    def reuses(self) -> bool:
+        return self.threshold > 0
 
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         """Compute steps that the limits force, steps above the threshold, and steps without a finite distance.

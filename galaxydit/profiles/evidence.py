@@ -139,7 +139,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Reasons for the recipe and its measured quality. The runtime reads only `verifications`.
+    """Reasons for the recipe and its measured quality. The runtime reads only the verifications.
 
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 

@@ -143,7 +143,7 @@ class Engine:
         self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
-        if call.is_mixed or (call.skips_stack and not self.reuse.watches_stack):
+        if call.is_mixed or (call.skips_stack and not self.reuse.runs_forward):
             return None
         try:
             output = forward()

@@ -29,7 +29,7 @@ class FullStepGuard:
     def __init__(self, transformer: nn.Module, component: str, family: Family, session: "Session") -> None:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
 
-    def of(self, call: "Call", sample: int) -> Safeguard:
+    def limits_for(self, call: "Call", sample: int) -> Safeguard:
         """The current limits of the slope and the correction of a sample in the decision scope of a call."""
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard

@@ -19,8 +19,8 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class OutputReuse:
     """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided."""
 
-    watches_stack: ClassVar[bool] = False
-    """Whether the blocks' input and output are observed, and reused steps run embedding and output head."""
+    runs_forward: ClassVar[bool] = False
+    """Whether reused steps run the forward pass with the blocks skipped; otherwise they leave the forward pass."""
 
     def __init__(self, transformer: nn.Module, session: Session, guard: FullStepGuard) -> None:
         self._transformer = transformer
@@ -40,7 +40,7 @@ class OutputReuse:
 
     def _predict(self, call: Call, place: int) -> Tensor:
         sample, config = call.samples[place], self._config
-        history, share = call.state.history[call.branch, sample], self._guard.of(call, sample).slope
+        history, share = call.state.history[call.branch, sample], self._guard.limits_for(call, sample).slope
         return predict(history, call.info.sigma, config.order, config.slope, config.largest_ahead, share)
 
     @beside_the_model
@@ -114,7 +114,7 @@ class OutputReuse:
         if max(step - full_step for full_step in full_steps) < 2 or not self._session.corrects(generation):
             return []
         sigmas, response = generation.sigmas, self._session.response(generation)
-        guards = [self._guard.of(call, sample) for sample in call.samples]
+        guards = [self._guard.limits_for(call, sample) for sample in call.samples]
         return [
             missed(sigmas, response, full_step, step) * guard.corrects
             for full_step, guard in zip(full_steps, guards, strict=True)
@@ -136,7 +136,11 @@ class OutputReuse:
             rows = computed[place::count]
             if weight:
                 sample, config = call.samples[place], self._config
-                slopes = len(call.state.history[call.branch, sample]) - 1 if self._guard.of(call, sample).slope else 0
+                slopes = (
+                    len(call.state.history[call.branch, sample]) - 1
+                    if self._guard.limits_for(call, sample).slope
+                    else 0
+                )
                 order = min(config.order, slopes)
                 added = correction(rows, predicted[place::count], weight, order, config.correction_share)
                 rows = added.add_(rows)
@@ -147,7 +151,7 @@ class OutputReuse:
 class ResidualReuse(OutputReuse):
     """Reuse of what the block stack adds to its input: a reused step runs embedding and output head."""
 
-    watches_stack = True
+    runs_forward = True
 
     def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
         return call.residual

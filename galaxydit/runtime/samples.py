@@ -1,4 +1,4 @@
-"""Decisions by sample: each sample of a batch is computed or reused independently of the others.
+"""Decide a call: each sample of its batch independently of the others, or the whole batch as one sample.
 
 A sample is one video of the batch. A batch of n samples has the rows of sample i at i, i + n, i + 2 n and so on: one
 row for each guidance branch that the pipeline concatenates. The engine uses one class of this file, `Samples`.

@@ -44,7 +44,7 @@ class Stack:
         self.blocks = len(blocks_of(transformer, family))
         self.watched_proxies = [PROXIES[name] for name in PROXIES if name in {*observer.proxies, policy_proxy}]
         reads_inside = any(proxy.place is not Place.LATENT for proxy in self.watched_proxies)
-        self.hooked_blocks = range(self.blocks if reuse.watches_stack else int(reads_inside))
+        self.hooked_blocks = range(self.blocks if reuse.runs_forward else int(reads_inside))
         self._thread = threading.local()
 
     @property
@@ -103,7 +103,7 @@ class Stack:
             self._consider(call)
             if call.is_reused and not call.skips_stack:
                 call.skips_stack = True
-                if not self._reuse.watches_stack:
+                if not self._reuse.runs_forward:
                     raise LeaveForward
 
     @around_the_model
@@ -144,7 +144,7 @@ class Stack:
         If the proxies decide all samples for reuse, returns the block's input with `reuse="residual"`, and raises
         LeaveForward with `reuse="output"`. Raises LeaveForward also if they decide only some samples for reuse.
         """
-        if self._reuse.watches_stack:
+        if self._reuse.runs_forward:
             call.before = hidden
         if any(proxy.needs_block_input for proxy in self.watched_proxies):
             call.block_input = hidden
@@ -160,7 +160,7 @@ class Stack:
                 self.read(Place.BLOCK_OUTPUT, hidden, after)
             self._samples.leave_if_mixed(call, output, 1.0)
         except LeaveForward:
-            if self._reuse.watches_stack and call.skips_stack:
+            if self._reuse.runs_forward and call.skips_stack:
                 return hidden
             raise
         return output

@@ -348,7 +348,7 @@ class Learner:
     """A policy that computes all steps, and keeps the errors that it is told in the state of its branch."""
 
     reads_proxy = learns_errors = True
-    history_length = 1
+    reuses = True
 
     def __init__(self) -> None:
         self.told: list[list[float | None]] = []

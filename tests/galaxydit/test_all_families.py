@@ -487,7 +487,7 @@ class Tables:
 
     reads_proxy = True
     learns_errors = False
-    history_length = 1
+    reuses = True
     reused = ((3, 6), (4, 6, 7), (2, 5))
 
     def __init__(self, *samples: int) -> None:

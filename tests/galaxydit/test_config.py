@@ -50,7 +50,7 @@ def test_a_policy_of_ones_own_that_lacks_a_property_is_refused_with_what_it_need
         def decide(self, observation: Any, state: Any = None) -> Any:
             raise NotImplementedError
 
-    with pytest.raises(GalaxyDiTError, match="one of your own has decide, reads_proxy, history_length, learns_errors"):
+    with pytest.raises(GalaxyDiTError, match="one of your own has decide, reads_proxy, reuses, learns_errors"):
         GalaxyDiTConfig(Forgetful())
 
 

@@ -63,7 +63,7 @@ def test_a_policy_of_ones_own_never_breaks_the_report(half_reused: Report, tmp_p
 
 def test_a_policy_that_is_no_dataclass_is_reported_by_its_name(half_reused: Report) -> None:
     class Odd:
-        reads_proxy, history_length, learns_errors = False, 1, False
+        reads_proxy, reuses, learns_errors = False, True, False
 
         def decide(self, observation: Any, state: Any = None) -> tuple[Decision, Any]:
             return Decision(observation.step % 2 == 1, Reason.CUSTOM), None

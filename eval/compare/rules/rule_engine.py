@@ -31,12 +31,12 @@ class Driver(Protocol):
 class DrivenReuse(OutputReuse):
     """Reuse that takes its predictions from a driver, and itself caches and corrects nothing.
 
-    `watches_stack`: see `OutputReuse`.
+    `runs_forward`: see `OutputReuse`.
     """
 
-    def __init__(self, driver: Driver, *, watches_stack: bool) -> None:
+    def __init__(self, driver: Driver, *, runs_forward: bool) -> None:
         self._driver = driver
-        self.watches_stack = watches_stack  # type: ignore[misc]
+        self.runs_forward = runs_forward  # type: ignore[misc]
 
     def has_history(self, call: Call) -> tuple[bool, ...]:
         return (True,)
@@ -61,7 +61,7 @@ class DrivenEngine(Engine):
         super().__init__(*arguments)
 
     def _make_reuse(self) -> OutputReuse:
-        return DrivenReuse(self._driver, watches_stack=self.config.reuse == "residual")
+        return DrivenReuse(self._driver, runs_forward=self.config.reuse == "residual")
 
     def consider(self, call: Call) -> None:
         call.decisions = call.decisions or self._ask(call)
