@@ -13,7 +13,10 @@ DRAWS = 2000
 
 
 def draws_of(prompts: int) -> NDArray[np.int64]:
-    """Indices of prompts drawn with replacement, `(2000, prompts)`; always the same for a number of prompts."""
+    """Indices of the prompts in each of 2,000 resamples with replacement, `(2000, prompts)`.
+
+    `prompts` is the number of prompts. The seed is fixed, so equal numbers give equal indices.
+    """
     return np.random.default_rng(0).integers(prompts, size=(DRAWS, prompts))
 
 
@@ -25,11 +28,13 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
     arguments give equal intervals.
 
     Args:
-        numerators: `(prompts,)`, in any unit: each prompt's sum over its videos, because those are not independent.
+        numerators: `(prompts,)`, in any unit: for each prompt the sum over its videos, because videos of one prompt are
+            not independent.
         denominators: `(prompts,)`, above 0; by default 1, so that the ratio is the mean of the numerators.
 
     Returns:
-        Low and high in the unit of the ratio; `(None, None)` for fewer than two prompts and for an infinite numerator.
+        Lower and upper end in the unit of the ratio; `(None, None)` for fewer than two prompts or a numerator that is
+            not finite.
     """
     top = np.asarray(numerators, dtype=np.float64)
     bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, dtype=np.float64)
@@ -41,7 +46,7 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
 
 
 def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
-    """Yield for each batch of resamples how often each resample draws each prompt, `(batch, prompts)`."""
+    """Yield `_counts(prompts)` as float64, a batch of at most `BATCH` resamples at a time, `(batch, prompts)`."""
     counts = _counts(prompts)
     for start in range(0, RESAMPLES, BATCH):
         yield counts[start : start + BATCH].astype(np.float64)
@@ -49,10 +54,10 @@ def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
 
 @lru_cache(maxsize=2)  # the intervals of a report share their prompts
 def _counts(prompts: int) -> NDArray[np.uint8]:
-    """How often each of all resamples draws each prompt, `(resamples, prompts)`, kept for the next calls.
+    """How often each resample draws each prompt, `(resamples, prompts)`; `prompts` is the number of prompts.
 
-    scipy.stats.bootstrap takes a tenth of a second and more for each interval over a thousand prompts, because each
-    call draws its resamples anew.
+    The counts are cached. scipy.stats.bootstrap draws its resamples anew at each call, which takes 0.1 seconds and more
+    for a thousand prompts.
     """
     rng = np.random.RandomState(0)  # draws what scipy.stats.bootstrap draws with this seed
     rows = np.arange(BATCH)[:, None] * prompts

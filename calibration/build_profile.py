@@ -1,7 +1,8 @@
 """Build a `Profile` from recordings.
 
 The order of a profile is that of the prediction of reused steps: order 0 repeats the last full step, order 1
-extrapolates the last two.
+extrapolates the last two. A target holds the settings for one speedup: the noise levels of its planned full steps (the
+policy "schedule") and its threshold (the policy "proxy").
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,14 +58,14 @@ def build_profile(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Profile:
-    """The profile at order 1 that follows from recordings alone, before any video is compared or verified.
+    """The profile at order 1 that follows from recordings, before any video is compared or verified.
 
     Args:
-        pipe, settings, seed, speedups, name: as for `calibrate`.
-        recordings: of all samples.
-        propagation: measured by `perturb` and averaged by `average_perturbations`.
+        pipe, settings, seed, speedups, name: as for `galaxydit.calibrate`.
+        recordings: one for each sample, that is, for each recorded generation.
+        propagation: growth of errors until the final latent, from `average_perturbations`.
         ranking: of the proxies; by default `rank_proxies(recordings)`, in which no proxy has a cost.
-        device, versions: device and package versions of the recordings; by default those of this process.
+        device, versions: device name and package versions of the recordings; by default those of this process.
 
     Raises:
         GalaxyDiTError: no speedup can be planned.
@@ -97,14 +98,20 @@ def at_order(
     speedups: Sequence[float],
     order: Order,
 ) -> Profile:
-    """`profile` planned again for predictions of `order`; its recordings and speedups as for `build_profile`."""
+    """`profile` with schedules, thresholds and error map planned again for predictions of `order`.
+
+    `recordings` and `speedups` are the arguments of `build_profile` from which `profile` was built.
+    """
     evidence, proxy = profile.evidence, profile.recipe.proxy
     recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
     return replace(profile, recipe=recipe, evidence=replace(evidence, fit=fit, verifications=verifications))
 
 
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
-    """`profile` with another proxy: the schedules stay, and error map and thresholds are those of `proxy`."""
+    """`profile` with `proxy` in place of its proxy: error map and thresholds change, the schedules stay.
+
+    `recordings` are those from which `profile` was built.
+    """
     recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
     cumulative, weight = mean_distance(recordings, proxy), deviation_weight(recordings, proxy, recipe.order)
@@ -133,9 +140,10 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
-    """Recipe, fit of its error map, and a verification, not yet measured, of each planned speedup of `speedups`.
+    """The recipe, the fit of its error map, and for each of `speedups` that can be planned its expected error.
 
-    Raises GalaxyDiTError if no speedup can be planned.
+    The expected error is held by a `Verification` without measurements. Raises GalaxyDiTError if no speedup can be
+    planned.
     """
     sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
@@ -167,7 +175,7 @@ def with_thresholds(
     share_of_step: float,
     weight: float,
 ) -> tuple[Target, ...]:
-    """The targets with the threshold of the proxy for each speedup, solved on the recordings.
+    """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings (`solve_threshold`).
 
     `cumulative` comes from `mean_distance` and `weight` from `deviation_weight`. `share_of_step` is the share of the
     block evaluations of a full step that a reused step runs to read the proxy.
@@ -185,7 +193,10 @@ def with_thresholds(
 
 
 def _share_of_step(pipe: DiffusionPipeline, recording: Recording, proxy: str) -> float:
-    """Share of a full step's block evaluations that a reused step runs to read the proxy in one branch alone."""
+    """Share of the block evaluations of a full step that a reused step runs to read the proxy.
+
+    A reused step reads the proxy in one guidance branch alone, also where a full step calls the transformer for both.
+    """
     transformer = next(iter(transformers_of(pipe).values()))
     family = family_of(transformer)
     calls = 2 if family.branches == SEPARATE and recording.guidance_scale > 1 else 1
@@ -198,11 +209,12 @@ def plan_targets(
     speedups: Sequence[float],
     warmup: float,
 ) -> tuple[Target, ...]:
-    """The targets of a profile by rising speedup in block evaluations; speedups without a schedule are left out.
+    """The targets of a profile by rising speedup in block evaluations, without thresholds.
 
-    Each number of full steps between those of `speedups` gets a target of its own, because a schedule stretched to
-    another number of full steps drops early full steps. `schedules` come from `best_schedules`, `sigmas` are the noise
-    levels of all steps, and `warmup` is the share of first steps that are always computed.
+    Each number of full steps between the numbers for `speedups` gets a target of its own, because a schedule stretched
+    to another number of full steps drops early full steps. Speedups without a schedule are left out. `schedules` come
+    from `best_schedules`, `sigmas` are the noise levels of all steps, and `warmup` is the share of first steps that are
+    always computed.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}
@@ -218,7 +230,10 @@ def plan_targets(
 
 
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
-    """The largest relative error that `error_map` expects of a reused step, if the proxy moves as in `cumulative`."""
+    """The largest relative error that `error_map` expects of a reused step of `target`.
+
+    The proxy is assumed to move as in `cumulative`, its mean over the recordings.
+    """
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
     expected = [
         error_map(cumulative.distances[step] - cumulative.distances[before], cumulative.sigmas[step])
@@ -236,7 +251,10 @@ def _profile_conditions(
     device: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Conditions:
-    """Conditions of the recordings; `device` and package `versions` are by default those of this process."""
+    """The conditions under which the recordings were made; `seed` is that of the first sample.
+
+    `device` and package `versions` are by default those of this process.
+    """
     first, config, shift = recordings[0], pipe.scheduler.config, settings.flow_shift
     if shift is None:
         shift = config.get("flow_shift", config.get("shift"))

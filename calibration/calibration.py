@@ -52,9 +52,10 @@ class Calibration:
 
     Attributes:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
-        recordings: one of each sample; the profile was fitted to them.
-        verifications: both policies at each requested speedup on each held-out prompt.
-        psnr_of_order: mean PSNR in dB of each order of prediction on sample prompts, by which `choose_order` chose.
+        recordings: one for each sample, that is, for each recorded generation; the profile was fitted to them.
+        verifications: PSNR and seconds of both policies at each requested speedup on each held-out prompt.
+        psnr_of_order: mean PSNR in dB of each order of prediction on sample prompts at 2x, or at the nearest planned
+            speedup; `choose_order` chose the order from it.
         redundancy: how much the outputs of each block changed from step to step; None if it was not analysed.
     """
 
@@ -96,24 +97,29 @@ def calibrate(
     """Measure a profile of `pipe`.
 
     Args:
-        pipe: a video pipeline, not accelerated. Two transformers (Wan2.2 A14B) share one number of full steps.
-        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`). The last
-            `verified_prompts` of them are held out for verification; samples cycle through the others.
+        pipe: a video pipeline, not accelerated. If it has two transformers (Wan2.2 A14B), the number of full steps of a
+            target is for both together.
+        prompts: texts, or JSON objects that also name images and videos (`galaxydit.pipelines.inputs`), such as
+            '{"prompt": "a cat walks", "image": "cat.png"}'. The last `verified_prompts` of them are held out for
+            verification; samples cycle through the first `samples` of the others.
         resume_dir: folder of the finished parts, such as the recording of one sample. Started again with the same
             arguments, an interrupted calibration continues from there and gives the same profile.
-        samples: recorded generations, at least 2.
+        samples: number of recorded generations, at least 2.
         settings: of the generations; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
-        speedups: in block evaluations, each above 1; the profile gets a verified target for each.
+        verified_prompts: number of held-out prompts.
+        speedups: block evaluations without the plugin / with it, each at least 1; the profile gets a verified target
+            for each.
         proxy_costs: the result of `measure_proxy_costs` in an earlier calibration; measured by default. Timings vary,
             so two calibrations are equal only if their costs are.
         name: of the profile.
         float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and
             schedules. The transformers take twice their memory meanwhile. Quantised models are recorded once.
-        analyze: also measure how similar each block's outputs are to the step before, in one more generation.
+        analyze: also measure how similar the outputs of each block are to its outputs at the step before, in one more
+            generation.
         progress: called with the stage ("timing", "recording", "planning", "choosing", "verifying" or "analysing"), the
-            number of finished parts and the number of all parts.
-        executor: where the parts are measured; by default in this process, on `pipe`.
+            number of its finished parts and the number of all its parts.
+        executor: runs the workers that measure the parts; by default in this process, on `pipe`.
         load: called by each worker of `executor`, returns the same pipeline there; by default returns `pipe`.
 
     Raises:
@@ -166,7 +172,11 @@ def _choose(
     speedups: Sequence[float],
     prompts: Sequence[str],
 ) -> tuple[Profile, dict[Order, list[float]]]:
-    """The profile with the order and the proxy that gave the better videos, and each order's PSNRs by prompt, dB."""
+    """`profile` with the order and the proxy chosen by videos of `prompts`, and the PSNR in dB of each order by prompt.
+
+    `choose_order` and `choose_compared_proxy` choose. `profile` was built at order 1 from the recordings, `ranking` and
+    `speedups`.
+    """
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)
     by_proxy = [profile, *(with_proxy(pipe, profile, recordings, proxy) for proxy in proxies[1:])]
@@ -202,7 +212,10 @@ def _nearest(wanted: float, planned: Sequence[float]) -> float:
 
 
 def _check_speedups(speedups: Sequence[float], steps: int | None) -> None:
-    """Raise GalaxyDiTError, before anything is recorded, for a speedup that no schedule of `steps` steps can reach."""
+    """Raise GalaxyDiTError for a speedup below 1 or above 100, or that no schedule of `steps` steps can reach.
+
+    It is called before anything is recorded. If `steps` is None, the number of steps is unknown and not checked.
+    """
     for speedup in speedups:
         check_number("speedups", speedup, 1.0, 100.0)
         if steps is not None and (full_step_count(steps, speedup) - 1) * LONGEST_GAP < steps - 1:

@@ -28,7 +28,10 @@ PROXY_STEPS = 12  # two of them full
 
 
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
-    """Predicted seconds of denoising without the plugin / with `full_steps` of `steps` computed, at least 1."""
+    """Predicted speedup of denoising: seconds without the plugin / with it, at least 1.
+
+    With the plugin, `full_steps` of `steps` steps are computed.
+    """
     # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
     reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
     return steps * seconds.step / (full_steps * seconds.step + (steps - full_steps) * reused)
@@ -36,7 +39,10 @@ def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
 
 @contextmanager
 def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[list[float]]:
-    """Yield a list that receives the time before and after every call of these modules."""
+    """Yield a list that receives the time in seconds before and after every call of `modules`, in turn.
+
+    Each time is that of `time.perf_counter` after `device` has finished its work.
+    """
     times: list[float] = []
 
     def note(*_: Any) -> None:
@@ -51,9 +57,10 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Seconds of the parts of a step in a short plain generation after a warm-up, without speedups.
+    """Seconds of the parts of a step in a short plain generation after a warm-up.
 
-    The seconds of a block and of a transformer call are medians, so that outliers do not count.
+    The seconds of a block and of a transformer call are medians, so that outliers do not count. The fields
+    `predicted_speedup` and `measured_speedup` stay empty.
     """
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
@@ -74,10 +81,11 @@ def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSe
 def measure_proxy_costs(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, step_seconds: float
 ) -> dict[str, float]:
-    """For each proxy, seconds that a reused step takes longer with it / `step_seconds` of a full step, at least 0.
+    """Cost of each proxy: seconds that reading it adds to a reused step / `step_seconds` of a full step, at least 0.
 
-    Medians over the reused steps of a short generation with the proxy and of one without a proxy. Proxies that differ
-    in the distance alone share a generation.
+    The seconds are the difference of two medians over reused steps: of a short generation with the proxy and of one
+    without a proxy. Proxies that read the same tensor and differ in the distance alone (L1, L2 or cosine) share a
+    generation.
     """
     transformers = list(transformers_of(pipe).values())
     device, short = pipe._execution_device, replace(settings, steps=PROXY_STEPS)

@@ -1,6 +1,7 @@
 """Add to a profile what was measured with it on generated videos, and which policy is better at which speedup.
 
-The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. A
+The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough.
+The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two. A
 paired lead is the mean over prompts of the difference of two PSNRs, in dB.
 """
 
@@ -23,10 +24,10 @@ PSNR_MARGIN = 0.5  # dB, by which a cheaper proxy may be worse than the best pro
 
 
 def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
-    """The order to predict with, from the PSNRs of both orders on the same prompts.
+    """The order to predict with, from the PSNRs in dB of both orders on the same prompts.
 
-    It is order 0 only if the one-sided 95 % interval of its paired lead over order 1 excludes 0. Otherwise it is order
-    1, because the runtime falls back to order 0 where it measures that extrapolation is worse.
+    It is order 0 only if the one-sided 95 % interval of its paired lead over order 1 lies above 0. Otherwise it is
+    order 1, because the runtime falls back to order 0 where it measures that extrapolation is worse.
     """
     return 0 if lead_of([zero - first for zero, first in zip(psnrs[0], psnrs[1], strict=True)]) > 0 else 1
 
@@ -34,8 +35,9 @@ def choose_order(psnrs: Mapping[Order, Sequence[float]]) -> Order:
 def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
     """Index of the proxy to use, from the PSNR in dB on the same prompts, `(proxies, prompts)`, and each proxy's cost.
 
-    It is the cheapest proxy that is not worse than the best proxy by more than 0.5 dB, at the upper end of the
-    one-sided 95 % interval of their paired difference.
+    It is the cheapest proxy that is not much worse than the proxy with the best mean PSNR: the one-sided 95 % interval
+    of its paired lead over that proxy begins at -0.5 dB or above. Of equally cheap proxies it is the one with the best
+    mean PSNR. `costs` come from `measure_proxy_costs`.
     """
     means = list(map(fmean, psnrs))
     best = means.index(max(means))
@@ -48,7 +50,10 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
-    """`profile` with `compared`, the chosen proxy first, as evidence, and with their PSNRs in its reason."""
+    """`profile` with `compared`, the chosen proxy first, in its evidence.
+
+    The text `evidence.reason` then also states the PSNRs of the compared proxies and the profile's `deviation_weight`.
+    """
     first, others = compared[0], compared[1:]
     text = ", ".join(f"{row.proxy} {' / '.join(f'{at.psnr_db:.1f}' for at in row.measured)} dB" for row in compared)
     speedups = " / ".join(f"{at.speedup:g}x" for at in first.measured)
@@ -62,9 +67,10 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
     """`profile` with the measurements at each requested speedup and the better policy of each target.
 
-    Measurements are means over the prompts, and the median denoise speedup in seconds. The policy "proxy" is better at
-    a speedup if the one-sided 95 % interval of its paired lead over the schedule excludes 0. Otherwise the schedule is
-    followed, because its compute is known beforehand and it reads no proxy.
+    The measurements are means over the prompts of `verified`, and medians of the denoise speedup in seconds; `seconds`
+    come from `measure_seconds`. The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired
+    lead over the schedule lies above 0. Otherwise the schedule is followed, because its compute is known beforehand and
+    it reads no proxy. A target without measurements gets the policy of the nearest measured speedup.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()
@@ -98,7 +104,10 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 def verification_of(
     speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
 ) -> Verification:
-    """Means over the prompts with the 95 % interval of the PSNR; without rows, `speedup` and `expected_error` alone."""
+    """The means of `rows`, one row for each prompt, and the 95 % interval of their PSNR.
+
+    Without rows, the verification holds `speedup` and `expected_error` alone.
+    """
     if not rows:
         return Verification(speedup, expected_error)
     psnrs = [row.psnr_db for row in rows]
@@ -115,7 +124,10 @@ def verification_of(
 
 
 def lead_of(differences: Sequence[float]) -> float:
-    """Lower end of the one-sided 95 % interval of the mean of paired differences; -inf for fewer than two pairs."""
+    """Lower end of the one-sided 95 % interval of the mean of `differences`; -inf for fewer than two.
+
+    Each difference is that of the PSNRs of one prompt (paired).
+    """
     if len(differences) < 2:
         return -math.inf
     return float(np.quantile(np.asarray(differences)[draws_of(len(differences))].mean(axis=1), 0.05))

@@ -1,6 +1,8 @@
-"""Monotone regression from proxy distance to the error of the guided prediction.
+"""Monotone regression from proxy distance to the error of reuse.
 
-The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
+The error of reuse is the relative L2 error of a reused step's guided prediction (the transformer's output after
+guidance). The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last
+two.
 """
 
 from collections.abc import Sequence
@@ -25,9 +27,12 @@ MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a singl
 
 @dataclass(frozen=True)
 class Points:
-    """Reused steps: proxy distance since the last full step, noise level, relative error of the prediction.
+    """The data of the regression, one point for each reused step, `(points,)` each.
 
-    Each array is `(points,)`.
+    Attributes:
+        distance: proxy distance since the last full step.
+        sigma: noise level of the reused step.
+        error: error of reuse.
     """
 
     distance: Array
@@ -39,7 +44,11 @@ class Points:
 
 
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
-    """Every possible reused step of the recordings, 1 to 6 steps after a full step, predicted at `order`."""
+    """The points of `proxy`: every step of the recordings, predicted from a last full step 1 to 6 steps before it.
+
+    The last full step is step 2 or later. At `order` 1 a step gives a point for each gap of 1 to 4 steps between the
+    last two full steps.
+    """
     rows: list[Array] = []
     for recording in recordings:
         for gap in GAPS:
@@ -55,7 +64,8 @@ def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points
 def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tuple[ErrorMap, Fit]:
     """The error map of a proxy, fitted to all recordings, and its scores by twofold cross-validation over recordings.
 
-    Five curves by noise level replace one curve where they explain at least 2 % more variance of held-out recordings.
+    The map is one curve for all noise levels. It has five curves by noise level instead if they explain more of the
+    error's variance in held-out recordings, by more than 0.02 of that variance.
     """
     even, odd = recordings[0::2], recordings[1::2]
     scores: list[tuple[float, float, float]] = []
@@ -72,15 +82,15 @@ def fit_error_map(recordings: Sequence[Recording], proxy: str, order: int) -> tu
 
 
 def r_squared(predicted: Array, measured: Array) -> float:
-    """Share of the variance of `measured` that `predicted` explains; negative where the mean explains more."""
+    """Share of the variance of `measured` that `predicted` explains; negative if the mean explains more."""
     return float(1 - np.mean((measured - predicted) ** 2) / max(float(np.var(measured)), 1e-30))
 
 
 def fit_curve(points: Points) -> Curve:
     """The expected error by distance, at the mean noise level of the points.
 
-    The points are divided by distance into 12 equally large groups. Isotonic regression (scipy) of the groups' mean
-    errors on their mean distances, weighted by group size, gives the curve.
+    The points are divided by distance into 12 equally large groups. Isotonic regression (scipy) of the mean errors of
+    the groups on their mean distances, weighted by group size, gives the curve.
     """
     order = np.argsort(points.distance, kind="stable")
     distances: list[float] = []
@@ -103,7 +113,10 @@ def fit_curve(points: Points) -> Curve:
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
-    """One curve for each of `bins` equally large groups by noise level; groups of the same level share a curve."""
+    """The error map with one curve for each of `bins` equally large groups of points by noise level.
+
+    Groups with the same mean noise level share a curve.
+    """
     groups: dict[float, list[NDArray[np.int64]]] = {}
     for part in np.array_split(np.argsort(points.sigma, kind="stable"), bins):
         groups.setdefault(round_digits(np.mean(points.sigma[part])), []).append(part)

@@ -15,8 +15,10 @@ ROUNDED = (torch.float16, torch.bfloat16)
 
 
 def is_rounded(pipe: DiffusionPipeline) -> bool:
-    """Whether the transformers compute in 16 bits and `in_float32` can convert them: all weights are plain tensors that
-    are loaded, neither quantised nor offloaded layer by layer.
+    """Whether the transformers have 16-bit weights that `in_float32` can convert.
+
+    It can convert them if all weights are loaded, floating-point and plain tensors: neither quantised nor offloaded
+    layer by layer.
     """
     weights = [weight for transformer in transformers_of(pipe).values() for weight in transformer.parameters()]
     plain = all(type(weight.data) is Tensor and weight.is_floating_point() and not weight.is_meta for weight in weights)
@@ -25,9 +27,10 @@ def is_rounded(pipe: DiffusionPipeline) -> bool:
 
 @contextmanager
 def in_float32(pipe: DiffusionPipeline) -> Iterator[None]:
-    """Convert the transformers' 16-bit weights, buffers and inputs to float32, and restore each tensor's dtype exactly.
+    """Within the context, the 16-bit weights, buffers and inputs of the transformers are in float32.
 
-    Meanwhile the weights take twice their memory. Raises GalaxyDiTError if they do not fit.
+    Meanwhile the weights take twice their memory. Afterwards each weight and buffer has its own dtype again. Raises
+    GalaxyDiTError if the device runs out of memory within the context.
     """
     transformers = list(transformers_of(pipe).values())
     tensors = [tensor for transformer in transformers for tensor in (*transformer.parameters(), *transformer.buffers())]

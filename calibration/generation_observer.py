@@ -29,7 +29,7 @@ GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's gu
 class GenerationObserver(Observer):
     """Turns the tensors of one full generation of `pipe` into the scalars of a `Recording`.
 
-    Memory: the last tensor of each proxy, and a subsample of the guided prediction of every step.
+    It keeps the last tensor of each proxy, and a subsample of the guided prediction of every step.
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:
@@ -50,7 +50,11 @@ class GenerationObserver(Observer):
         self._guided: list[Tensor] = []
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Keep the distances of a proxy's tensor, `(batch, ...)`, to the step before, in the conditional branch."""
+        """Keep the distances between the tensor of the proxy `name` at this step and at the step before.
+
+        `tensor` is `(batch, ...)`; only its conditional branch counts. One tensor gives a distance of each kind (L1,
+        L2, cosine).
+        """
         self._enter(call)
         if (current := self._branches_of(call, tensor).get(CONDITIONAL)) is not None:
             if name in self._previous:
@@ -60,13 +64,16 @@ class GenerationObserver(Observer):
             self._previous[name] = current
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """Note the call's output, `(batch, ...)`."""
+        """Keep the output of a transformer call, `(batch, ...)`, by guidance branch, until its step is finished."""
         self._enter(call)
         for branch, tensor in self._branches_of(call, output).items():
             self._outputs[branch] = tensor.detach().float().flatten()
 
     def recording(self, prompt: str, seed: int) -> Recording:
-        """The recording, once the generation is over; raises GalaxyDiTError if no step was recognised."""
+        """The recording of the finished generation, to which `prompt` and `seed` are added.
+
+        Raises GalaxyDiTError if no step was recognised.
+        """
         self._finish_step()
         if not self._finished:
             raise GalaxyDiTError("the steps of the transformer calls are unknown; calibrate a diffusers pipeline")
@@ -90,7 +97,10 @@ class GenerationObserver(Observer):
         )
 
     def _enter(self, call: Call) -> None:
-        """Note the call unless it is known; if it begins a step, finish the step before and note the noise level."""
+        """Make `call` the current call, unless it is already.
+
+        If it begins a step, finish the step before and keep the noise level of the new step.
+        """
         if call is self._call:
             return
         if self._call is None or call.info.step != self._call.info.step:
@@ -106,7 +116,10 @@ class GenerationObserver(Observer):
         self._latent_shape = tuple(call.latent.shape[1:])
 
     def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
-        """`tensor` by guidance branch; a batch that holds both branches has the unconditional half first."""
+        """`tensor` of `call` by guidance branch.
+
+        A batch that holds both branches has the unconditional half first.
+        """
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:
             unconditional = "uncond" in call.branch or CONDITIONAL in self._outputs
@@ -115,9 +128,9 @@ class GenerationObserver(Observer):
         return {UNCONDITIONAL: first, CONDITIONAL: second}
 
     def _finish_step(self) -> None:
-        """Compose the guided prediction from all branches and keep a subsample of it.
+        """Compose the guided prediction from the outputs of all branches, and keep a subsample of it and its norm.
 
-        The scalars stay on the device, so that no step waits for them.
+        Norms and distances stay on the device, so that no step waits for them.
         """
         if not self._outputs:
             return
@@ -138,7 +151,7 @@ class GenerationObserver(Observer):
 def record_sample(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int
 ) -> tuple[Recording, GeneratedVideo]:
-    """The recording of a full generation, and the generation, undecoded.
+    """The recording of a full generation, and the generation itself with its latents but without decoded frames.
 
     Raises GalaxyDiTError if `pipe` is accelerated.
     """

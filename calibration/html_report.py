@@ -28,9 +28,9 @@ img{max-width:100%}figure{margin:1.5rem 0}figcaption{color:#666;font-size:.9rem}
 
 
 def write_report(calibration: Calibration, folder: Path, model: str | None = None) -> Path:
-    """Write the figures and `report.html` to `folder`; returns the page's path.
+    """Write the figures and `report.html` to `folder`; returns the path of the page.
 
-    The page is titled after `model`, or after the transformer's class. All text from outside is escaped.
+    `model` is the model's name in the title, by default the class of the transformer. Names and prompts are escaped.
     """
     profile = calibration.profile
     title = escape(f"Calibration of {model or profile.model.class_name}")

@@ -1,6 +1,7 @@
 """The parts of a calibration, such as the recording of one sample.
 
-Each part is a unit, a piece of work whose result the store keeps, so that an interrupted calibration resumes.
+Each part is a unit, a piece of work whose result the store keeps, so that an interrupted calibration resumes. A sample
+is one recorded generation. A draft is a profile that is tried, with the policy and the speedups to try.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +39,17 @@ Draft = tuple[Profile, str, Sequence[float]]
 
 @dataclass(eq=False)
 class CalibrationMaker(Maker):
-    """Measures the parts of a calibration on one worker; `load` returns its pipeline."""
+    """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process."""
 
     load: Callable[[], DiffusionPipeline]
 
     def prepare(self, rank: Rank) -> None:
-        """Load the pipeline."""
+        """Load the pipeline; if the worker has several processes, `rank` makes them compute each video together."""
         self.pipe = self.load()
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """The part that `unit.data["part"]` names, measured with the unit's prompt, settings and seed."""
+        """The part that `unit.data["part"]` names, measured with the prompt, settings and seed in `unit.data`."""
         data = unit.data
         measure = getattr(self, f"_{data['part']}")
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
@@ -61,10 +62,10 @@ class CalibrationMaker(Maker):
         return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The recording of a generation, and a perturbation of it for each interval in `data["intervals"]`.
+        """The recording of a generation, and a perturbation of it (`perturb`) for each of `data["intervals"]`.
 
-        With `data["float32"]`, a model of 16 bits repeats the generation in float32, because rounding hides how little
-        the guided prediction changes.
+        The intervals are indices into `INTERVALS`. If `data["float32"]` is True, the generation of a 16-bit model is
+        repeated in float32, because rounding hides how little the guided prediction changes.
         """
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
@@ -75,7 +76,7 @@ class CalibrationMaker(Maker):
         return {"recording": asdict(recording), "perturbations": perturbations}
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, one row for each speedup."""
+        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups."""
         plain = generate(self.pipe, prompt, settings, seed)
         verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
         drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
@@ -85,10 +86,10 @@ class CalibrationMaker(Maker):
         ]
 
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of both policies of the profile at each of its verified speedups.
+        """Measurements of both policies of the profile `data["profile"]` at each of its verified speedups.
 
-        If the policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, this video and
-        its seconds also count for the schedule. The seconds then include reading the proxy.
+        If the policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, its video and
+        seconds also count for the schedule. The schedule's seconds then include reading the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -101,16 +102,18 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Changes of the outputs of each block and of its parts from step to step."""
+        """Changes of the outputs of each block, and of the parts of each block, from step to step."""
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one calibration, measured or read from the store.
+    """The parts of one calibration. Each method returns parts, which it reads from the store or else measures.
 
     Attributes:
-        store, maker, executor: where the parts are kept, what measures them, and on which workers.
+        store: where the results of the parts are kept.
+        maker: measures a part.
+        executor: runs the workers in which the maker measures.
         key: what all parts depend on, as JSON data.
         seed: of the first sample.
         progress: called with the stage, the number of its finished parts and the number of all its parts.
@@ -131,7 +134,7 @@ class Parts:
     def samples(
         self, prompts: Sequence[str], count: int, float32: bool
     ) -> tuple[tuple[Recording, ...], ErrorPropagation]:
-        """Recordings of `count` samples, which cycle through the prompts, and the mean propagation of their errors.
+        """Recordings of `count` samples, which cycle through the prompts, and the error propagation averaged over them.
 
         With `float32`, samples of a 16-bit model are recorded a second time, in float32.
         """
@@ -147,7 +150,7 @@ class Parts:
         return recordings, average_perturbations([tuple(row) for part in parts for row in part["perturbations"]])
 
     def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
-        """Measurements of the drafts: by draft, then by speedup, a row for each prompt."""
+        """Measurements of the drafts `tried` on the prompts, indexed by draft, then by its speedups, then by prompt."""
         data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
         by_prompt = self._measure("choosing", self._units("choice", prompts, CHOICE_SEED, tried=data))
         return [
@@ -161,7 +164,7 @@ class Parts:
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 
     def redundancy(self, prompt: str) -> Redundancy:
-        """The redundancy of the blocks in one generation."""
+        """Changes of the block outputs from step to step in one generation."""
         (measured,) = self._measure("analysing", [self._unit("redundancy", "redundancy", prompt, self.seed)])
         return parse(Redundancy, measured, "redundancy")
 
@@ -172,7 +175,10 @@ class Parts:
         ]
 
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
-        """The unit of a part that generates from a prompt and a seed, with hashes of the files named by the prompt."""
+        """The unit of a part that generates from a prompt and a seed; `details` are further data of the unit.
+
+        The data include hashes of the files that the prompt names.
+        """
         files = hash_files(prompt)
         start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})
         return Unit(name, {**self.key, "part": part, **start, **details})

@@ -1,4 +1,7 @@
-"""Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves."""
+"""Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves.
+
+Reused steps are predicted at order 1: they extrapolate the last two full steps.
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,10 +25,11 @@ Perturbation = tuple[int, float, float]
 
 
 def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 0) -> tuple[int, ...]:
-    """The full steps of a schedule that reuses every other step of `interval`, given in shares of the steps.
+    """The full steps of a schedule that reuses every other step of `interval`: indices, rising.
 
-    The first two steps are full, because order 1 extrapolates two full steps, and so is the last step. `switch`, the
-    first step of a second transformer (0 without one), is full, and the step after it is reused in its place.
+    `interval` is its start and end as shares of the `steps` steps. The first two steps are full, because order 1
+    extrapolates two full steps, and so is the last step. `switch`, the first step of a second transformer (0 without
+    one), is full, and the step after it is reused in its place.
     """
     first = min(max(2, round(interval[0] * steps)), steps - 2)
     reused = range(first, min(max(first + 1, round(interval[1] * steps)), steps - 1), 2)
@@ -34,10 +38,11 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 
 
 def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
-    """Repeat the recorded generation `plain` with reuse in `INTERVALS[interval]`, and measure the sensitivity there.
+    """Repeat a recorded generation with reuse in `INTERVALS[interval]`, and measure the sensitivity to errors there.
 
-    The sensitivity is the rms change of the final latent / the rms error that the reused steps introduced, calculated
-    from `recording`; it is limited to `SENSITIVITIES`.
+    `recording` and `plain` come from the same generation. The sensitivity is the rms change of the final latent / the
+    rms error that the reused steps introduced, which is calculated from `recording`; it is limited to the range
+    `SENSITIVITIES`.
     """
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
@@ -51,7 +56,10 @@ def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo
 
 
 def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
-    """Geometric mean of the sensitivities in each interval, at its noise level; 1 at sigma 0, where no step is left."""
+    """The error propagation: for each interval the geometric mean of its sensitivities, at its mean noise level.
+
+    At sigma 0, where no step is left, the sensitivity is 1.
+    """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:
         measured = [(sigma, math.log(value)) for index, sigma, value in perturbations if index == interval]

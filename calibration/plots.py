@@ -1,4 +1,4 @@
-"""The figures of a calibration report, one PNG each. The docstring of a figure is its caption."""
+"""The figures of a calibration report, one PNG each. The docstring of a `draw_` function is the figure's caption."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,10 @@ STYLE = {
 
 
 def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
-    """Write every figure to `folder` as a PNG; returns the caption of each path, in the order of `FIGURES`."""
+    """Write every figure to `folder` as a PNG; returns the caption of each path, in the order of `FIGURES`.
+
+    `draw_blocks` comes last, if the redundancy was analysed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     captions = {}
     figures = FIGURES if calibration.redundancy is None else FIGURES | {"redundancy-of-blocks": draw_blocks}
@@ -39,7 +42,7 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
-    """Spearman's rho of each proxy along a trajectory (circles) and between samples (crosses), best on top."""
+    """Spearman's rho with the error of reuse: along a trajectory (circles, best on top), between samples (crosses)."""
     rows = list(reversed(calibration.profile.evidence.ranking))
     figure.set_size_inches(8, 1.5 + 0.2 * len(rows))
     axes = figure.add_subplot()
@@ -56,7 +59,7 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
-    """Change of the guided prediction by proxy distance over 1 to 4 steps, for the best and the worst proxy."""
+    """Change of the guided prediction by proxy distance, both over 1 to 4 steps, for the best and the worst proxy."""
     ranking = calibration.profile.evidence.ranking
     best, worst = ranking[0], ranking[-1]
     for axes, row in zip(figure.subplots(1, 2), (best, worst), strict=True):
@@ -73,7 +76,7 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
-    """The error map, which is the error of reuse expected at a proxy distance, and the errors it was fitted to."""
+    """Error of reuse by proxy distance: measured errors (dots), and the error map that was fitted to them (lines)."""
     axes, profile = figure.add_subplot(), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
@@ -94,7 +97,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
-    """Change of the guided prediction at each step: mean, and 10th to 90th percentile over the samples."""
+    """Change of the guided prediction over 1 and over 4 steps: mean, and 10th to 90th percentile over the samples."""
     axes = figure.add_subplot()
     for lag, colour in ((1, BLUE), (4, ORANGE)):
         rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
@@ -108,7 +111,7 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_blocks(calibration: Calibration, figure: Figure) -> None:
-    """Relative change of each block's output, and of its parts' outputs, since the step before, by branch."""
+    """Relative change of each block's output, and of its parts' outputs, since the step before, by guidance branch."""
     redundancy = calibration.redundancy
     assert redundancy is not None
     changes = np.maximum(redundancy.array[..., 1:], 1e-4)
@@ -125,7 +128,7 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
-    """PSNR at equal compute of the proxies compared by videos, by their rho along a trajectory and between samples."""
+    """PSNR at equal compute of the proxies compared by videos, by rho along a trajectory and between samples."""
     rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
@@ -144,7 +147,7 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """Left: PSNR on held-out prompts by speedup, for both policies. Right: speedup reached by speedup requested."""
+    """Left: PSNR on held-out prompts by speedup, for both policies. Right: requested and reached speedup."""
     evidence = calibration.profile.evidence
     speedups = [target.speedup for target in evidence.verifications]
     axes, second = figure.subplots(1, 2)

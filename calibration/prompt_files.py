@@ -11,7 +11,7 @@ WAN_TINY_PROMPTS = Path(__file__).parent / "prompts" / "wan-tiny.txt"
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank, without blanks around them."""
+    """The lines of a text file that are not blank, without white space at their ends."""
     return [text for line in path.read_text(encoding="utf-8-sig").split("\n") if (text := line.strip())]
 
 
@@ -29,9 +29,11 @@ def read_prompts(path: Path) -> list[str]:
 def split_prompts(
     prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
 ) -> tuple[list[str], list[str]]:
-    """The first prompts, at most `samples`, to record, and the last `verified_prompts`, which are held out.
+    """The prompts to record and the held-out prompts, from `prompts` without repetitions.
 
-    Raises GalaxyDiTError for too few prompts, samples or steps.
+    The last `verified_prompts` are held out. The first `samples` of the others are recorded, or all if there are fewer.
+    `steps` is the number of steps of the generations, None if it is unknown. Raises GalaxyDiTError for too few prompts,
+    samples or steps.
     """
     if samples < 2:
         raise refusal("samples", samples, "at least 2", "pass 16")

@@ -10,12 +10,12 @@ PACKAGES = ("galaxydit", "diffusers", "torch", "transformers", "scipy", "numpy",
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that results depend on."""
+    """Installed versions of the packages that results depend on, by package name."""
     return {name: version(name) for name in PACKAGES}
 
 
 def device_name(pipe: DiffusionPipeline) -> str:
-    """The device that computes, such as "NVIDIA H200" or "cpu x86_64"."""
+    """Name of the device on which `pipe` computes, such as "NVIDIA H200" or "cpu x86_64"."""
     device = pipe._execution_device  # pipe.device is the CPU where weights are offloaded
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

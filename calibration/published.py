@@ -20,8 +20,9 @@ class StepList:
         psnr: dB against the same seed with all 50 steps computed.
         steps: indices of the computed steps; empty for plain sampling with fewer steps.
         plain_steps: number of steps of plain sampling; None if `steps` are given.
-        method: name of the method that predicts the other steps; None if the residual of the block stack is reused.
-        conditional_only: steps that are computed in the conditional branch alone.
+        method: name of the method that predicts the other steps; None if the residual of the block stack is reused, and
+            for plain sampling.
+        conditional_only: further steps, which are computed in the conditional branch alone.
     """
 
     name: str
@@ -36,7 +37,12 @@ class StepList:
 
 @dataclass(frozen=True)
 class Published:
-    """All published numbers of the model; `data` is the file's content with the source of each section."""
+    """All published numbers of Wan2.1-T2V-1.3B.
+
+    Attributes:
+        data: content of the JSON file, which names the source of each section.
+        step_lists: the published PSNRs with their computed steps.
+    """
 
     data: dict[str, Any]
     step_lists: tuple[StepList, ...]
@@ -46,7 +52,10 @@ class Published:
         return next(row for row in self.step_lists if row.name == name)
 
     def gain(self, step: int) -> float:
-        """Normalised deviation of the final latent / error of the prediction at `step`, 0 to 49 (arXiv 2609.36433)."""
+        """Published growth of an error made at `step` (index 0 to 49) until the final latent (arXiv 2609.36433).
+
+        It is the deviation of the final latent / the error of the prediction, up to an unknown factor.
+        """
         law = self.data["propagation"]
         return float(law["a"] * ((49 - step) / 49) ** law["b"] + law["c"])
 

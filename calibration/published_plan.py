@@ -1,6 +1,7 @@
 """Full steps of Wan2.1 planned on surrogates, for the settings that its authors recommend.
 
-A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature.
+A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature. A
+level is the expected PSNR of a schedule on a surrogate, in dB up to a constant (`Surrogate.level`).
 """
 
 from collections.abc import Mapping
@@ -26,13 +27,17 @@ LEAST_GAIN = 1e-3  # dB
 
 @cache
 def published_surrogates() -> tuple[Surrogate, ...]:
-    """A surrogate of Wan2.1-T2V-1.3B for each distribution."""
+    """Surrogates of Wan2.1-T2V-1.3B, one for each distribution of `DISTRIBUTIONS`, in their order."""
     curvature = published_curvature(load_published())
     return tuple(Surrogate(distribution, curvature) for distribution in DISTRIBUTIONS.values())
 
 
 def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tuple[float, ...]:
-    """`Surrogate.level` of the full steps `full` of `steps`, dB: for each flow shift, one level per distribution."""
+    """The levels of the schedule that computes the steps `full` of `steps`, dB.
+
+    There is one for each pair of flow shift and distribution: the first flow shift with all distributions, then the
+    second, and so on.
+    """
     computed = frozenset(full)
     return tuple(
         surrogate.level(computed, rule, flow_shift, steps)
@@ -43,9 +48,10 @@ def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tupl
 
 @cache
 def expected_level(full: FullSteps) -> float:
-    """The level of the mean square error over all flow shifts and distributions, dB, for the schedule `full`.
+    """One level for the schedule `full`, dB: that of its mean square error over all flow shifts and distributions.
 
-    A level above 33 dB, which is not credible, hardly counts if another flow shift or distribution has a lower level.
+    A level far above the lowest hardly counts in this mean. So it does little harm that surrogates overrate schedules
+    above 33 dB.
     """
     return -10 * log10(fmean(10 ** (-level / 10) for level in expected_levels(full)))
 
@@ -53,8 +59,8 @@ def expected_level(full: FullSteps) -> float:
 def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
     """The schedule that hill climbing reaches from `full`, and its `expected_level`.
 
-    Each move shifts one full step by at most `FARTHEST_MOVE` steps to a reused step, and is kept if the level rises.
-    The first `fixed` full steps and the last full step are not moved.
+    Each move shifts one full step by at most `FARTHEST_MOVE` steps to the place of a reused step. It is kept if the
+    level rises by more than `LEAST_GAIN`. The first `fixed` full steps and the last full step are not moved.
     """
     best, tried, rises = expected_level(full), {full}, True
     while rises:
@@ -71,7 +77,10 @@ def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
 
 
 def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
-    """The schedules in which the full step `step` has moved, but not among the first `fixed` steps, nearest first."""
+    """The schedules that differ from `full` in the place of the full step `step` alone, nearest places first.
+
+    The new place is at most `FARTHEST_MOVE` steps away, after the first `fixed` steps and before the last full step.
+    """
     moves = [distance * sign for distance in range(1, FARTHEST_MOVE + 1) for sign in (1, -1)]
     return [
         tuple(sorted({*full, step + move} - {step}))
@@ -81,10 +90,10 @@ def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
 
 
 def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[FullSteps, float]]:
-    """For each number of full steps, the best schedule that hill climbing finds, and its `expected_level`.
+    """For each number of full steps in `starts`, the best schedule that hill climbing finds, and its `expected_level`.
 
-    It starts from the schedule of that number in `starts`, and from the schedule found for the next larger number less
-    the full step whose removal costs the least level. The first `fixed` full steps and the last full step stay.
+    There are up to two starts: the schedule in `starts`, and the schedule found for one more full step, less the full
+    step whose removal costs the least level. The first `fixed` full steps and the last full step stay.
     """
     best: dict[int, tuple[FullSteps, float]] = {}
     for count in sorted(starts, reverse=True):

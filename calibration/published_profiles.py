@@ -43,7 +43,7 @@ KNOWN = (
 
 
 def published_profile() -> schema.Profile:
-    """The published profile of Wan2.1-T2V-1.3B, which T2V 14B and I2V 14B share."""
+    """The published profile of Wan2.1-T2V-1.3B, which the 14B models of T2V and I2V share."""
     published = load_published()
     table = published.data["curvature"]
     return schema.Profile(
@@ -109,9 +109,10 @@ def linear_plans(most: int) -> dict[int, FullSteps]:
 def published_recording(published: Published, flow_shift: float, steps: int) -> Recording:
     """The recording that a calibration would make at these settings, estimated from the published curvature.
 
-    Its predictions are in units of the mean velocity, and change by rho2 times the step in sigma. All changes are taken
-    as parallel, because no directions are published: the worst case within a reuse interval. Errors of different
-    intervals still add incoherently.
+    Its guided predictions are in units of the mean velocity, the chord length of the trajectory per sigma, and change
+    from one step to the next by rho2 times the difference in sigma. All changes are taken as parallel, because their
+    directions are not published: the worst case within a reuse interval. The planner still adds errors of different
+    intervals incoherently.
     """
     sigmas = wan_sigmas(flow_shift, steps)
     curvature, step = curvature_at(published, np.array(sigmas)), -np.diff(sigmas)
@@ -130,7 +131,11 @@ def published_recording(published: Published, flow_shift: float, steps: int) -> 
 
 
 def curvature_at(published: Published, sigmas: Array) -> Array:
-    """rho2 at noise levels, log-linear in time (sigma without its flow shift), also beyond the published steps."""
+    """The curvature rho2 at the noise levels `sigmas`.
+
+    It is interpolated, and extrapolated beyond the published steps, log-linearly in time (sigma without its flow
+    shift).
+    """
     table = published.data["curvature"]
     shift, times = table["flow_shift"], 1 - np.array(table["steps"]) / STEPS
     log_linear = make_interp_spline(times[::-1], np.log(table["rho2"])[::-1], k=1)
@@ -140,9 +145,9 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
 def published_propagation(published: Published) -> ErrorPropagation:
     """Error of the final latent / error of the latent, by sigma, scaled to 1 at the last step.
 
-    The published gain is per error of a prediction, so it is divided by UniPC's response to that prediction. The scale
-    of the gain is unknown: at the last step it must equal the response, which is 0.06 at flow shift 3, but the
-    published law gives 0.25.
+    The published gain is relative to the error of a prediction, so it is divided by UniPC's response, the change of the
+    final latent by that prediction. It is scaled because its unit is unknown: at the last step it must equal the
+    response, which is 0.06 at flow shift 3, but the published law gives 0.25.
     """
     flow_shift = published.data["propagation"]["flow_shift"]
     sigmas, response = wan_sigmas(flow_shift, STEPS), unipc(flow_shift, STEPS).response

@@ -1,11 +1,12 @@
 """Rank proxies by Spearman correlation with the error of reuse, along a trajectory and between samples.
 
 The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Every quantity of a trajectory has a trend in time, so
-a clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a proxy
-knows of one sample.
+a mere clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a
+proxy knows of one sample.
 
-A lag is the number of steps since the last full step, 1 to 4. The order is 0 if a reused step repeats the last full
-step, and 1 if it extrapolates the last two.
+The error of reuse is the relative L2 error that reuse would cause in the guided prediction, the transformer's output
+after guidance. A lag is the number of steps since the last full step, 1 to 4. The order is 0 if a reused step repeats
+the last full step, and 1 if it extrapolates the last two.
 """
 
 import math
@@ -37,7 +38,7 @@ class Ranking:
     """The ranking of all proxies.
 
     Attributes:
-        rows: both correlations of each proxy, the best along a trajectory first.
+        rows: for each proxy its correlations along a trajectory and between samples; the best along a trajectory first.
         z_of_prompt: by proxy, Fisher's z of the correlation along a trajectory for each prompt, `(prompts,)`.
     """
 
@@ -48,10 +49,9 @@ class Ranking:
 def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | None = None) -> Ranking:
     """Rank all proxies of the recordings.
 
-    The reference is the relative error of the guided prediction that reuse would have, at both orders and each lag; the
-    proxy's value is its distance summed over the same steps. Correlations are averaged over orders and lags through
-    Fisher's z. Intervals are 95 % bootstraps over prompts. `costs` are measured seconds of reading a proxy / seconds of
-    a full step, by proxy; a proxy that they lack has cost 0.
+    For each lag, a proxy's distance summed over the lag is correlated with the error of reuse at both orders.
+    Correlations along a trajectory are averaged over orders and lags through Fisher's z. Intervals are 95 % bootstraps
+    over prompts. `costs` come from `measure_proxy_costs`; a proxy without an entry has cost 0.
     """
     prompts = sorted({recording.prompt for recording in recordings})
     draws = draws_of(len(prompts))
@@ -79,10 +79,11 @@ def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | N
 
 
 def choose_proxy(ranking: Ranking) -> tuple[str, str]:
-    """The cheapest proxy that is not worse than the best proxy, and the reason in words.
+    """The cheapest proxy that is not worse than the best proxy along a trajectory, and the reason in words.
 
-    Not worse means that the upper end of the one-sided 95 % interval of the paired difference in rho over prompts is at
-    most 0.05. Constant proxies and proxies that are equal for all samples are not chosen.
+    Not worse means that the upper end of the one-sided 95 % interval of the best proxy's rho less the proxy's rho,
+    paired over prompts, is at most 0.05. Constant proxies and proxies that are equal for all samples are chosen only if
+    there are no others.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample] or ranking.rows
     best = max(rows, key=lambda row: row.rho)
@@ -102,11 +103,11 @@ def choose_proxy(ranking: Ranking) -> tuple[str, str]:
 
 
 def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[str, ...]:
-    """The first `count` proxies to compare by generated videos, each of another tensor.
+    """The proxies to compare by generated videos, at most `count`, no two of which read the same tensor.
 
-    Their order is: the chosen proxy, the best proxy between samples, the proxies that run no part of a block, the best
-    along a trajectory first, then the others, likewise. Constant proxies and proxies that are equal for all samples are
-    left out.
+    The first of the following are taken: the proxy `chosen`; the best proxy between samples; the proxies that run no
+    part of a block, in the order of the ranking; all other proxies, in the order of the ranking. Constant proxies and
+    proxies that are equal for all samples are left out, except `chosen`.
     """
     rows = [row for row in ranking.rows if row.rho != 0 and PROXIES[row.proxy].differs_by_sample]
     wanted = [chosen]
@@ -120,7 +121,10 @@ def proxies_to_compare(ranking: Ranking, chosen: str, count: int = 3) -> tuple[s
 
 
 def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
-    """Upper end of the one-sided 95 % interval of the difference in rho, best - proxy, paired over prompts."""
+    """Upper bound of how much worse `proxy` is than the proxy `best`, in rho along a trajectory.
+
+    It is the upper end of the one-sided 95 % interval of rho of `best` less rho of `proxy`, paired over prompts.
+    """
     differences = np.tanh(ranking.z_of_prompt[best]) - np.tanh(ranking.z_of_prompt[proxy])
     return float(np.quantile(differences[draws_of(len(differences))].mean(axis=1), 0.95))
 
@@ -128,11 +132,11 @@ def worse_by(ranking: Ranking, proxy: str, best: str) -> float:
 def between_samples(
     recordings: Sequence[Recording], proxy: str, draws: NDArray[np.int64]
 ) -> tuple[float, float, float]:
-    """Correlation between samples at the same step, in [-1, 1], and both ends of its 95 % interval.
+    """Correlation of a proxy with the error of reuse between samples at the same step, and its 95 % interval.
 
-    Distances and errors are replaced by their ranks among the samples of a step, less the mean rank, and pooled over
-    steps, lags and orders. A proxy that depends on the step alone, and a single sample, get 0. `draws` are the
-    bootstrap's indices of prompts (`draws_of`).
+    Returns the correlation in [-1, 1] and both ends of the interval. Distances and errors are replaced by their ranks
+    among the samples of a step, less the mean rank, and pooled over steps, lags and orders. For a proxy that depends on
+    the step alone, and for a single sample, the correlation is 0. `draws` are the resampled prompts (`draws_of`).
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
@@ -154,7 +158,10 @@ def between_samples(
 
 
 def spearman_z(first: Array, second: Array) -> float:
-    """Fisher's z of Spearman's rho where both are finite, in [-5, 5]; 0 for fewer than 3 values or constant values."""
+    """Fisher's z of Spearman's rho over the places where both arrays are finite, in [-5, 5].
+
+    It is 0 for fewer than 3 such places or constant values.
+    """
     known = np.isfinite(first) & np.isfinite(second)
     first, second = first[known], second[known]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
@@ -166,7 +173,7 @@ def spearman_z(first: Array, second: Array) -> float:
 
 
 def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: float | None = None) -> float:
-    """Mean Fisher's z along one trajectory over `orders` and lags; 0 for a constant proxy.
+    """Fisher's z of proxy and error of reuse along one trajectory, mean over `orders` and lags; 0 for a constant proxy.
 
     The first share `warmup` of the steps is left out, by default the first two steps.
     """
@@ -182,7 +189,10 @@ def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: fl
 
 
 def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
-    """Means of `value` over the samples of each prompt, `(prompts,)`, because those samples are not independent."""
+    """For each prompt the mean of `value` over its samples, `(prompts,)`, in the order of the sorted prompts.
+
+    Samples of one prompt are averaged because they are not independent.
+    """
     values: dict[str, list[float]] = defaultdict(list)
     for recording in recordings:
         values[recording.prompt].append(value(recording))
@@ -190,7 +200,10 @@ def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], flo
 
 
 def _centred_ranks(values: Array) -> Array:
-    """Ranks among the samples of each step, less their mean, `(samples, steps)`; 0 for values equal up to rounding."""
+    """Ranks of `values`, `(samples, steps)`, among the samples of each step, less the mean rank, in the same shape.
+
+    At a step where the values are equal up to rounding, the result is 0.
+    """
     ranks: Array = rankdata(values, axis=0) - (len(values) + 1) / 2
     scale = np.abs(values).mean(axis=0)
     ranks[:, np.ptp(values, axis=0) <= ROUNDING_ERROR * np.maximum(scale, 1.0)] = 0.0
@@ -198,7 +211,10 @@ def _centred_ranks(values: Array) -> Array:
 
 
 def _pooled_correlation(terms: Array) -> Array:
-    """Correlations from `terms`, `(..., 3)`: sums of products and of each square; 0 where a sum of squares is 0."""
+    """Correlations from `terms`, `(..., 3)`: sum of products, sum of squares of the first and of the second factor.
+
+    The correlation is 0 where a sum of squares is 0.
+    """
     product, first, second = np.moveaxis(terms, -1, 0)
     scale = np.sqrt(first * second)
     return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))

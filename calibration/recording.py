@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recording:
-    """One generation, computed in full and observed.
+    """The scalars that a calibration keeps of one generation, whose steps were all computed.
 
     y[i] is the guided prediction of step i, the transformer's output after guidance.
 
@@ -30,9 +30,9 @@ class Recording:
         distances: by proxy, its distance (L1, L2 or cosine, `Proxy.distance`) to the step before in the conditional
             branch, `(steps,)`; 0 for the first step of a transformer.
         guided_norms: root mean square of y[i], `(steps,)`.
-        guided_products: mean products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], `(steps - 1, steps - 1)`.
-            They determine the error of every linear prediction of y[i] whose coefficients sum to 1, so no tensor is
-            kept.
+        guided_products: products of the differences y[i + 1] - y[i] and y[j + 1] - y[j], averaged over the elements of
+            the tensors, `(steps - 1, steps - 1)`. They determine the error of every linear prediction of y[i] whose
+            coefficients sum to 1, so no tensor is kept.
         switch: first step of the second transformer, which cannot reuse steps of the first; 0 for a single transformer.
         exact_norms, exact_products: as `guided_norms` and `guided_products`, of the same generation with transformers
             in float32; empty if the generation was not repeated in float32.
@@ -53,7 +53,7 @@ class Recording:
 
     @cached_property
     def exact(self) -> "Recording":
-        """This recording with the guided predictions of float32; itself if they were not recorded."""
+        """This recording with the norms and products of float32, if they were recorded; else the recording itself."""
         if not self.exact_products:
             return self
         return replace(self, guided_norms=self.exact_norms, guided_products=self.exact_products)
@@ -75,14 +75,14 @@ class Recording:
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:
-        """Relative L2 error of predicting each step from earlier full steps, `(steps,)`.
+        """Relative L2 error of predicting y of each step from earlier full steps, `(steps,)`.
+
+        It is NaN at a step whose earlier full steps would lie before the first step of its transformer.
 
         Args:
             order: 0 repeats the last full step, 1 follows the damped slope of the last two.
             gap: steps since the last full step, at least 1.
             gap_before: steps between the last two full steps, at least 1.
-
-        The error is NaN where those full steps would lie before the first step of the transformer.
         """
         errors = np.full(self.steps, np.nan)
         reach = gap + (gap_before if order else 0)
@@ -105,11 +105,11 @@ class Recording:
 
 
 def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] | None:
-    """Relative rms rounding of the guided prediction by 16 bits, and its relative rms change from step to step.
+    """Rms rounding of the guided prediction by 16 bits, and its rms change from step to step, both relative to its rms.
 
-    Both are medians over the steps; None unless all generations were also recorded in float32. The differences before
-    and after a step share its rounding with opposite signs, so their mean product is lower than in float32 by the mean
-    square of the rounding.
+    Both are medians over the steps; None unless all generations were also recorded in float32. The rounding follows
+    from a comparison of the mean products: the differences before and after a step share the step's rounding with
+    opposite signs, which lowers their mean product by the mean square of the rounding.
     """
     if not all(recording.exact_products for recording in recordings):
         return None
@@ -127,5 +127,5 @@ def as_differences(coefficients: Array) -> Array:
 
 
 def round_digits(value: Any, digits: int = 7) -> float:
-    """`value` rounded to significant digits; float32 carries seven."""
+    """`value` rounded to `digits` significant digits; float32 carries seven."""
     return float(f"{float(value):.{digits}g}")

@@ -1,6 +1,7 @@
 """Similarity of the outputs of blocks and of their parts between neighbouring steps (a study as in arXiv 2411.13588).
 
-It shows where a proxy could be read, and what a cache of single blocks or parts could save.
+A part is a submodule of a block, such as its self-attention. The similarity shows where a proxy could be read, and what
+a cache of single blocks or parts could save.
 """
 
 from collections.abc import Iterator
@@ -26,12 +27,12 @@ ELEMENTS = 2**16  # kept of each output
 
 @dataclass(frozen=True)
 class Redundancy:
-    """Relative L1 change of outputs since the step before in one full generation.
+    """Relative L1 change of the outputs of blocks and parts since the step before, in one full generation.
 
     Attributes:
-        parts: "block", then the parts of a block that the family names.
+        parts: "block" for the whole block, then the parts of a block by their names in `Family.parts`.
         branches: guidance branches in the order of their calls, such as ("call 0", "call 1").
-        changes: `(branches, parts, blocks, steps)`; 0 at the first step, where nothing lies before.
+        changes: `(branches, parts, blocks, steps)`; 0 at the first step, which has no step before it.
     """
 
     parts: tuple[str, ...]
@@ -46,16 +47,16 @@ class Redundancy:
     def redundant(self, branch: int, part: int, limit: float) -> float:
         """Share of outputs that changed by less than `limit`, in [0, 1], over all blocks and all steps after the first.
 
-        `branch` and `part` are indices into `branches` and `parts`.
+        `limit` is a relative L1 change; `branch` and `part` are indices into `branches` and `parts`.
         """
         return float((self.array[branch, part, :, 1:] < limit).mean())
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
-    """Observe one full generation; the outputs are subsampled, so memory does not grow with the video.
+    """The redundancy in one full generation.
 
-    A pipeline that concatenates its branches makes one call at each step, "call 0". Two transformers are both observed,
-    each at its own steps.
+    Outputs are subsampled, so that memory does not grow with the video. If the pipeline concatenates its guidance
+    branches, a step is one call, and "call 0" holds both. Two transformers are both observed, each at its own steps.
     """
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])
@@ -82,9 +83,10 @@ def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: Generatio
 def _changes_of(
     transformers: list[nn.Module], parts: dict[str, str]
 ) -> Iterator[dict[tuple[int, int, str, int], float]]:
-    """Yield a dictionary that receives the relative L1 change of each (step, call, part, block).
+    """Yield a dictionary that receives output changes by (step, call, part, block) while the transformers run.
 
-    `parts` maps the name of each part to its path below the block.
+    A change is the relative L1 change since the step before. `parts` maps the name of each part to its module path
+    below the block, "" for the block itself.
     """
     changes: dict[tuple[int, int, str, int], float] = {}
     previous: dict[tuple[int, str, int], Tensor] = {}

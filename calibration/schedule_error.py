@@ -18,19 +18,21 @@ Order = Literal[0, 1]
 class ScheduleError:
     """Evaluates schedules of full steps on recorded generations.
 
-    In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i. With the
-    scheduler's linear response w_i the latent is off by
+    In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i (the
+    transformer's output after guidance). With w_i, the linear response of the scheduler to y_i, the latent is then off
+    by
 
-        d(a, b) = sum over a < i < b of w_i (p_i - y_i) - w_b c (p_b - y_b)
+        d(a, b) = (sum over a < i < b of w_i (p_i - y_i)) - w_b c (p_b - y_b)
 
-    where c is what the runtime's correction of the full step b makes up for: `extrapolation.CORRECTED` of the order
-    times `extrapolation.missed`; c is 0 for the last step, and for all steps if `corrects` is False.
+    The last term is the runtime's correction of the full step b: c is `extrapolation.CORRECTED` of the order times
+    `extrapolation.missed`. c is 0 for the last step, and for all steps if `corrects` is False.
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
-    vectors. Errors of different intervals are partly coherent and can cancel: `coherence` is the share of their
-    products that counts.
+    vectors. Errors of different intervals are partly coherent and can cancel: the argument `coherence` of `final_error`
+    is the share of the products of such errors that counts.
 
-    A second transformer has none of the first one's steps cached, so schedules compute its first step, `switch`.
+    A second transformer cannot reuse steps of the first, so schedules compute its first step, the attribute `switch`.
+    All recordings must have the same noise levels.
     """
 
     def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:
@@ -43,7 +45,7 @@ class ScheduleError:
         self.interval_error = cache(self._interval_error)
 
     def _interval_error(self, older: int | None, newest: int, following: int, order: Order) -> Array:
-        """d(newest, following) as coefficients of the differences of y, `(steps - 1,)`.
+        """d(newest, following) as coefficients of the differences y_(i+1) - y_i, `(steps - 1,)`.
 
         `older` is the full step before `newest`, or None. If it is None or a step of the other transformer, the
         prediction repeats `newest`, as at `order` 0.
@@ -70,9 +72,10 @@ class ScheduleError:
     ) -> Array:
         """Expected mean square error of the final latent under the schedule `full`, `(recordings,)`.
 
-        `order` is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two. `coherence`
-        defaults to 1 / (1 + (e / 0.05)^2) with the rms error e of incoherent intervals: the model's nonlinear response
-        grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
+        `propagation` is the growth of the error of each interval until the end. `order` is 0 if a reused step repeats
+        the last full step, and 1 if it extrapolates the last two. `coherence` is in [0, 1]. Its default is 1 / (1 + (e
+        / 0.05)^2), where e is the rms error at coherence 0 in units of the initial noise: the model's nonlinear
+        response grows with e^2 and is incoherent across intervals, so only the linear fraction adds coherently.
         """
         intervals = zip((None, *full), full, full[1:], strict=False)
         weighted = [

@@ -24,12 +24,13 @@ def best_schedules(
     order: Order = 1,
     longest_gap: int = LONGEST_GAP,
 ) -> dict[int, tuple[FullSteps, float]]:
-    """The best schedule for each number of full steps up to `most`, and its final error.
+    """By number of full steps up to `most`, the schedule with the least final error, and this error.
 
-    The error is the mean square error of the final latent, averaged over the recordings, with predictions of `order` (0
-    repeats the last full step, 1 extrapolates the last two) and coherence 0 between reuse intervals. Schedules have no
-    gap above `longest_gap` steps and compute the first `warmup` steps, the first step of a second transformer and the
-    last step. Numbers of full steps without such a schedule are left out.
+    The final error is the mean square error of the final latent, averaged over the recordings of `model`. Errors of
+    different reuse intervals add incoherently. `order` is that of the predictions: 0 repeats the last full step, 1
+    extrapolates the last two. Each schedule computes the first `warmup` steps, the first step of a second transformer
+    and the last step, and has at most `longest_gap` steps from one full step to the next. Numbers of full steps without
+    such a schedule are left out.
     """
     costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
     return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)
@@ -38,11 +39,12 @@ def best_schedules(
 def cheapest_schedules(
     costs: Array, most: int, *, warmup: int = 1, switch: int = 0
 ) -> dict[int, tuple[FullSteps, float]]:
-    """As `best_schedules`, for any costs that add up over reuse intervals, shaped like `interval_errors`.
+    """By number of full steps up to `most`, the schedule with the least total cost, and this cost, as `best_schedules`.
 
-    The cost of an interval depends on the two full steps before it and on the full step after it, so dynamic
-    programming over pairs of neighbouring full steps is exact. `switch` is the first step of a second transformer, 0
-    without one.
+    `costs` are costs of reuse intervals, which add up, in the shape of `interval_errors`; the shape also sets the
+    longest gap. The cost of an interval depends on the two full steps before it and on the full step after it, so
+    dynamic programming over pairs of neighbouring full steps is exact. `switch` is the first step of a second
+    transformer, 0 without one.
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
     # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
@@ -65,8 +67,9 @@ def interval_errors(
 ) -> Array:
     """Mean square error of the final latent that each possible reuse interval causes, `(step, gap before, gap)`.
 
-    The interval lies between the full step `step` and the full step `gap` steps later. The full step before `step` lies
-    `gap before` steps earlier; a `gap before` of 0 means that there is none.
+    It is averaged over the recordings of `model`. The interval lies between the full step `step` and the full step
+    `gap` steps later. The full step before `step` lies `gap before` steps earlier; a `gap before` of 0 means that there
+    is none.
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))

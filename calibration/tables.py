@@ -69,7 +69,7 @@ def ranking_table(profile: Profile) -> Table:
 
 
 def redundancy_table(redundancy: Redundancy) -> Table:
-    """One row for each part of a block in each branch: mean change, and share of the changes below each limit."""
+    """One row for each part of a block in each branch: mean change, and share of the changes below each of `LIMITS`."""
     return [
         {
             "part": f"{part.replace('_', ' ')}, {branch}",

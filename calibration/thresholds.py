@@ -1,4 +1,8 @@
-"""Parameters of the proxy policy, from recordings: mean distance, weight of deviations, threshold of each speedup."""
+"""Parameters of the proxy policy, from recordings: mean distance, weight of deviations, threshold of each speedup.
+
+The policy "proxy" reuses steps until the proxy has moved far enough since the last full step (`ProxyThreshold`). The
+order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +24,7 @@ NO_SPREAD = 1e-9  # summed square of log distances, below which samples differ b
 
 
 def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDistance:
-    """The proxy's distance since the first step, mean over the recordings."""
+    """The proxy's distance summed from the first step to each step, mean over the recordings."""
     distances = np.mean([recording.distances[proxy] for recording in recordings], axis=0)
     return CumulativeDistance(recordings[0].sigmas, tuple(map(round_digits, np.cumsum(distances))))
 
@@ -28,11 +32,14 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
 def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
     """Weight of a sample's deviation from the mean distance at which the policy "proxy" errs least, in [0, 1].
 
-    It is b / (order + 2). b is the elasticity of the error of reuse in the proxy's distance between samples: the slope
-    of log error on log distance, less the means of their step, pooled over steps and 1 to 4 steps after a full step.
-    The error of an interval of h steps is r h^(order + 2), where the rate r is proportional to distance^b. So for a
-    given number of full steps the sum of squared errors is least if h is proportional to r^(-1 / (order + 2)). The rule
-    "distance below a threshold" makes h proportional to 1 / distance instead, which moves steps too far even if b is 1.
+    It is b / (order + 2). b says how steeply the error of reuse rises with the proxy's distance between samples at the
+    same step: the slope of log error on log distance, both less their mean over the samples, pooled over all steps and
+    gaps of 1 to 4 steps since the last full step.
+
+    The reason: the error of an interval of h steps is taken as r h^(order + 2), with a rate r proportional to
+    distance^b. For a given number of full steps the sum of squared errors is then least if h is proportional to
+    distance to the power of -b / (order + 2). The rule "distance below a threshold" makes h proportional to 1 /
+    distance instead, which moves full steps too far even if b is 1.
     """
     product = square = 0.0
     for lag in LAGS:
@@ -48,7 +55,7 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
 
 
 def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:
-    """The full steps that a policy would choose, from the recorded distances of the proxy: indices, rising."""
+    """The full steps that `policy` would choose, given the recorded distances of the proxy: indices, rising."""
     controller = Controller(policy, limits)
     full: list[int] = []
     for step in range(recording.steps):
@@ -61,12 +68,15 @@ def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> 
 
 
 def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
-    """The full steps that the profile's schedule computes at one of its speedups."""
+    """The full steps that the profile's schedule computes at a speedup: indices, rising."""
     return tuple(map(profile.conditions.sigmas.index, profile.target_for(speedup).sigmas))
 
 
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
-    """Whether "proxy" computes the planned steps in the replay of all recordings, and its proxy runs no block."""
+    """Whether the policy "proxy" computes the planned steps in the replay of all recordings.
+
+    It is False if the proxy runs any part of a block, because the compute then differs from the schedule's.
+    """
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
     same = all(replay(recording, profile.recipe.proxy, policy, limits) == planned for recording in recordings)
@@ -74,7 +84,10 @@ def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup:
 
 
 def compute_fraction(full_steps: int, steps: int, share_of_step: float) -> float:
-    """Block evaluations with / without the plugin; a reused step runs `share_of_step` of a full step for the proxy."""
+    """Block evaluations with the plugin, divided by those without it.
+
+    To read the proxy, a reused step runs the share `share_of_step` of the block evaluations of a full step.
+    """
     return (full_steps + share_of_step * (steps - full_steps)) / steps
 
 
@@ -88,14 +101,14 @@ def solve_threshold(
 ) -> float:
     """The threshold at which the mean compute fraction of `policy`, replayed on recordings, is nearest to 1 / speedup.
 
-    It is 1, which follows the schedule in the mean, if the fraction at 1 is within 3 % of 1 / speedup. Otherwise it is
+    It is 1, which follows the schedule in the mean, if the fraction is then within 3 % of 1 / speedup. Otherwise it is
     found by bisection in [0.2, 5], because a larger threshold reuses more; a threshold near an end of this range means
-    that the speedup is out of reach of the proxy. The replay has no leeway, because with a leeway the fraction hardly
-    depends on the threshold. `share_of_step` is as for `compute_fraction`.
+    that the speedup is out of reach of the proxy. The replay ignores `policy.leeway`, because with a leeway the
+    fraction hardly depends on the threshold. `share_of_step` is as for `compute_fraction`.
     """
 
     def excess(threshold: float) -> float:
-        """Mean compute fraction - 1 / speedup."""
+        """Mean compute fraction at `threshold`, less 1 / speedup."""
         free = replace(policy, threshold=threshold, leeway=None)
         counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
         return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup

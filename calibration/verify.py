@@ -15,13 +15,13 @@ from galaxydit.request import SCHEDULE
 
 @dataclass(frozen=True)
 class VerifiedPrompt:
-    """One policy of a profile at one speedup on one prompt, measured.
+    """Measurements of one generation with a profile, at one speedup and policy, on one prompt.
 
     Attributes:
         policy: "schedule" or "proxy".
-        speedup: in block evaluations, as requested.
+        speedup: the requested speedup in block evaluations.
         compute_fraction: block evaluations done / block evaluations without the plugin.
-        psnr_db: PSNR against the plain video; at most 120.
+        psnr_db: PSNR against the plain video, which is the video without the plugin; at most 120.
         denoise_seconds, plain_seconds: denoising with the plugin and without it, in the same process.
         full_steps: indices of the steps that were computed.
     """
@@ -47,7 +47,7 @@ def verify_target(
     plain: GeneratedVideo,
     policy: str = SCHEDULE,
 ) -> VerifiedPrompt:
-    """Generate the prompt at a speedup of the profile, and compare with `plain`, the plain generation of this seed."""
+    """Generate the prompt with `profile` at `speedup`, and compare with `plain`, the generation without the plugin."""
     with galaxydit.accelerate(pipe, speedup=speedup, policy=policy, profile=profile) as acceleration:
         fast = generate(pipe, prompt, settings, seed)
     return VerifiedPrompt(

@@ -1,4 +1,7 @@
-"""The same prompt and noise three times: plain, accelerated, and with half the steps for comparison."""
+"""The demo: each prompt is generated three times from the same noise.
+
+The plain video is made without the plugin, the accelerated video with it, and a third one without it in half the steps.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +29,7 @@ FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png",
 class DemoSample:
     """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video.
 
-    compute_fraction: compute / compute of the plain generation: block evaluations, or steps for half the steps.
+    compute_fraction: calls of transformer blocks / those of the plain generation; for half the steps, that of steps.
     energy_per_video_joules: of the whole pipeline call; None without an energy counter.
     """
 
@@ -42,7 +45,7 @@ class DemoSample:
 
 @dataclass(frozen=True)
 class DemoVariant:
-    """One way to generate, with one sample for each prompt."""
+    """One of the three ways to generate, with one sample for each prompt."""
 
     name: str
     samples: tuple[DemoSample, ...]
@@ -62,7 +65,7 @@ class DemoVariant:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Result of the demo.
+    """Result of the demo: its measurements, and the files that it wrote.
 
     variants: plain, accelerated and half the steps, in this order.
     reports: of the accelerated generations, one for each prompt.
@@ -76,12 +79,15 @@ class DemoResult:
 
     @property
     def plain(self) -> DemoVariant:
-        """The reference of the other variants."""
+        """The variant without the plugin, with which the others are compared."""
         return self.variants[0]
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether seconds for equal compute differ so much that other work must have slowed some of the runs."""
+        """Whether denoising seconds / `compute_fraction` differs between generations by a factor above `DISTURBED`.
+
+        Other work must then have slowed some of the generations.
+        """
         samples = [sample for variant in self.variants for sample in variant.samples]
         costs = [sample.denoise_seconds / sample.compute_fraction for sample in samples]
         return max(costs) > DISTURBED * min(costs)
@@ -101,8 +107,14 @@ def run_demo(
     """Generate every prompt in three ways, prompt i from the noise of seed + i, and write the files to `out`.
 
     The files are baseline.mp4, accelerated.mp4, side-by-side.mp4 and decisions.png of the first prompt, and report.json
-    of all prompts. `acceleration` goes to `galaxydit.accelerate`, `cpu_counter` to `generate`. A short generation comes
-    first, so that one-time costs are not timed. Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
+    of all prompts. A short generation comes first, so that one-time costs are not timed.
+
+    Args:
+        acceleration: arguments of `galaxydit.accelerate`.
+        on_progress: receives a text on each stage, such as "warming up".
+        cpu_counter: whether to read the CPU's energy counter, too.
+
+    Raises GalaxyDiTError without prompts, and for fewer than 2 steps.
     """
     if not prompts:
         raise refusal("prompts", prompts, "at least one prompt", "pass a prompt")

@@ -48,20 +48,22 @@ def accelerate(
     """Make a diffusers pipeline, or a bare transformer, reuse the steps that change little.
 
     The steps that are still computed are the full steps. A proxy is a cheap tensor whose change shows how much the
-    output of the transformer is about to change.
+    output of the transformer is about to change. A profile holds measurements of one model, usually those of a
+    calibration (`galaxydit calibrate`), and the full steps planned from them.
 
     Args:
         pipe: a diffusers pipeline, or one of its transformers.
-        speedup: block evaluations without the plugin / with it, at least 1. Upper bound: steps / always-computed steps.
-            Every generation reaches this speedup, except generations of 8 steps or fewer, which are computed in full.
-            By default 2.0. With the default, `quality` or `min_psnr`, generations of fewer than 0.28 times the
-            profile's steps are also computed in full.
+        speedup: block evaluations without the plugin, divided by those with it; from 1 to the number of steps divided
+            by the number of always-computed steps. Every generation reaches this speedup, except generations of 8 steps
+            or fewer, which are computed in full. By default 2.0. With the default, and with `quality` or `min_psnr`,
+            generations of fewer than 0.28 times the profile's steps are also computed in full.
         policy: how full steps are chosen for a speedup. "schedule" computes planned steps. "proxy" is GalaxyDiT's
             (arXiv 2512.03451): it reuses while the model's proxy has moved less than a threshold, which the profile's
             calibration solved for this speedup, or which is learned during the generation. "auto" takes the policy
-            that did better in the profile's verification, and the schedule without a verification.
-        max_error: largest expected relative error of a reused step, at least 0; with `speedup` it takes precedence, at
-            the cost of speed.
+            that did better on the held-out prompts of the profile's calibration, and "schedule" if the calibration did
+            not compare them.
+        max_error: largest expected relative error of a reused step, at least 0. A step whose expected error is larger
+            is computed, even if `speedup` is then missed.
         profile: a `Profile`, the name of a shipped profile, or a file of `galaxydit calibrate`. By default the shipped
             profile of this model; without a profile, `general_schedule` plans full steps, and `max_error` learns errors
             during the generation.
@@ -71,13 +73,13 @@ def accelerate(
             calibration measured the mean PSNR at some speedups. The plugin takes the largest of these speedups where
             the lower end of the mean's 95 % interval is at least `min_psnr`. Needs a measured profile, and promises a
             mean, not each video.
-        quality: instead of a speedup, "lossless" (every step is computed), "high" (1.5), "balanced" (2.0) or "fast"
-            (3.0).
+        quality: instead of a speedup, a word for one: "lossless" (1.0, every step is computed), "high" (1.5),
+            "balanced" (2.0) or "fast" (3.0).
         proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.
-        config: all settings, instead of the arguments above.
+        config: all settings, instead of the arguments from `speedup` to `warmup`.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
-            the correction is disabled.
+            full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`).
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
     Returns:
@@ -122,8 +124,8 @@ def apply_galaxydit(
 ) -> "Acceleration":
     """Attach the plugin to one transformer with these settings, in the manner of diffusers' `apply_*` hooks.
 
-    Without a `scheduler`, calls must come from a pipeline that names its steps (`cache_context`); see `accelerate` for
-    the errors. `remove_galaxydit(transformer)` removes it again.
+    Without a `scheduler`, only calls inside a `cache_context` of diffusers that gives the step can be reused. Raises
+    the errors of `accelerate`. `remove_galaxydit(transformer)` removes the plugin again.
     """
     return accelerate(transformer, config=config or GalaxyDiTConfig(), scheduler=scheduler)
 
@@ -146,14 +148,14 @@ class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
     `pipe`, `config`, `scheduler` and `keep_reports` are the arguments of `accelerate`. The other arguments are:
-        profile: the profile that `config` was made from. The report of each generation says how the generation's
-            conditions differ from those of the profile.
+        profile: the profile that `config` was made from. The report of each generation says how its conditions differ
+            from the conditions under which the profile was measured.
         notes: sentences that are added to every report.
         warnings: sentences that are added to every report and also raised as Python warnings.
-        goal: the speedup, quality or PSNR that the user asked for; None if the user passed `config`.
+        goal: the request of the user, such as a speedup; None if the user passed `config`.
         observer: receives the tensors of every transformer call.
-        engine: called once for each transformer with the arguments of `Engine`; pass a subclass of `Engine` to replace
-            how steps are decided and predicted.
+        engine: called once for each transformer with the arguments of `Engine`, the class that decides whether a call
+            of the transformer is computed or predicted; pass a subclass to decide or predict in another way.
     """
 
     def __init__(

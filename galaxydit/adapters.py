@@ -13,7 +13,7 @@ def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
 
 
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
-    """For each layer with adapters: the active adapters, their scales, and whether they are disabled or merged.
+    """For each layer with adapters: the active adapters, `scales_of` the layer, and two flags, disabled and merged.
 
     The states are read layer by layer because LoRA scales may differ from block to block.
     """

@@ -1,4 +1,4 @@
-"""The command line: registers the commands in galaxydit/commands, shows their errors in one line.
+"""The command line: registers the commands of galaxydit/commands, and shows each of their errors in one line.
 
 A command imports what it needs when it runs, so that `--help` does not wait for models and codecs.
 """
@@ -116,7 +116,10 @@ def _show_each_once() -> Callable[..., None]:
 
 
 def _with_cure(error: Exception) -> str:
-    """The text of an error, with what the user can do. An error of the operating system is put into words."""
+    """The text of an error, with advice for the user added if the text has none.
+
+    An error of the operating system on a file is put into words.
+    """
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{str(error.filename)[:200]} cannot be used: {error.strerror}; check the path, its rights and the disk"
     text = str(error)

@@ -1,7 +1,8 @@
-"""The configuration: what is reused, which proxy is read, the limits, and one policy.
+"""The configuration: which tensor is reused, which proxy is read, the limits, and one policy.
 
-A full step computes the transformer. A reused step predicts its tensor from earlier full steps. A proxy is a cheap
-tensor in or before the first block whose change shows how much the output is about to change.
+A full step computes the transformer. A reused step instead predicts the transformer's output, or what its block stack
+adds to its input, from earlier full steps. A proxy is a tensor in or before the first block; its change from step to
+step costs little to measure, and shows how much the output is about to change.
 """
 
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ class GalaxyDiTConfig:
         policy: chooses the full steps: `Threshold`, `FixedSteps`, `Online`, `Schedule`, `ProxyThreshold`, or any object
             with the interface `galaxydit.policies.policy.Policy`.
         proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
-        warmup: share of first steps that are always computed, in [0, 1], rounded up to at least one step (0.2: arXiv
-            2512.03451).
+        warmup: share of the steps, at the start, that are always computed, in [0, 1], rounded up to at least one step
+            (0.2: arXiv 2512.03451).
         keep_last: number of last steps that are always computed, at least 0.
         max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` ignores it.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
@@ -31,9 +32,9 @@ class GalaxyDiTConfig:
         slope: share of the slope between the last two full steps that order 1 follows, in [0, 1].
         largest_ahead: largest factor with which order 1 adds the difference between the last two full steps to the last
             one, in [0, 10]; at 1 the prediction moves no further than the output did between these two steps.
-        correction: whether a full step after reused steps also corrects their error, which it estimates from the error
-            that its own prediction would have had (`galaxydit.extrapolation.correction`); for each transformer and
-            branch by itself. It needs a known scheduler that does not draw noise.
+        correction: whether a full step after reused steps adds a correction for their error, estimated from the error
+            that reuse would have had at this full step (`galaxydit.extrapolation.correction`). Each transformer and
+            branch is corrected by itself. A correction needs a known scheduler that does not draw noise.
         correction_share: share of the estimated error that is corrected, in [0, 1]; None takes the default of the order
             (`galaxydit.extrapolation.CORRECTED`).
         guidance_alignment: True decides each step once for all guidance branches. False decides each branch separately
@@ -78,7 +79,7 @@ class GalaxyDiTConfig:
 
     @property
     def limits(self) -> Limits:
-        """The limits that policies respect."""
+        """`warmup`, `keep_last` and `max_consecutive` in one object, for the policy."""
         return Limits(self.warmup, self.keep_last, self.max_consecutive)
 
     @property

@@ -63,8 +63,8 @@ def describe(pipe: Any, config: GalaxyDiTConfig | None = None) -> list[Transform
 
 
 def refuse_unworkable(component: str, transformer: nn.Module, family: Family, config: GalaxyDiTConfig) -> None:
-    """Raise GalaxyDiTError if a transformer is already accelerated or cached, or if its family does not offer the proxy
-    or the reuse of `config`. `component` names the transformer in the message.
+    """Raise GalaxyDiTError if a transformer is already accelerated, if it uses another cache, or if its family does not
+    offer `proxy` or `reuse` of the `config`. `component` names the transformer in the message.
     """
     if hook_of(transformer) is not None:
         raise GalaxyDiTError(

@@ -26,11 +26,12 @@ class Energy:
     """Joules of one generation.
 
     Attributes:
-        denoise: from the first transformer call to the end of the last one, over all devices and ranks; None before
-            that end.
-        end_to_end: of text encoders, denoising and decoding; None where nothing was decoded, and for a report of
-            several ranks, because any of them may decode.
-        devices: joules of `denoise` by device, or by rank where several ranks compute one video.
+        denoise: joules from the first transformer call to the end of the last one, over all devices and ranks; None
+            until the last call has ended.
+        end_to_end: joules of text encoders, denoising and decoding; None where nothing was decoded, and in the report
+            of several ranks, because any of them may decode.
+        devices: the joules of `denoise` by device, or by rank where several ranks compute one video; empty while
+            `denoise` is None.
         shared: text on other work whose joules are included; empty if none is known.
     """
 
@@ -47,9 +48,9 @@ class Reading:
     Attributes:
         joules: since the meter was opened.
         number: number of this reading, from 1.
-        other_owner: number of the last reading whose owner (see `Meter.read`) was not that of the reading before it. If
-            it rises between two readings of one owner, another owner used the device at the same time.
-        other_processes: whether another process used the device.
+        other_owner: number of the newest reading at which the owner changed (see `Meter.read`). If it rises between two
+            readings of one owner, another owner used the device in between.
+        other_processes: whether another process was using the device.
     """
 
     joules: float
@@ -95,8 +96,8 @@ class Meter:
         self._monitor.begin_window(self.WINDOW, sync_execution=False, restart=True)
 
     def _is_shared(self) -> bool:
-        """Whether the driver lists more than one computing process. They are counted, not compared with the number of
-        this process, because process numbers differ between containers.
+        """Whether the driver lists more than one process that computes on the device. The processes are counted, not
+        compared with the id of this process, because process ids differ between containers.
         """
         handles = [getattr(self._monitor.gpus.gpus[index], "handle", None) for index in self._monitor.gpu_indices]
         if not handles or None in handles:
@@ -112,8 +113,8 @@ class Meter:
 def meter_of(device: torch.device, *, cpu: bool = False) -> Meter | str:
     """The meter of a device, or the reason why there is none.
 
-    `cpu`: also read the CPU's counter (RAPL), for which zeus starts a process that imports the main module again.
-    The commands are safe for that; scripts of users may not be.
+    `cpu` allows a meter of a CPU `device` (RAPL); without it, there is none. For RAPL, zeus starts a process that
+    imports the main module again, which the commands support, but perhaps not the scripts of users.
     """
     if device == torch.device("cuda"):
         device = torch.device("cuda", torch.cuda.current_device())
@@ -175,9 +176,10 @@ def shared_between(before: Reading, after: Reading) -> str:
 
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
-    """Joules by rank ("rank 0") of a process group, or of this device without a group; None if any is unknown.
+    """Joules by rank ("rank 0") of a process group, or by device without a group; None if any rank's are unknown.
 
-    Each rank of the group has to call it.
+    `joules` are those of this process, on `device`; None without a counter. Each rank of the group has to call this
+    function.
     """
     if group is None:
         return None if joules is None else {str(device): joules}
@@ -196,10 +198,11 @@ def energy_between(
     device: torch.device,
     group: Any | None,
 ) -> Energy | None:
-    """The joules of one call of a pipeline; None without a counter. Each rank of the group has to call it.
+    """The joules of one call of a pipeline; None without a counter. Each rank of the group has to call this function.
 
-    `before` and `after` are the readings at the begin and the end of the pipeline's call, `first` and `last` those at
-    the begin of its first transformer call and at the end of its last step.
+    `before` and `after` are the readings at the start and the end of the pipeline's call, `first` and `last` those at
+    the start of its first transformer call and at the end of its last step. `group` is the process group that shares
+    the video; None without such a group.
     """
     devices, whole = by_rank(group, difference(first, last), device), by_rank(group, difference(before, after), device)
     if devices is None or whole is None or before is None or after is None:
@@ -215,10 +218,11 @@ class EnergyWindow:
     Attributes:
         device: the device that computes the transformer.
         owner: identifies the accelerated pipeline, see `Meter.read`.
-        text: joules of the text encoders before the first call; None or 0 without a counter.
-        started, decoded: readings at the first transformer call and after the last decoding; None without a reading.
-        devices: joules of denoising, by device or rank; None before its end.
-        shared: text on other work on the device meanwhile; empty if none is known.
+        text: joules of the text encoders before the first transformer call; None or 0 without a counter.
+        started: reading at the first transformer call; None without a counter.
+        decoded: reading after the newest decoding; None before the first decoding and without a counter.
+        devices: joules of denoising, by device or rank; None before the end of denoising and without a counter.
+        shared: text on other work on the device since `started`; empty if none is known.
         is_distributed: whether several ranks compute the video.
     """
 
@@ -237,8 +241,8 @@ class EnergyWindow:
         return cls(device, owner, text, read(device, owner))
 
     def end_denoising(self, group: Any | None) -> None:
-        """Read the counter at the end of denoising. Call it after the last transformer call, once the device has
-        finished, on each rank of the group.
+        """Read the counter at the end of denoising. Call this after the last transformer call, once the device has
+        finished, on each rank of the process `group` that shares the video (None without such a group).
         """
         now = read(self.device, self.owner)
         self.devices = by_rank(group, difference(self.started, now), self.device)
@@ -246,7 +250,7 @@ class EnergyWindow:
         self._note(now)
 
     def end_decoding(self) -> None:
-        """Read the counter after a part of the video was decoded. Call it once the device has finished."""
+        """Read the counter after a part of the video was decoded. Call this once the device has finished."""
         self.decoded = read(self.device, self.owner)
         self._note(self.decoded)
 
@@ -255,7 +259,7 @@ class EnergyWindow:
             self.shared = self.shared or shared_between(self.started, now)
 
     def energy(self) -> Energy | None:
-        """The joules up to now; None without a counter."""
+        """The joules up to the newest reading; None without a counter."""
         if self.started is None:
             return None
         denoise = None if self.devices is None else sum(self.devices.values())

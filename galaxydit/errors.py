@@ -13,9 +13,9 @@ class GalaxyDiTError(ValueError):
 
     Attributes:
         problem: the message without the cure.
-        cure: the action that corrects the input, such as "pass for example steps=50"; empty where the error was made
-            without one, even if `problem` contains it.
-        field, value, expected: the arguments of `refusal` if it made the error; else "", None and "".
+        cure: the action that corrects the input, such as "pass for example steps=50"; empty if the error was made
+            without a separate cure, even if `problem` ends with one.
+        field, value, expected: the arguments of `refusal` if that function made the error; else "", None and "".
     """
 
     def __init__(self, problem: str, cure: str = "", *, field: str = "", value: Any = None, expected: str = "") -> None:
@@ -32,19 +32,25 @@ def _rebuilt(kind: type[GalaxyDiTError], data: dict[str, Any]) -> GalaxyDiTError
 
 
 class FullComputeWarning(UserWarning):
-    """A call was not understood, so the model was computed in full; the report carries the same text in `notes`."""
+    """Warns that steps are computed in full that could be reused, for example because a call was not understood.
+
+    During a generation, the `notes` of its report receive the same text.
+    """
 
 
 class NoEffectWarning(UserWarning):
-    """The plugin is attached but can reuse nothing with these settings."""
+    """Warns that the plugin is attached but can reuse nothing with these settings."""
 
 
 class ProfileWarning(UserWarning):
-    """Warns that a generation differs from the conditions of its profile. The report contains the same text."""
+    """Warns that a generation differs from the settings or speedups for which its profile was measured or planned.
+
+    The `notes` of the generation's report receive the same text.
+    """
 
 
 class UnknownFamilyWarning(UserWarning):
-    """A transformer of no known family was recognised by its blocks alone."""
+    """Warns that a transformer is of no known family and was recognised by its blocks alone."""
 
 
 def refusal(field: str, value: Any, expected: str, cure: str) -> GalaxyDiTError:

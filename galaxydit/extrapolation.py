@@ -43,7 +43,7 @@ At order 1 errors grow faster than linearly within an interval, so the estimate 
 
 
 def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> tuple[CachedStep, ...]:
-    """The newest `count` full steps of the history and `step`, oldest first."""
+    """The history with `step` appended, cut to its newest `count` steps, oldest first."""
     return (*history, step)[-count:]
 
 
@@ -52,9 +52,9 @@ def slope_ahead(
 ) -> float:
     """Factor a of the order-1 prediction y_newest + a (y_newest - y_older) at the noise level `sigma`.
 
-    `newest` and `older` are the noise levels of the last two full steps, and `slope` is the share of their slope that
-    is followed: a = slope (sigma - newest) / (newest - older), limited to [-largest, largest]; 0 if both noise levels
-    are equal.
+    y_newest and y_older are the tensors of the last two full steps, `newest` and `older` their noise levels, and
+    `slope` is the share of the slope between them that is followed: a = slope (sigma - newest) / (newest - older),
+    limited to [-largest, largest]; 0 if both noise levels are equal.
     """
     ahead = 0.0 if newest == older else slope * (sigma - newest) / (newest - older)
     return max(-largest, min(ahead, largest))
@@ -72,9 +72,9 @@ def predict(
     """The predicted tensor at the noise level `sigma`, in the shape and dtype of the cached steps.
 
     Order 0 repeats the newest cached step. Order 1 adds `share` times `slope_ahead` times the difference of the two
-    newest cached steps; with a single cached step it equals order 0. `history` is ordered from the oldest step; `slope`
-    and `largest` are those of `slope_ahead`; the guard sets `share` (`galaxydit.policies.safeguard`). The result is a
-    new tensor, which the caller may overwrite.
+    newest cached steps to the newest; with a single cached step it equals order 0. `history` is ordered from the oldest
+    step; `slope` and `largest` are those of `slope_ahead`; `share`, in [0, 1], is set by the guard
+    (`galaxydit.policies.safeguard`). The result is a new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2 or share == 0:

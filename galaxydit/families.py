@@ -1,4 +1,6 @@
-"""DiT families as data: where a transformer's blocks are, what they take and return, how guidance branches arrive."""
+"""Families of DiTs as data: where a transformer's blocks are, their arguments and outputs, and how the guidance
+branches (conditional, unconditional) reach the transformer.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -26,7 +28,8 @@ class Family:
         class_name: the diffusers class; its subclasses belong to the family, too.
         branches: how guidance usually reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the
             second) or NO_GUIDANCE.
-        stacks: attributes that hold the block lists; the first block of the first list runs first.
+        stacks: names of the transformer's attributes that hold lists of blocks; the first block of the first list runs
+            first.
         is_chain: whether each block returns one tensor that is the next block's input and nothing between two blocks
             changes it, so that what the stack adds to its input can be reused (`reuse="residual"`).
         time_embedding: name and position of the first block's argument that carries the time embedding; None if there
@@ -35,8 +38,8 @@ class Family:
             "cross_attention", "feed_forward"), for the proxies inside a block.
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
             and noise, as the proxy filtered_latent needs it.
-        shares_latent: whether all guidance branches of a step receive equal latents. If so, an unequal latent shows
-            that a call of a branch without a name (`cache_context`) belongs to another, interleaved generation.
+        shares_latent: whether all guidance branches of a step receive equal latents. If so, a call with another latent
+            belongs to another, interleaved generation; this is checked where no `cache_context` names the branch.
     """
 
     name: str
@@ -50,7 +53,7 @@ class Family:
     shares_latent: bool = True
 
     def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
-        """The time embedding in the arguments of the first block; None where the family has none."""
+        """The time embedding, from the arguments of a call of the first block; None if the block takes none."""
         if self.time_embedding is None:
             return None
         name, position = self.time_embedding
@@ -185,9 +188,9 @@ FAMILIES: dict[str, Family] = {family.class_name: family for family in _ENTRIES}
 def family_of(transformer: nn.Module) -> Family:
     """The family of a transformer; for an unknown class a new one, with an `UnknownFamilyWarning`.
 
-    The blocks of an unknown class are the one list of blocks of equal class that holds most of its parameters. Nothing
-    else is assumed: no part of a block, no time embedding and no residual. Raises GalaxyDiTError for an unknown class
-    without such a list, and for a class that is known not to work, with the reason.
+    In an unknown class, a `ModuleList` of modules of one class that holds more than half of all parameters is taken for
+    the blocks. Proxies inside a block, the time embedding and `reuse="residual"` are not available then. Raises
+    GalaxyDiTError for an unknown class without such a list and, with the reason, for a class that is known not to work.
     """
     refuse_unsupported(transformer)
     for base in type(transformer).__mro__:
@@ -215,7 +218,7 @@ def family_of(transformer: nn.Module) -> Family:
 
 
 def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
-    """All blocks of a transformer in the order in which they run. Raises GalaxyDiTError if there are none."""
+    """All blocks of a transformer, list by list as in `Family.stacks`. Raises GalaxyDiTError if there are none."""
     blocks = [block for stack in family.stacks for block in getattr(transformer, stack)]
     if not blocks:
         raise GalaxyDiTError(
@@ -228,7 +231,7 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
 def transformers_of(pipe: Any) -> dict[str, nn.Module]:
     """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer".
 
-    Raises GalaxyDiTError for a pipeline that is known not to work, with the reason, or that has no transformer.
+    Raises GalaxyDiTError for a pipeline without a transformer and, with the reason, for one known not to work.
     """
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}

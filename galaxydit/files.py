@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def naming_errors(path: str | Path) -> Iterator[None]:
-    """Within the context, an OSError that names no file, such as one of a full disk, names this path."""
+    """Context manager that adds `path` to an OSError of its block if the error names no file, as for a full disk."""
     try:
         yield
     except OSError as error:
@@ -21,7 +21,11 @@ def naming_errors(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`. It replaces `path` if the block succeeds, else it is removed."""
+    """Context manager that yields a temporary path, where the caller writes the new content of `path`.
+
+    On success, the temporary file replaces `path`; after an exception, the temporary file is removed.
+    The folder of `path` is created if it does not exist.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
@@ -33,6 +37,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write plain data as JSON, atomically. Raises ValueError for infinities and nan, which JSON lacks."""
+    """Write dicts, lists and scalars as JSON, atomically. Raises ValueError for infinities and nan."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")

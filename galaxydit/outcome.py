@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.05  # relative difference between the speedup that was asked for and the one reached
 PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRESHOLD)
-"""Reasons that a plan accounts for; every other one makes a generation slower than its plan."""
+"""Reasons for which a step is computed according to plan. Steps computed for other reasons add to the plan."""
 
 
 @dataclass(frozen=True)
 class VerifiedPsnr:
     """PSNR in dB that a calibration measured on its held-out prompts.
 
-    `mean` is the mean over that number of `prompts`; `low` and `high` are the ends of its 95 % interval, None for a
-    single prompt.
+    `mean` is the mean over the prompts, whose number is `prompts`; `low` and `high` are the ends of its 95 % interval,
+    None for a single prompt.
     """
 
     mean: float
@@ -34,12 +34,12 @@ class Goal:
     """The request that a generation has to meet.
 
     Attributes:
-        text: in words, such as "2x (the default)".
-        speedup: block evaluations without the plugin / with it that a plan is to reach; None where the goal sets no
+        text: the request in words, such as "2x (the default)".
+        speedup: requested ratio of block evaluations without the plugin to those with it; None where the goal sets no
             speedup.
         verified: PSNR that the profile's calibration measured for this goal on held-out prompts; None if it measured
             none, or measured under other conditions than those of the generation.
-        min_psnr: the PSNR in dB that was asked for; None for another goal.
+        min_psnr: the PSNR in dB that was asked for; None if the request names none.
     """
 
     text: str

@@ -13,16 +13,19 @@ from galaxydit.families import Family
 
 
 class Place(Enum):
-    """Positions at which proxies are read, in the order of the forward pass, with the arguments of `Proxy.tensor`."""
+    """Positions at which proxies are read, in the order of the forward pass.
+
+    The text below each position describes the arguments that the function `Proxy.tensor` receives there.
+    """
 
     LATENT = "transformer input"
     """`(latent, sigma)`: the transformer's `hidden_states`, and the noise level in [0, 1]."""
     BLOCK_INPUT = "first block input"
-    """`(hidden, time_embedding)`: `(batch, tokens, dim)`, and the block's time embedding or None."""
+    """`(hidden, time_embedding)`: the block's input `(batch, tokens, dim)`, and its time embedding or None."""
     PART_INPUT = "input of a part of the first block"
-    """`(hidden,)`: what the block hands to the part named by `Proxy.part`."""
+    """`(hidden,)`: the input of the part named by `Proxy.part`."""
     PART_OUTPUT = "output of a part of the first block"
-    """`(hidden,)`: what that part returns."""
+    """`(hidden,)`: the output of the part named by `Proxy.part`."""
     BLOCK_OUTPUT = "first block output"
     """`(hidden, output)`: the block's input and output, both `(batch, tokens, dim)`."""
 
@@ -31,18 +34,20 @@ class Place(Enum):
 class Proxy:
     """A tensor whose relative change from step to step is measured.
 
+    A family is one kind of transformer (`galaxydit.families.Family`).
+
     Attributes:
         name: used in settings and reports.
-        place: where it is read.
-        cost: share of the first block that runs before the proxy is known, in [0, 1]; for places inside the block, by
-            the multiply-adds of the parts of Wan's block. A reused step runs this share.
-        source: the published method that used it first, or this project.
-        tensor: function that makes the proxy from the tensors at its place; must return a new tensor, because CUDA
-            graphs overwrite the model's own at the next step.
-        part: for places inside the block, which of `Family.parts` the proxy is read at; None elsewhere.
-        offered: function that says whether a family offers the proxy, provided that it has the part.
+        place: where the tensor is read.
+        cost: share of the first block that runs before the proxy is known, in [0, 1]; inside the block it is estimated
+            from the multiply-adds of the parts of Wan's block. A reused step runs this share.
+        source: the published method that used the proxy first, or this project.
+        tensor: function that makes the proxy from the tensors at its place. It must return a new tensor, because CUDA
+            graphs overwrite the model's tensors at the next step.
+        part: for places inside the block, the key in `Family.parts` of the part that is read; None elsewhere.
+        offered: function that says whether a family that has the part offers the proxy.
         differs_by_sample: False if the proxy is the same for every video; a calibration does not choose it then.
-        needs_block_input: whether `tensor` also gets the block's input, after the tensors of its place.
+        needs_block_input: whether `tensor` also gets the first block's input, after the tensors of its place.
         distance: name of the distance between two steps' tensors, one of `DISTANCES` (`distance_of`).
         tensor_name: name of the proxy with the same tensor and the L1 distance; by default its own name.
     """
@@ -151,11 +156,12 @@ PIECE = 2**24
 
 
 def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """Relative L1 distance of each sample, `(batch,)`: mean |current - previous| / mean |previous|, in [0, 2].
+    """Relative L1 distance of each row of the batch, `(batch,)`: mean |current - previous| / mean |previous|.
 
-    It is limited to 2, because a change from almost zero (the filtered latent at sigma 1) would dominate every sum. The
-    means are taken over all ranks of `group`. The tensors' own precision is used, with sums in float32, piece by piece,
-    so that no copy of the hidden states is allocated. Source: TeaCache, arXiv 2411.19108, equation 4.
+    The result is limited to [0, 2], because a change from almost zero (the filtered latent at sigma 1) would dominate
+    the sum over steps. The means are taken over all ranks of the process group `group`; None means this process alone.
+    Differences have the tensors' dtype, sums are float32, and both are computed piece by piece, so that no copy of the
+    hidden states is allocated. Source: TeaCache, arXiv 2411.19108, equation 4.
     """
     size = PIECE_ON_CPU if current.device.type == "cpu" else PIECE
     change = scale = torch.zeros(current.shape[0], dtype=torch.float32, device=current.device)
@@ -168,10 +174,10 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
 
 
 def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
-    """The proxy's distance between two tensors `(batch, ...)` for each sample, `(batch,)`, over all ranks of `group`.
+    """The distance `proxy.distance` between two tensors `(batch, ...)`, for each row of the batch, `(batch,)`.
 
-    "l1" is `relative_l1`. "l2" is the root mean square of the change / that of `previous`, in [0, 2]. "cosine" is
-    1 - cosine similarity, in [0, 2].
+    "l1" is `relative_l1`. "l2" is the root mean square of the change divided by that of `previous`, in [0, 2]. "cosine"
+    is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`.
     """
     if proxy.distance == "l1":
         return relative_l1(current, previous, group)
@@ -186,7 +192,10 @@ def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | No
 
 
 def relative_l2(actual: Tensor, predicted: Tensor, group: Any | None = None) -> Tensor:
-    """Root mean square of `actual - predicted` / that of `actual`, over all ranks of `group`: a float32 scalar >= 0."""
+    """Root mean square of `actual - predicted` divided by that of `actual`, as a float32 scalar tensor, at least 0.
+
+    Both are taken over all ranks of the process group `group`; None means this process alone.
+    """
     norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in (actual - predicted, actual)]
     change, scale = sum_over(group, torch.stack(norms).square()).sqrt()
     return change / scale.clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,4 +1,7 @@
-"""The report of one generation: what was computed, what was reused, and why."""
+"""The report of one generation: what was computed, what was reused, and why.
+
+A sample is one video of the batch. A proxy is a cheap tensor whose change decides about reuse (`galaxydit.proxies`).
+"""
 
 import json
 from collections import Counter
@@ -20,20 +23,20 @@ COMPUTED, REUSED, SIGNAL = "#1f6f8b", "#f2a541", "#444444"
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One transformer call, or the share of one sample in it where each sample of a batch has its own decision.
+    """One transformer call. Where each sample of a batch has its own decision, one record for each sample of the call.
 
     Attributes:
         step: index of the step, from 0.
         sigma: noise level of the step.
         transformer: component of the pipeline, such as "transformer" or "transformer_2".
-        branch: guidance branch, as the pipeline names it ("cond", "uncond"), or "call 0", "call 1" where it names none.
-        reused: whether the block stack was reused.
-        reason: why it was computed or reused.
+        branch: guidance branch, as the pipeline names it ("cond", "uncond"); "call 0", "call 1" if it names none.
+        reused: whether the call was reused instead of computed.
+        reason: why the call was computed or reused.
         distance: distance of the proxy since the previous step (`Proxy.distance`); None where it was not measured.
         accumulated: sum of the distances since the last full step, as the policy counts them; None where `distance` is
             None.
-        blocks_run: block evaluations done, in blocks (a block left half way counts by its share).
-        blocks: block evaluations without the plugin.
+        blocks_run: number of blocks that ran; a block that was left half way counts by its share.
+        blocks: number of blocks that run without the plugin.
         expected_error: expected relative error of the step's prediction; None where it is unknown.
         sample: index of the sample in the batch; 0 where one decision serves the whole batch.
     """
@@ -60,17 +63,19 @@ class Report:
         config: the settings of the plugin.
         steps: number of steps of the schedule; `steps_run` of them ran.
         calls: every transformer call in order.
-        notes: what was not understood or could not be done, and how the conditions differ from the profile's.
+        notes: sentences on what the plugin could not do, and on how the generation differs from the conditions under
+            which its profile was calibrated.
         bytes_held: peak bytes that the plugin kept between calls.
         denoise_seconds: seconds from the start of the first transformer call to the end of the last call so far; None
-            before that.
-        end_to_end_seconds: seconds of text encoding since the generation before, in which calls by other pipelines
-            count, too, plus seconds from the first transformer call to the end of the VAE's decoding; None where
-            nothing was decoded after the last step, as with a bare transformer.
-        energy_joules: joules of the generation from the devices' counters; None without a counter, which
-            `galaxydit.energy.meter_of` explains.
-        guard: what each full step showed about predictions, and what the guard changed because of it.
-        goal: the request that the generation has to meet; None where settings were given by hand.
+            until a call has ended.
+        end_to_end_seconds: seconds of text encoding before the first transformer call, plus seconds from this call to
+            the end of the VAE's decoding. All text encoding since the previous generation counts, also for other
+            pipelines. None where nothing was decoded after the last step, as with a bare transformer.
+        energy_joules: joules of the generation from the devices' energy counters; None without a counter
+            (`galaxydit.energy.meter_of`).
+        guard: errors of predictions that were measured at full steps, and the changes that the guard made because of
+            them (`galaxydit.policies.safeguard`).
+        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
         plain_seconds: `denoise_seconds` of the same generation without the plugin; None unless the user measured it and
             set it with `dataclasses.replace`.
     """
@@ -89,12 +94,12 @@ class Report:
 
     @property
     def compute_fraction(self) -> float:
-        """Block evaluations done / block evaluations without the plugin, in [0, 1]; the mean over the samples."""
+        """Number of blocks that ran divided by the number that run without the plugin, over all samples; in [0, 1]."""
         return _compute_fraction(self.calls)
 
     @property
     def compute_fractions(self) -> dict[int, float]:
-        """The compute fraction of each sample that has its own decisions, by its index in the batch."""
+        """`compute_fraction` by index of the sample in the batch; only index 0 if one decision served the batch."""
         samples = sorted({call.sample for call in self.calls})
         return {index: _compute_fraction([call for call in self.calls if call.sample == index]) for index in samples}
 
@@ -106,18 +111,24 @@ class Report:
 
     @property
     def computed_steps(self) -> tuple[tuple[int, Reason], ...]:
-        """Index and reason of every step in which a call was computed, once for each reason that its calls had."""
+        """Pairs of step and reason for the steps in which a call was computed.
+
+        A step occurs several times if its calls were computed for several reasons.
+        """
         return tuple(dict.fromkeys((call.step, call.reason) for call in self.calls if not call.reused))
 
     @property
     def steps_run(self) -> int:
-        """Number of steps that ran: fewer than `steps` where a video was denoised from its middle, and where the
-        generation was abandoned or interrupted by another one.
+        """Number of steps that ran. It is less than `steps` for a video-to-video generation, which may begin in the
+        middle of the schedule, and for a generation that was abandoned or interrupted by another generation.
         """
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON. Reasons become their names, infinities None, and other unknown values text."""
+        """The report as plain data for JSON, with `compute_fraction` and `reused_steps`.
+
+        Reasons and guard actions become their names, NaN and infinities None, other values that JSON lacks text.
+        """
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass
         fields = policy if isinstance(policy, dict) else {"text": policy}
@@ -129,7 +140,9 @@ class Report:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1), encoding="utf-8")
 
     def __str__(self) -> str:
-        """A few lines: `galaxydit.outcome.headline`, then what it took, why steps were computed, and the notes."""
+        """A few lines: `galaxydit.outcome.headline`, the number of reused steps, seconds, joules and memory, why steps
+        were computed, the changes of the guard, and the notes.
+        """
         taken = [
             f"{name} {seconds:.2f} s"
             for seconds, name in ((self.denoise_seconds, "denoising"), (self.end_to_end_seconds, "end to end"))
@@ -154,8 +167,10 @@ class Report:
         return "\n".join([*lines, *(f"Note: {note}." for note in (*self.notes, *shared))])
 
     def plot(self, path: str | Path | IO[bytes]) -> None:
-        """Draw the decisions over the steps to an image file: one row of cells for each branch and sample, dark where
-        the stack ran and light where it was reused; below, the proxy's distance.
+        """Draw the decisions over the steps to an image file, which is given by its path or as an open binary file.
+
+        Each branch of each sample has a row of cells, dark where the call was computed and light where it was reused.
+        If distances were measured, a curve below shows `accumulated`, the proxy's distance since the last full step.
         """
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch

@@ -32,23 +32,28 @@ GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `galaxydit.accelerate` that choose full steps.
+    """The arguments of `galaxydit.accelerate` that choose full steps, which are the steps computed in full.
+
+    The goal is `speedup`, `max_error`, `threshold`, `min_psnr` or `quality`. A proxy is a cheap tensor whose change
+    shows how much the transformer's output is about to change.
 
     Attributes:
-        speedup: block evaluations without the plugin / with it, at least 1; 2.0 if no other goal is given.
-        policy: "schedule" computes planned steps, "proxy" reuses while the model's proxy has moved less than a
-            calibrated threshold, "auto" takes the policy that did better in the profile's verification.
+        speedup: number of blocks that run without the plugin divided by the number that run with it, at least 1; 2.0 if
+            no goal is given.
+        policy: "schedule" computes planned steps, "proxy" reuses while the proxy has moved less than a calibrated
+            threshold, "auto" takes the policy that did better when the profile was verified on held-out prompts.
         max_error: largest expected relative error of a reused step, at least 0.
-        threshold: steps are reused while the summed distance of the proxy is below it (arXiv 2512.03451), at least 0.
-        min_psnr: PSNR against the plain video in dB, from 1 to 100. The largest speedup is taken that reached it in the
-            profile's verification, in the lower end of the 95 % interval over prompts.
+        threshold: steps are reused while the summed distance of the proxy is below this number (arXiv 2512.03451), at
+            least 0.
+        min_psnr: PSNR against the video without the plugin, in dB, from 1 to 100. The plugin takes the largest verified
+            speedup at which the lower end of the 95 % interval over prompts is at least `min_psnr`.
         quality: a word of `QUALITIES`; "lossless" computes every step.
         profile: a `Profile`, the name of a shipped profile, or the path of a file; by default the shipped profile of
             the model.
-        proxy: name of the proxy that is read; by default the profile's.
-        warmup: share of first steps that are always computed, in [0, 1].
+        proxy: name of the proxy that is read, one of `galaxydit.PROXIES`; by default the profile's.
+        warmup: share of first steps that are always computed, in [0, 1]; None takes the default.
 
-    Raises GalaxyDiTError for a value out of range, and for two that contradict each other.
+    Raises GalaxyDiTError for a value out of range, and for two arguments that contradict each other.
     """
 
     speedup: float | None = None
@@ -83,8 +88,8 @@ class Request:
 
     @property
     def planned_speedup(self) -> float | None:
-        """The speedup that full steps are planned for: `speedup`, or that of `quality`, or 2.0 where no goal is given;
-        None where only another goal is given.
+        """The speedup for which full steps are planned: `speedup`, or the speedup of `quality`; 2.0 if no goal is
+        given; None if the only goal is `max_error`, `threshold` or `min_psnr`.
         """
         if self.quality is not None:
             return QUALITIES[self.quality]
@@ -93,13 +98,13 @@ class Request:
 
     @property
     def spares_short(self) -> bool:
-        """Whether generations of fewer steps than a profile serves are computed in full: neither `speedup` nor
-        `max_error` was given, so quality goes before speed.
+        """Whether a generation with too few steps for its profile (`galaxydit.profiles.conditions.fewest_steps`) is
+        computed in full. True if neither `speedup` nor `max_error` is given, because quality then goes before speed.
         """
         return self.speedup is None and self.max_error is None
 
     def __str__(self) -> str:
-        """The goal, as reports name it."""
+        """The goal in the words of reports, such as "2x (the default)"."""
         if self.min_psnr is not None:
             return f"a PSNR of at least {self.min_psnr:g} dB"
         if self.quality is not None:

@@ -1,4 +1,4 @@
-"""Limit the tracing of torch.compile: the model's blocks and nothing of the plugin.
+"""Limit torch.compile to the model: nothing of the plugin is traced.
 
 Decisions are Python code on numbers. If they were traced, torch.compile would guard graphs by values that change at
 every step and compile them again and again. So compiled regions begin below the plugin, at the model's own forward

@@ -1,4 +1,4 @@
-"""Conditions that determine the videos of a pipeline, as plain data."""
+"""The conditions that determine the videos of a pipeline besides prompts and seeds, as plain data."""
 
 import hashlib
 import json
@@ -20,7 +20,11 @@ SAMPLED = 1024  # values of each tensor
 
 
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """Conditions of a pipeline's videos: classes, configurations, hashes of weights and adapters, dtypes, settings."""
+    """The conditions that determine a pipeline's videos besides prompts and seeds, as plain data for JSON.
+
+    They are the class and configuration of the pipeline, the configurations and hashed weights of its components, dtype
+    and adapters of its transformers, its scheduler, and the settings.
+    """
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}
     return {
@@ -42,9 +46,10 @@ def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Start of the SHA-256 of evenly spaced values of every parameter whose values can be read, adapters among them.
+    """First 16 digits of a SHA-256 of evenly spaced values of every parameter, adapters included.
 
-    Equal parameters count once and without their names, because offloading takes tied ones apart.
+    Parameters whose values cannot be read are left out. Equal parameters count once and without their names, because
+    offloading turns tied parameters into separate ones.
     """
     hashes = set()
     for name, parameter in module.named_parameters():
@@ -59,13 +64,13 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _tokens_of(part: Any) -> dict[str, Any]:
-    """State of a tokenizer, without settings of its last call."""
+    """State of a tokenizer, without the padding and truncation of its last call; empty for any other component."""
     backend = getattr(part, "backend_tokenizer", None)
     content = {} if backend is None else json.loads(backend.to_str())
     return {name: value for name, value in content.items() if name not in ("padding", "truncation")}
 
 
 def _plain(config: Any) -> dict[str, str]:
-    """All entries of a configuration but bookkeeping, as text."""
+    """The entries of a configuration as text, without private names and the version of transformers."""
     values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
     return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}

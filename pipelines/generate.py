@@ -26,13 +26,14 @@ NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pip
 
 @dataclass(frozen=True, eq=False)
 class GeneratedVideo:
-    """One generated video.
+    """One generated video, with its time and energy.
 
-    frames: `(frames, height, width, 3)` float32 in [0, 1]; `(0, 0, 0, 3)` where nothing was decoded.
+    frames: `(frames, height, width, 3)` float32 in [0, 1]; shape `(0, 0, 0, 3)` where nothing was decoded.
     latents: the denoised latents before the decoder, on the CPU, `(1, channels, frames, height, width)` for Wan.
-    end_to_end_seconds: the whole call: text encoder, denoising, decoder.
+    end_to_end_seconds: of the whole pipeline call: text encoder, denoising, decoder.
     denoise_seconds: from the first transformer call to the end of the last scheduler step.
-    energy: joules of the same spans, over all ranks that share the video; None without a counter.
+    energy: joules of denoising and of the whole call, over all ranks that share the video; None without an energy
+        counter.
     """
 
     prompt: str
@@ -46,17 +47,17 @@ class GeneratedVideo:
 
     @property
     def denoise_joules(self) -> float | None:
-        """Joules of denoising; None without a counter."""
+        """Joules of denoising; None without an energy counter."""
         return None if self.energy is None else self.energy.denoise
 
     @property
     def joules(self) -> float | None:
-        """Joules of the whole call; None without a counter."""
+        """Joules of the whole pipeline call; None without an energy counter."""
         return None if self.energy is None else self.energy.end_to_end
 
     @property
     def watts(self) -> float | None:
-        """Mean power of the whole call; None without a counter."""
+        """Mean power of the whole pipeline call in watts; None without an energy counter."""
         return None if self.joules is None else self.joules / self.end_to_end_seconds
 
 
@@ -70,17 +71,18 @@ def generate(
     on_step: Callable[[int, int], None] | None = None,
     cpu_counter: bool = False,
 ) -> GeneratedVideo:
-    """Call the pipeline once. Equal seeds start from equal noise on every device.
+    """The video of one call of the pipeline, timed. Equal seeds start from equal noise on every device.
 
     Args:
-        prompt: a text, or a JSON object that also names images and videos (`galaxydit.pipelines.inputs`).
+        prompt: a text, or a JSON object with the text and the paths of images and videos by argument of the pipeline,
+            such as '{"prompt": "a cat walks", "image": "cat.png"}' (`galaxydit.pipelines.inputs`).
         decode: False returns the latents without frames and saves the time of the decoder.
         on_step: called after each step with the number of finished steps and the number of all steps.
         cpu_counter: also read the CPU's energy counter (`galaxydit.energy.meter_of`).
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
-    cannot be read, and, naming the size, if the device runs out of memory; ValueError if the pipeline needs other
-    inputs or does not report its steps.
+    cannot be read, and if the device runs out of memory; ValueError if the pipeline needs other inputs, returns no
+    video or does not report its steps.
     """
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)
@@ -121,8 +123,10 @@ def generate(
 def generate_batch(
     pipe: DiffusionPipeline, prompts: Sequence[str], seeds: Sequence[int], settings: GenerationSettings, **call: Any
 ) -> NDArray[np.float32]:
-    """Videos `(batch, frames, height, width, 3)` in [0, 1]. Each prompt has the noise of its own seed, whatever else is
-    in the batch. `call` are further arguments of the pipeline's call.
+    """Videos `(batch, frames, height, width, 3)` in [0, 1], one for each prompt, from one call of the pipeline.
+
+    Each prompt has the noise of its own seed, whatever else is in the batch. `call` are further arguments of the
+    pipeline's call.
     """
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:
@@ -139,8 +143,10 @@ def generate_batch(
 
 
 def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
-    """Arguments of a pipeline call; settings that are None are left to the pipeline. Video-to-video pipelines take no
-    number of frames, because the input video determines it.
+    """The settings as arguments of the pipeline's call; settings that are None are left to the pipeline.
+
+    Video-to-video pipelines take no number of frames, because the input video determines it. Raises GalaxyDiTError for
+    another setting that the pipeline does not take.
     """
     named = {"num_inference_steps": settings.steps, **asdict(settings)}
     given = {name: value for name, value in named.items() if name not in NO_ARGUMENTS and value is not None}
@@ -155,7 +161,11 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
 
 @dataclass
 class _DenoiseClock:
-    """Stamps the first transformer call and the end of each step, once the device has finished its queued work."""
+    """Stores clock and energy readings of the first transformer call and of the end of the last step, and the latents.
+
+    Each clock reading waits until the device has finished its queued work. `on_step` and `cpu_counter` are arguments of
+    `generate`.
+    """
 
     device: torch.device
     on_step: Callable[[int, int], None] | None
@@ -201,9 +211,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iterator[None]:
-    """Within the context, running out of memory becomes an error that names the size and what to do.
+    """Context manager that turns an out-of-memory error into a GalaxyDiTError with the video's size and the cure.
 
-    After any error an offloaded model leaves the device, where it would stay beside the models of the next call.
+    After any error, an offloaded model leaves the device, where it would stay beside the models of the next call.
     """
     try:
         yield
@@ -221,7 +231,10 @@ def _memory_error(pipe: DiffusionPipeline, settings: GenerationSettings) -> Iter
 
 @contextmanager
 def _flow_shift(pipe: DiffusionPipeline, shift: float | None) -> Iterator[None]:
-    """Within the context, the scheduler has this flow shift; None keeps its own."""
+    """Context manager within which the pipeline's scheduler has this flow shift; None keeps the scheduler's own.
+
+    Raises GalaxyDiTError for a scheduler without a flow shift, unless `shift` is None.
+    """
     original = pipe.scheduler
     if shift is not None and "flow_shift" not in original.config:
         expected = f"None, because {type(original).__name__} has none"

@@ -1,6 +1,7 @@
 """Inputs of a generation, written as one prompt.
 
-A prompt is a text, or a JSON object with the text and the paths of images and videos by argument of the pipeline.
+A prompt is a plain text, or a JSON object whose keys are arguments of the pipeline and whose values are the text and
+the paths of images and videos, such as `EXAMPLE`.
 """
 
 import hashlib
@@ -24,10 +25,10 @@ EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
 def parse_inputs(prompt: str) -> dict[str, Any]:
-    """The text and the paths of a prompt, by argument of the pipeline. Loads no torch.
+    """The text and the file paths of a prompt, with the pipeline's arguments as keys. Loads no torch.
 
-    Raises GalaxyDiTError for damaged JSON, for an object without a prompt or with keys or values that are not allowed,
-    and for a path that is no file.
+    Raises GalaxyDiTError for damaged JSON, for a JSON object that lacks the key "prompt" or has keys or values that are
+    not allowed, and for a path that is no file.
     """
     if not prompt.lstrip().startswith("{"):
         return {"prompt": prompt}
@@ -47,7 +48,7 @@ def parse_inputs(prompt: str) -> dict[str, Any]:
 
 
 def hash_files(prompt: str) -> dict[str, str]:
-    """SHA-256 of each file that a prompt names, by its path; empty for a text.
+    """SHA-256 (hexadecimal) of each file that a prompt names, with the paths as keys; empty if it names no file.
 
     Raises GalaxyDiTError as `parse_inputs` does, and OSError for a file that cannot be read.
     """
@@ -58,7 +59,7 @@ def hash_files(prompt: str) -> dict[str, str]:
 def read_inputs(prompt: str) -> dict[str, Any]:
     """Arguments for the call of a pipeline: `prompt`, and the images and videos that the prompt names.
 
-    Images are PIL images in RGB; videos and `reference_images` (of VACE) are lists of them.
+    Images are PIL images in RGB; videos and `reference_images` (of VACE) are lists of such images.
 
     Raises GalaxyDiTError as `parse_inputs` does, and for a file that cannot be read.
     """
@@ -70,7 +71,7 @@ def read_inputs(prompt: str) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError if the pipeline does not take these inputs or requires an image or a video that they lack.
+    """Raise ValueError unless the pipeline takes all of `inputs` and they hold the images and videos that it requires.
 
     The pipeline must also take `generator` and `callback_on_step_end`.
     """
@@ -88,7 +89,7 @@ def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
 
 
 def _paths(inputs: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The name of the argument and the path, for each file."""
+    """For each file in the result of `parse_inputs`: the argument that it is for, and its path."""
     for name, value in inputs.items():
         if name != "prompt":
             yield from ((name, path) for path in (value if name == IMAGE_LIST else [value]))

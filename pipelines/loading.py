@@ -27,23 +27,23 @@ def load_pipeline(
     revision: str | None = None,
     offload: Offload = "none",
 ) -> DiffusionPipeline:
-    """A diffusers pipeline without the plugin, on its device and ready to call.
+    """An ordinary diffusers pipeline, not yet accelerated by galaxydit, ready to call.
 
     name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
         "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
         A published model gets the flow shift that its authors recommend; `recommended_settings(pipe)` has the rest.
-    dtype: of all components without a dtype of their own in `CHECKPOINTS`; by default what the authors recommend, else
-        bfloat16. The autoencoder of Wan stays in float32, as its authors advise.
+    dtype: of all components that `CHECKPOINTS` does not list by name; by default the "default" dtype that `CHECKPOINTS`
+        has for this model, else bfloat16. The autoencoder of Wan stays in float32, as its authors advise.
     device: by default the GPU if there is one.
-    revision: a branch, tag or commit on the hub.
+    revision: a branch, tag or commit on the hub; by default that of `CHECKPOINTS`, else the main branch.
     offload: for small GPUs. Every value but "none" keeps the weights in CPU memory: "model" moves one component at a
         time to the device, "group" a few layers ahead of their use, "sequential" each layer for itself (least memory,
         slowest).
 
     Raises GalaxyDiTError for an unknown `offload`, for a name that is none of the above, for a model that diffusers
     cannot load or that does not fit into memory, and for a configuration that names an attention kernel of the hub;
-    FileNotFoundError for a folder without a pipeline or a model that is not on the hub; ConnectionError if the hub
-    cannot be reached.
+    FileNotFoundError for a folder without a model_index.json or a model that is not on the hub; ConnectionError if the
+    hub cannot be reached.
     """
     check_choice("offload", offload, get_args(Offload))
     name = str(name_or_path)
@@ -103,8 +103,8 @@ def _place(pipe: DiffusionPipeline, device: torch.device, offload: Offload) -> N
 
 
 def _refuse_hub_kernels(folder: Path) -> None:
-    """Raise GalaxyDiTError if the configuration of a component names an attention kernel of the hub, such as
-    "someone/kernels", because transformers would fetch it and run its code.
+    """Raise GalaxyDiTError if the config.json of a component of the pipeline in `folder` names an attention kernel of
+    the hub, such as "someone/kernels", because transformers would fetch the kernel and run its code.
     """
     for path in sorted(folder.glob("*/config.json")):
         for name, value in _texts(json.loads(path.read_text(encoding="utf-8"))):
@@ -118,7 +118,10 @@ def _refuse_hub_kernels(folder: Path) -> None:
 
 
 def _texts(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """For each text in a JSON value: the keys that lead to it, such as ".text_config.model_type", and the text."""
+    """For each text in a JSON value: the keys that lead to it, such as ".text_config.model_type", and the text.
+
+    `name` is put before the keys.
+    """
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _texts(value, f"{name}.{key}")

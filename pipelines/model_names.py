@@ -1,5 +1,5 @@
-"""Names of models: the embedded model (wan-tiny, in this package), a published one (in `CHECKPOINTS`), a folder, or a
-Hugging Face hub id. Loads no torch.
+"""Names of models: the embedded model (wan-tiny, in this package), a published model (in `CHECKPOINTS`), a
+folder, or a Hugging Face hub id. Loads no torch.
 """
 
 import json
@@ -14,10 +14,10 @@ INDEX = "model_index.json"
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of the embedded or a local model; None for a published model or a hub id, without asking the hub.
+    """The folder of the embedded or a local model; None for a published model or a hub id. Never asks the hub.
 
     Raises GalaxyDiTError for any other name and for a folder whose model_index.json is damaged or names a component
-    that is missing, and FileNotFoundError for a folder without a model_index.json.
+    without a subfolder, and FileNotFoundError for a folder without a model_index.json.
     """
     if name in EMBEDDED:
         folder, what = EMBEDDED[name], f"the weights of {name}, which belong to this package"

@@ -12,15 +12,15 @@ HIGHEST_PSNR = 120.0  # dB; stands for equal videos, because JSON has no infinit
 
 
 def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
-    """PSNR in dB, 10 log10(1 / MSE), with the float64 mean over all frames at once; from 0 to 120 dB.
+    """PSNR in dB: 10 log10(1 / MSE), at least 0 and at most 120, which stands for equal videos.
 
-    The mean over the whole video is taken before the logarithm, so a few perfect frames cannot hide bad ones.
+    The mean squared error is taken in float64 over the whole video, so a few perfect frames cannot hide bad ones.
 
     Args:
         video, reference: arrays of equal shape with values in [0, 1], `(frames, height, width, 3)`.
 
     Raises:
-        GalaxyDiTError: unequal shapes, and values that are no finite numbers.
+        GalaxyDiTError: the shapes differ, or a video holds NaN or infinities.
     """
     if video.shape != reference.shape:
         raise refusal("shapes", (video.shape, reference.shape), "equal ones", "trim or resize one video")
@@ -31,7 +31,7 @@ def psnr(video: NDArray[Any], reference: NDArray[Any]) -> float:
 
 
 def nan_error(name: str) -> GalaxyDiTError:
-    """The error for a video that holds NaN."""
+    """The error for a video that holds NaN; its message calls the video `name`."""
     return GalaxyDiTError(
         f"{name} with NaN is not allowed: expected numbers; generate again in a wider dtype, such as float32, or with "
         "less guidance, because the model or its decoder has overflowed"

@@ -26,9 +26,10 @@ class Checkpoint:
 
     Attributes:
         hub_id: its repository on the Hugging Face hub.
-        settings: the authors' settings of a generation. `flow_shift` belongs to a UniPCMultistepScheduler; None keeps
-            the repository's own scheduler.
-        dtypes: names of dtypes by component; "default" is for all other components, bfloat16 if it is not given.
+        settings: the authors' settings of a generation. With a `flow_shift`, `load_pipeline` gives the pipeline a
+            UniPCMultistepScheduler with this shift; None keeps the repository's own scheduler.
+        dtypes: names of dtypes, such as "float16", by component. The key "default" is for all other components;
+            without this key they have bfloat16.
         revision: the branch, tag or commit that is loaded by default; None for the main branch.
     """
 
@@ -90,11 +91,11 @@ wan/configs; the others, their pages, examples and defaults in diffusers 0.42.
 
 
 def recommended_settings(pipe: "DiffusionPipeline") -> GenerationSettings:
-    """Settings that the authors recommend for this pipeline; without a flow shift where its scheduler takes none.
+    """Settings that the model's authors recommend; without a flow shift if the pipeline's scheduler takes none.
 
-    A checkpoint of `CHECKPOINTS` is recognised by its hub id, a text-to-video model of Wan also by its number of layers
-    and its options, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of its own
-    call.
+    A model of `CHECKPOINTS` is recognised by its hub id; a WanPipeline also by `expand_timesteps`, `boundary_ratio` and
+    its number of layers, so that local copies and fine-tunes are recognised. Any other pipeline gets the defaults of
+    its own `__call__`.
     """
     settings = _recommended_settings(pipe)
     takes_shift = pipe.scheduler is None or "flow_shift" in pipe.scheduler.config

@@ -18,8 +18,9 @@ messages could print either order.
 class GenerationSettings:
     """Settings of a generation: everything but the prompt and the seed; None leaves the choice to the pipeline.
 
-    `guidance_scale_2` belongs to the second, low-noise transformer of Wan2.2. `flow_shift` bends the sigma schedule
-    towards noise. `fps` is the frame rate of the video file.
+    `steps` is the pipeline's `num_inference_steps`. `guidance_scale_2` belongs to the second, low-noise transformer of
+    Wan2.2. `flow_shift` is that of the scheduler: larger values spend more steps at high noise. `fps` is the frame rate
+    of the video file, in frames per second.
     """
 
     height: int | None = None  # pixels
@@ -44,5 +45,5 @@ class GenerationSettings:
 
 
 def check_fps(fps: float) -> None:
-    """Raise GalaxyDiTError unless a video file can have this rate."""
+    """Raise GalaxyDiTError unless a video file can have `fps` frames per second: 0.001 to 1000."""
     check_number("fps", fps, 0.001, 1000)  # files hold it as a fraction with a denominator of up to 1001

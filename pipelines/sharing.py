@@ -12,10 +12,11 @@ def share_video(pipe: DiffusionPipeline, rank: Rank) -> None:
     """Split the tokens of every transformer among `rank.size` processes, by Ulysses' exchange of heads
     (arXiv 2309.14509). Nothing happens for a single process.
 
-    Every process calls this, with its own pipeline. torch's environment variables, such as MASTER_ADDR, connect them.
+    Each of these processes calls this function with its own pipeline. torch's environment variables for distributed
+    processes, such as MASTER_ADDR, must be set, so that the processes find each other.
 
     Raises ValueError if diffusers has no plan (`_cp_plan`) for splitting a model. If `rank.size` does not divide the
-    number of heads or tokens, only the call of the transformer fails.
+    number of heads or tokens, this function succeeds and calls of the transformer fail.
     """
     if rank.size == 1:
         return

@@ -1,4 +1,4 @@
-"""Text of unknown origin, such as a file name or a model's configuration, that is safe to print to a terminal."""
+"""Make text of unknown origin, such as a file name or a model's configuration, safe to print to a terminal."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ UNSAFE = ("Cc", "Cs")  # control characters, which steer a terminal, and halves 
 
 
 def printable(text: object) -> str:
-    """The text with control characters as escapes, such as `\\x1b`."""
+    """The text with control characters, except line breaks and tabs, as escapes such as `\\x1b`."""
     return "".join(
         character
         if character in HARMLESS or unicodedata.category(character) not in UNSAFE

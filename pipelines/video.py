@@ -1,7 +1,7 @@
 """Videos as arrays: checked, converted, written to files, read back, and put side by side.
 
 Frames are `(frames, height, width, 3)` in RGB, either uint8 or floats in [0, 1]. An argument `name` is the word for
-them in error messages.
+the frames in error messages.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
 
 
 def display_scale(frames: NDArray[Any]) -> int:
-    """Integer factor that enlarges a video for display to at most 256 pixels of height, at least 1."""
+    """The `scale` that enlarges a video as far as 256 pixels of height allow; 1 for a higher video."""
     return max(1, 256 // frames.shape[1])
 
 
@@ -96,7 +96,7 @@ def save_video(frames: NDArray[Any], path: str | Path, fps: float, *, lossless: 
 
 
 def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False) -> bytes:
-    """The content of the file that `save_video` writes. An OSError names the temporary folder if it is full."""
+    """The mp4 file that `save_video` writes, as bytes. If the temporary folder is full, the OSError names it."""
     try:
         with TemporaryDirectory() as folder:
             path = Path(folder, "video.mp4")
@@ -131,7 +131,8 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:
     """Videos of equal shape in one row, each under its label: `(frames, height, width, 3)` uint8 with even sizes.
 
-    Raises GalaxyDiTError if there are no videos, if a label is missing or if the shapes differ.
+    `scale` enlarges by pixel repetition. Raises GalaxyDiTError if there are no videos, if the number of labels is not
+    that of the videos, or if the shapes differ.
     """
     if not videos or len(videos) != len(labels):
         raise refusal("labels", labels, f"one for each of {len(videos)} videos, at least one", "add or remove some")

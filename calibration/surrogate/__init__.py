@@ -1,1 +1,1 @@
-"""A surrogate of a video model: independent directions with exact denoisers, fitted to a measured curvature."""
+"""A surrogate of a video model: independent scalar directions with exact denoisers, fitted to a measured curvature."""

@@ -1,6 +1,7 @@
 """Independent scalar directions of a latent with discrete distributions, whose exact denoiser is known.
 
-A node is one initial noise value at which a direction is generated.
+A clean value is a value that the clean latent can have along a direction. A node is one initial noise value from which
+a direction is generated.
 """
 
 from dataclasses import dataclass
@@ -38,7 +39,12 @@ DISTRIBUTIONS = {"four": FOUR, "sparse": SPARSE}
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Directions of one distribution, which differ in the variance of the clean latent, `variances` `(directions,)`."""
+    """Directions whose clean values have the same `distribution`, each scaled to a variance of its own.
+
+    Attributes:
+        distribution: of the clean values, up to their scale.
+        variances: variance of the clean values of each direction, `(directions,)`.
+    """
 
     distribution: Distribution
     variances: Array
@@ -53,7 +59,7 @@ class Directions:
     def velocity(self, latent: Tensor, sigma: float) -> Tensor:
         """Exact flow-matching prediction E[noise - clean | latent] at a noise level above 0, `(directions, nodes)`.
 
-        The latent is (1 - sigma) clean + sigma noise.
+        `latent`, `(directions, nodes)`, is (1 - sigma) clean + sigma noise.
         """
         likelihood = self._log_probabilities - (latent - (1 - sigma) * self._values) ** 2 / (2 * sigma**2)
         return (latent - (torch.softmax(likelihood, 0) * self._values).sum(0)) / sigma

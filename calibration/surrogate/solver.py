@@ -1,4 +1,4 @@
-"""UniPC as a linear map from predictions to latents, measured on diffusers' scheduler."""
+"""UniPC as a linear map from predictions to latents, measured with impulses on diffusers' scheduler."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +14,8 @@ class LinearSolver:
 
     Attributes:
         sigmas: noise level of each step, falling, `(steps,)`.
-        weights: latent before each step, and after the last, as a linear map of the predictions and of the initial
-            noise (last column), `(steps + 1, steps + 1)`, float64.
+        weights: `(steps + 1, steps + 1)`, float64. Row i makes the latent before step i, and the last row the final
+            latent. Column j is the weight of the prediction of step j, and the last column that of the initial noise.
     """
 
     sigmas: tuple[float, ...]
@@ -27,7 +27,10 @@ class LinearSolver:
 
     @property
     def response(self) -> tuple[float, ...]:
-        """Linear response of the final latent to each prediction, `(steps,)`, with the sign of `scheduler_response`."""
+        """Linear response of the final latent to each prediction, `(steps,)`.
+
+        It is positive where a larger prediction makes the final latent smaller, as in `Recording.scheduler_response`.
+        """
         return tuple((-self.weights[-1, :-1]).tolist())
 
 

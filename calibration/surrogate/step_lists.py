@@ -1,4 +1,7 @@
-"""The published step lists on a surrogate, and the constant from its levels to PSNRs in dB (`offset`)."""
+"""The published step lists on a surrogate, and the constant from its levels to PSNRs in dB (`offset`).
+
+A level is the expected PSNR on a surrogate, in dB up to this constant (`Surrogate.level`).
+"""
 
 from collections.abc import Sequence
 
@@ -17,15 +20,15 @@ surrogate the output."""
 
 
 def published_curvature(published: Published) -> Curvature:
-    """The curvature of Wan2.1-T2V-1.3B."""
+    """The published curvature of the guided trajectory of Wan2.1-T2V-1.3B."""
     table = published.data["curvature"]
     return Curvature(table["flow_shift"], tuple(table["steps"]), tuple(table["rho2"]))
 
 
 def determines_offset(row: StepList) -> bool:
-    """Whether `offset` uses a step list: it must reuse the residual and compute late steps, too.
+    """Whether `offset` uses the step list `row`: only if it reuses the residual and computes a step after step 40.
 
-    Without late steps nearly all directions end at a wrong value.
+    Without late computed steps nearly all directions of a surrogate end at a wrong value.
     """
     return row.method is None and row.plain_steps is None and max(row.steps) > 40
 
@@ -33,11 +36,11 @@ def determines_offset(row: StepList) -> bool:
 def predicted_psnrs(
     surrogate: Surrogate, rows: Sequence[StepList], known: Sequence[float], shift_factor: float = 1.0
 ) -> list[float]:
-    """The PSNR that the surrogate predicts for each published row, dB.
+    """The PSNR that the surrogate predicts for each step list of `rows`, dB.
 
-    The constant comes from the `known` PSNRs, one per row, of the rows that satisfy `determines_offset`. `shift_factor`
-    is the model's flow shift / the published flow shift. A step computed in the conditional branch alone counts as
-    computed.
+    `known` are published PSNRs in dB, one for each row; the constant comes from the rows that satisfy
+    `determines_offset`. `shift_factor` is the model's flow shift / the published flow shift. A step that was computed
+    in the conditional branch alone counts as computed.
     """
     levels = [
         surrogate.level(
@@ -53,6 +56,9 @@ def predicted_psnrs(
 
 
 def offset(rows: Sequence[StepList], known: Sequence[float], levels: Sequence[float]) -> float:
-    """Known PSNR less the level of a surrogate, mean over the rows that satisfy `determines_offset`, dB."""
+    """Known PSNR - level of a surrogate, mean over the rows that satisfy `determines_offset`, dB.
+
+    `known` and `levels` have one entry for each row.
+    """
     triples = zip(rows, known, levels, strict=True)
     return float(np.mean([psnr - level for row, psnr, level in triples if determines_offset(row)]))

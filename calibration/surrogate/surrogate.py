@@ -27,7 +27,9 @@ BISECTIONS, FAR = 40, 6.0  # to find a boundary among initial noise of up to `FA
 
 @dataclass(frozen=True)
 class Curvature:
-    """Measured curvature rho2 of a guided trajectory: the second derivative of the path by sigma / chord length.
+    """Measured curvature rho2 of a guided trajectory.
+
+    rho2 is the second derivative of the trajectory's path by sigma, divided by the length of its chord.
 
     Attributes:
         flow_shift: of the trajectory, which has 50 steps.
@@ -57,17 +59,20 @@ class Rule:
     by_step: bool = False
 
     def predict(self, history: tuple[CachedStep, ...], level: float) -> Tensor:
-        """The prediction at `level`: a noise level, or with `by_step` the index of the step times -1."""
+        """The prediction at `level` from `history`, the full steps so far, oldest first.
+
+        `level` is a noise level, or with `by_step` the index of the step times -1; so are the levels in `history`.
+        """
         return predict(history, level, self.order, self.slope, self.largest_ahead)
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Values of the initial noise at which directions are generated, `(directions, nodes)` each.
+    """Values of the initial noise (nodes) from which directions are generated, `(directions, nodes)` each.
 
     Attributes:
         noise: the initial noise.
-        probabilities: probability of each node.
+        probabilities: probability of each node, counting its mirror image below 0.
         final: the final latent if all steps are full.
     """
 
@@ -79,13 +84,14 @@ class _Nodes:
 class Surrogate:
     """Independent directions whose energies reproduce a measured curvature, generated as the runtime generates.
 
-    The energy of a direction is its weight in mean squares over the latent. A direction is decided for one of its
-    values near the noise level at which its signal equals the noise. The error of reuse moves some of the initial noise
-    across the boundary between two values. The share of noise that crosses grows with the error itself, not with its
-    square; a quadratic model of the error lacks this.
+    The energy of a direction is its weight in mean squares over the latent. The clean values of all directions have the
+    same `distribution` up to scale. A direction settles on one of these values near the noise level at which its signal
+    equals the noise. The error of reuse moves some of the initial noise across the boundary between two values. The
+    share of noise that crosses grows with the error itself, not with its square; a quadratic model of the error lacks
+    this.
 
-    Energies are fitted by non-negative least squares to the squared curvature, with relative errors at each step. The
-    expected PSNR is known up to a constant, which step lists of known PSNR determine (`offset`).
+    Energies are fitted by non-negative least squares to the squared `curvature`, with relative errors at each step. The
+    expected PSNR is known up to a constant, which step lists of known PSNR determine (`step_lists.offset`).
     """
 
     def __init__(self, distribution: Distribution, curvature: Curvature) -> None:
@@ -109,10 +115,10 @@ class Surrogate:
     def level(
         self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, computed: int | None = None
     ) -> float:
-        """Expected PSNR in dB, up to a constant, of the final latent against that of `steps` full steps.
+        """Expected PSNR in dB, up to a constant, of a generation's final latent against that of `steps` full steps.
 
-        Only the steps in `full` are computed; `rule` predicts the others. With `computed`, a generation of `computed`
-        steps is compared instead, of which again only `full` are computed.
+        The generation has `computed` steps, by default also `steps`. It computes the steps in `full`, and `rule`
+        predicts the others.
         """
         nodes = self._nodes_at(flow_shift, steps)
         final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
@@ -120,7 +126,7 @@ class Surrogate:
         return -10 * log10(max(float(errors @ self.energies), 1e-300))
 
     def _nodes_at(self, flow_shift: float, steps: int) -> _Nodes:
-        """Nodes above 0, dense around the initial noise at which full steps switch from one final value to the next."""
+        """Nodes above 0, dense where the final value jumps from one clean value to the next if all steps are full."""
         if (flow_shift, steps) not in self._nodes:
             solver, boundaries = unipc(flow_shift, steps), self.directions.boundaries
             low, high = torch.zeros_like(boundaries), torch.full_like(boundaries, FAR)
@@ -146,7 +152,8 @@ def generate(
     """The final latent `(directions, nodes)`, and the predictions that the scheduler got `(steps, directions, nodes)`.
 
     `noise` is the initial noise, `(directions, nodes)`. Only the steps in `full` are computed, or all steps if it is
-    None. The runtime's own functions predict and correct.
+    None; `rule` predicts the others. The functions that predict and correct are the runtime's
+    (`galaxydit.extrapolation`).
     """
     steps, response = solver.steps, solver.response
     levels: Sequence[float] = [-float(step) for step in range(steps)] if rule.by_step else solver.sigmas

@@ -1,1 +1,1 @@
-"""Methods side by side: the same prompts, seeds and machine, compared at equal compute."""
+"""Compare acceleration methods on the same prompts, seeds and machine, at equal compute."""

@@ -45,7 +45,12 @@ SCHEMA = 2  # version of a result's fields and of the counting; raise it when ei
 
 @dataclass(frozen=True)
 class Workload:
-    """A pipeline, its settings, and the `parts` of its blocks that are counted, from `measure_parts`."""
+    """What every generation of a comparison shares.
+
+    Attributes:
+        pipe, settings: the pipeline and the settings of its generations.
+        parts: parts of its blocks whose operations are counted, from `measure_parts`.
+    """
 
     pipe: DiffusionPipeline
     settings: GenerationSettings
@@ -54,9 +59,9 @@ class Workload:
     def run(
         self, case: Case, method: Method, setting: Setting, calibration: Any
     ) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation with a method, and the counter of what it computed.
+        """One generation with a method at a setting, and the counter of what it computed.
 
-        `calibration` is the result of `method.calibrate`, None if the method has none.
+        `calibration` is the result of `method.calibrate`, None if the method has no `calibrate`.
         """
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
         transformer = next(iter(transformers_of(self.pipe).values()))  # `measure_parts` refuses several
@@ -73,11 +78,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Sample:
-    """One generation with a method, measured.
+    """Measurements of one generation with a method.
 
     Attributes:
         compute_fraction: operations done in the blocks / those of a plain generation with all steps.
-        denoise_seconds, end_to_end_seconds: of this generation.
+        denoise_seconds, end_to_end_seconds: of denoising and of the whole pipeline call.
         plain_denoise_seconds, plain_end_to_end_seconds: of the plain generation in the same process, because timings
             drift between processes.
         psnr, ssim: against the plain video; PSNR in dB.
@@ -100,10 +105,11 @@ class Sample:
 
 @dataclass(eq=False)
 class SampleMaker(Maker):
-    """Calibrates methods and measures samples on one worker.
+    """Makes units in one worker process: it calibrates methods and measures samples.
 
-    `load` returns the worker's pipeline, `methods` are by name, and `store` holds the calibrations. The plain video of
-    the last case stays in memory.
+    `load` returns the pipeline of the process, `settings` are those of the generations, `methods` are by name, and
+    `store` holds the calibrations. The plain video of the last case stays in memory, so that the next units of the case
+    share it.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -114,12 +120,12 @@ class SampleMaker(Maker):
     _plain: tuple[Case, GeneratedVideo, ComputeCounter] | None = None
 
     def prepare(self, rank: Rank) -> None:
-        """Load the pipeline."""
+        """Load the pipeline; if the worker has several processes, `rank` makes them compute each video together."""
         self._pipe = self.load()
         share_video(self._pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """A method's calibration, a sample or a plain video, as `unit.data["part"]` says.
+        """The calibration of a method, a sample or a plain video, as `unit.data["part"]` says.
 
         Raises PermanentError for any error.
         """
@@ -169,12 +175,15 @@ def _warn_once(method: str, text: str) -> None:
 
 
 class Bench:
-    """One pipeline under test, and the store of its results in `folder`.
+    """Measures methods on one pipeline, and stores the results in `folder`.
 
     A result is identified by everything that it depends on: model, settings, method with its calibration, prompt with
-    the content of its files, seed, device and package versions. `settings` must name the number of steps. `methods`
-    are all methods whose units are made. `executor` makes the units, by default in this process; in other processes
-    `load` returns the same pipeline. The attribute `conditions` is what all results depend on, as JSON data.
+    the content of its files, seed, device and package versions. The attribute `conditions` is what all results depend
+    on, as JSON data.
+
+    `settings` must name the number of steps. `methods` are all methods that are measured. `executor` runs the workers
+    that make the units, by default in this process, on `pipe`. Each worker calls `load`, which returns the same
+    pipeline there, by default `pipe`.
     """
 
     def __init__(
@@ -205,11 +214,14 @@ class Bench:
         self._hash_files = cache(hash_files)
 
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
-        """Unit of a method's calibration; methods with the same `calibrate` share the unit."""
+        """Unit of a method's calibration on `prompts`, of which prompt i starts from the noise of `seed` + i.
+
+        Methods with the same `calibrate` share the unit.
+        """
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 
     def sample_unit(self, method: Method, calibration: str | None, setting: Setting, case: Case, keep: bool) -> Unit:
-        """Unit of a measured generation, whose video is stored if `keep`.
+        """Unit of a measured generation with a method at a setting; its video is stored if `keep` is True.
 
         `calibration` is the id of the method's calibration unit, None for a method without calibration.
         """
@@ -221,7 +233,10 @@ class Bench:
         return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
-        """Records of these units in their order. Units that the store has finished are read; the others are made."""
+        """Records of these units in their order. Finished units are read from the store; the others are made.
+
+        Units that failed in an earlier run are made again.
+        """
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
         return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 

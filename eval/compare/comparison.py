@@ -31,7 +31,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, the id of its calibration's unit (None without calibration), and the settings that are scored."""
+    """A method in the comparison, with its calibration and its remaining settings.
+
+    Attributes:
+        calibration: id of the unit of the method's calibration; None without calibration.
+        settings: first all settings of the method, after tuning those to score.
+    """
 
     method: Method
     calibration: str | None
@@ -44,13 +49,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finished comparison.
+    """The results of a comparison of methods.
 
     Attributes:
+        plan: prompts, seeds and wanted speedups.
         contenders: methods that did not fail, with their scored settings.
         rows: one for each scored setting of a method.
         at_speedups: one for each method at each wanted speedup.
-        failed: maps each method that was left out to its error.
+        failed: maps the name of each method that was left out to its error.
         conditions: what all results depend on, as JSON data (`Bench.conditions`).
     """
 
@@ -83,11 +89,11 @@ def run_comparison(
     executor: Executor | None = None,
     load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Comparison:
-    """Calibrate and tune every method on the tuning prompts, score it on the scored prompts, write results.json.
+    """Calibrate and tune every method on the plan's tuning prompts, score it on the plan's prompts, write results.json.
 
     All results are stored below `out`. A later run reuses them, also with other methods, speedups or prompts. A method
-    that raises an error is left out and reported in `failed`. `progress` is called with the stage and its numbers of
-    finished and of all units. `executor` and `load` are as for `Bench`.
+    that raises an error is left out and reported in `Comparison.failed`. `progress` is called with the stage, the
+    number of its finished units and the number of all its units. `executor` and `load` are as for `Bench`.
 
     Raises GalaxyDiTError if every method failed.
     """
@@ -111,7 +117,7 @@ def run_comparison(
 
 
 class _Stages:
-    """The stages of a comparison on one bench; `failed` maps methods to the error of one of their units."""
+    """The stages of a comparison on one bench; `failed` maps the name of each failed method to its error."""
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
         self.bench, self.plan, self.progress = bench, plan, progress
@@ -151,9 +157,10 @@ class _Stages:
         return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
-        """Contenders without the settings that are far from all wanted speedups.
+        """Contenders without the settings that are far from all wanted speedups, measured on `cases`.
 
-        First a few settings of each tuned method are measured (`coarse`); they show which others are far (`refined`).
+        First a few settings of each tuned method are measured (`coarse`); from these, `refined` tells which others are
+        far.
         """
         tuned = [contender for contender in contenders if contender.method.tuned]
         tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}
@@ -176,7 +183,8 @@ class _Stages:
     ) -> list[Contender]:
         """Contenders with the settings whose indices `choose` returns from their measurements on `cases`.
 
-        Settings that request a wanted speedup are kept, too. Contenders that are not tuned keep all settings.
+        Settings that request a wanted speedup are kept, too. Contenders whose method is not tuned keep all settings.
+        `stage` is the name of the stage for `progress`.
         """
         samples = self._measure(stage, [contender for contender in contenders if contender.method.tuned], cases)
         narrowed = []
@@ -193,9 +201,10 @@ class _Stages:
     def _measure(
         self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
     ) -> dict[str, list[list[Sample]]]:
-        """By method, the samples of each setting on all cases; the videos of the case `keep_video_of` are stored.
+        """By method name, the samples of each setting, one for each case that was measured.
 
-        Units go case by case, so that all methods share the plain video.
+        The videos of the case `keep_video_of` are stored. Units go case by case, so that all methods share the plain
+        video of a case.
         """
         wanted = [(case, each, index) for case in cases for each in contenders for index in range(len(each.settings))]
         units = [
@@ -211,7 +220,7 @@ class _Stages:
         return samples
 
     def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:
-        """Records of the units; `names` are their methods. A method is left out if one of its units failed."""
+        """Records of the units; `names` are their methods' names. A method is left out if one of its units failed."""
         records = self.bench.measure(units, progress_of(stage, self.progress))
         for record, name in zip(records, names, strict=True):
             if record.traceback and name not in self.failed:

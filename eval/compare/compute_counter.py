@@ -2,9 +2,10 @@
 
 Most caches replace a module's forward method, so a call of the module does not show that it ran. The counter therefore
 observes the first layer with weights of each part of a block (in Wan: self-attention, cross-attention, feed-forward).
-A call of that layer counts as the floating-point operations of its part in one plain call (matrix products and
-attention, as PyTorch counts them), times the number of elements of its input / that number in the plain call.
-Operations outside the parts are not counted. "Plain" means without any method: every step and block is computed.
+A call of that layer counts as the floating-point operations (matrix products and attention, as PyTorch counts them)
+that its part needs in one plain call, times the ratio of the layer's input sizes (elements in this call / elements in
+the plain call). Operations outside the parts are not counted. A method is one way to generate a video faster. A plain
+call or generation runs without any method: every step and block is computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,11 +30,11 @@ CALLS_BETWEEN_READINGS = 16  # reading the held bytes takes time that counts as 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a block, as one plain call of the transformer runs it.
+    """A part of a block, and the work that it does in one plain call of the transformer.
 
     Attributes:
-        path: below the transformer, such as "blocks.3.attn1".
-        marker: path of the observed layer, the first layer with weights that runs in the part.
+        path: module path of the part below the transformer, such as "blocks.3.attn1".
+        marker: module path of the observed layer, the first layer with weights that runs in the part.
         flops: floating-point operations of the part in the plain call.
         elements: number of elements of the marker's input in the plain call.
     """
@@ -114,10 +115,11 @@ def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Modu
 class ComputeCounter(ExitStack):
     """Counts the operations that a transformer's blocks really run, until the counter is closed.
 
-    `parts` come from `measure_parts`. `read_bytes` is called after every sixteenth transformer call.
+    `parts` is the result of `measure_parts`. `read_bytes` returns the bytes of the tensors that the attached method
+    keeps, or None if they are unknown; it is called after every sixteenth transformer call.
 
     Attributes:
-        flops: floating-point operations so far.
+        flops: floating-point operations counted so far.
         bytes_held: largest result of `read_bytes`; None if `read_bytes` never returned a number.
     """
 

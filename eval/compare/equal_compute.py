@@ -1,7 +1,9 @@
 """Turn samples into scores: means of each setting, PSNR at equal compute, and confidence intervals.
 
-A sample is one measured generation with a method; a plain generation runs without a method. A speedup is by compute
-(operations of a plain generation / operations with the method), except where seconds are named.
+A method is one way to generate a video faster. A sample is one measured generation with a method at one of its
+settings; a plain generation runs without a method. PSNR and SSIM compare a sample with the plain video of the same
+noise. A speedup is by compute (operations of a plain generation / operations with the method), except where seconds are
+named.
 """
 
 import math
@@ -25,7 +27,7 @@ class Row:
     """One method at one setting, over all scored prompts and seeds.
 
     Attributes:
-        compute_fraction: mean over samples, operations in the blocks / those of a plain generation.
+        compute_fraction: operations in the blocks / operations of a plain generation, mean over samples.
         denoise_seconds, end_to_end_seconds: means over samples.
         denoise_speedup, end_to_end_speedup: seconds of the plain generations in the same process / seconds with the
             method, both summed over all samples.
@@ -58,7 +60,9 @@ class Row:
 
 @dataclass(frozen=True)
 class AtSpeedup:
-    """A method's scores at a wanted speedup. The speedup is out of reach if the method's settings do not enclose it.
+    """A method's scores at a wanted speedup.
+
+    The speedup is out of reach if all settings of the method are slower, or all are faster.
 
     Attributes:
         settings: the two settings between which the scores are interpolated, or the one setting whose scores are used
@@ -67,13 +71,15 @@ class AtSpeedup:
         psnr: mean over prompts, dB. This field, `psnr_worst`, `ssim` and `denoise_speedup` are None if the speedup is
             out of reach.
         psnr_worst: PSNR of the worst prompt, dB.
-        ssim, denoise_speedup: means; `denoise_speedup` is by seconds.
+        ssim: mean over samples.
+        denoise_speedup: speedup by the seconds of denoising.
         psnr_of_prompt: PSNR of each prompt, dB; empty if the speedup is out of reach.
-        ahead: mean over prompts of the PSNR of this method - that of `best_other`, dB.
+        ahead: PSNR of this method - PSNR of `best_other`, mean over prompts, dB.
         ahead_low, ahead_high: 95 % bootstrap interval of `ahead` over prompts; None with fewer than two prompts.
-        best_other: name of the best other method at this speedup. A method of this project is compared with another
-            version of itself only if no other method reaches the speedup. `best_other` and `ahead` are None if this
-            method alone reaches it.
+        best_other: name of the other method with the highest PSNR at this speedup. Two versions of this project's
+            plugin, or two of its ablations, are compared only if no other method reaches the speedup. `best_other`,
+            `ahead`, `ahead_low` and `ahead_high` are None if no other method, or not even this one, reaches the
+            speedup.
     """
 
     method: str
@@ -92,7 +98,7 @@ class AtSpeedup:
 
 
 def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample], seeds: int) -> Row:
-    """The row of one setting; `samples` hold `seeds` consecutive samples for each prompt."""
+    """The row of one method at one setting. `seeds`: number of consecutive `samples` that belong to one prompt."""
     psnrs = [sample.psnr for sample in samples]
     held = [sample.bytes_held for sample in samples if sample.bytes_held is not None]
     joules = [sample.energy_per_video_joules for sample in samples if sample.energy_per_video_joules is not None]
@@ -118,11 +124,11 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
 
-    A setting that meets the speedup is used without interpolation. Settings off the Pareto front of speedup and mean
-    PSNR are ignored, except a setting that requests exactly this speedup, because users get that setting. If only
-    ignored settings are slower than the speedup, the slowest setting of the front is used as it is: it is faster and
-    better than they are. Settings that left a video unchanged are ignored too, unless all settings did, because their
-    PSNR of 120 dB stands for infinity.
+    A setting with exactly this speedup is used without interpolation. Settings off the Pareto front of speedup and mean
+    PSNR are ignored, except a setting that requests this speedup and has it, because users get that setting. If all
+    settings that are slower than the speedup are ignored, the slowest setting of the front is used without
+    interpolation: it is faster and better than they are. Settings that left a video unchanged are ignored too, unless
+    all settings did, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
@@ -153,7 +159,7 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
 
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """The scores of all methods at a speedup, each compared with the best other method (`AtSpeedup.best_other`).
+    """The scores of all methods in `rows` at a speedup, each compared with the best other method.
 
     The method with the highest PSNR comes first; the methods for which the speedup is out of reach come last.
     """

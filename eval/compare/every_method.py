@@ -1,4 +1,7 @@
-"""Every method, and selection by name. A new method is a file in `methods/` and a name in `registry.py`."""
+"""Every compared method (one way to generate a video faster), and the selection of methods by name.
+
+A new method is a file in `methods/` and a name in `registry.py`.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,9 +22,9 @@ raises ValueError for a method whose name `registry.py` does not list."""
 def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
     """The methods of these names, in the order of `registry.py`.
 
-    "ablations" stands for the ablations, "published" for the other methods whose settings are scored without tuning
-    (published settings, and the repeated plain run), and "all" for all remaining methods. These three omit methods
-    whose packages are not installed. Raises GalaxyDiTError as `check_methods` does.
+    Three names stand for groups: "ablations" for the ablations, "published" for the other methods whose settings are
+    scored without tuning (published settings, and the repeated plain run), and "all" for all remaining methods. A group
+    omits methods whose packages are not installed. Raises GalaxyDiTError as `check_methods` does.
     """
     check_methods(names)
 
@@ -33,9 +36,10 @@ def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
 
 
 def with_profiles(methods: Sequence[Method], paths: Sequence[Path]) -> tuple[Method, ...]:
-    """The methods, in which a method that follows a profile is replaced by one copy for each profile file of `paths`.
+    """Return `methods` with each method that follows a profile replaced by one copy for each profile file in `paths`.
 
-    With several files, the stem of the file ends the name of the copy. Without files, the methods are unchanged.
+    A profile holds the plugin's calibration for a model. With several files, the name of a copy ends with the stem of
+    its file. Without files, the methods are unchanged.
     """
     suffixes = {path: f" {path.stem}" if len(paths) > 1 else "" for path in paths}
     chosen: list[Method] = []

@@ -19,7 +19,7 @@ RECORDS = [Path(__file__).parent / name for name in ("trajectory.py", "step_pair
 
 
 def core_identity(pipe: DiffusionPipeline) -> str:
-    """SHA-256 of the plugin's code."""
+    """SHA-256 of the code that runs when a pipeline is accelerated (without calibration, evaluation and commands)."""
     folders = (PLUGIN, PLUGIN / "policies", PLUGIN / "profiles", PLUGIN / "runtime")
     return code_identity([path for folder in folders for path in sorted(folder.glob("*.py"))])
 
@@ -32,8 +32,8 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
     """Return the `Method.identity` of a method that runs under a rule of `rules/`.
 
-    It returns the SHA-256 of the method's file, of `rules/`, of the plugin's engine and of the code that records
-    trajectories.
+    `method_file` is the `__file__` of the method. The returned function gives the SHA-256 of this file, of `rules/`, of
+    the part of the plugin that runs rules, and of the code that records generations.
     """
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
     shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]

@@ -13,7 +13,7 @@ SCORES = ["PSNR dB", "worst prompt", "SSIM", "ahead of the best other", "speedup
 
 
 def markdown(comparison: Comparison) -> str:
-    """All tables of a comparison."""
+    """A comparison as markdown: its conditions, all tables, and the methods that failed."""
     parts, headings = [_caption(comparison)], ["method", *SCORES, "settings (their speedup)"]
     for speedup in comparison.plan.speedups:
         rows = [_at_speedup_cells(result) for result in comparison.at_speedups if result.speedup == speedup]
@@ -52,8 +52,8 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """As text: PSNR, PSNR of the worst prompt, SSIM, lead over the best other method, interval of the lead, speedup by
-    seconds.
+    """A method's scores as text: PSNR, PSNR of the worst prompt, SSIM, lead over the best other method, interval of the
+    lead, speedup by seconds.
     """
     return (
         number(row.psnr, ".2f"),

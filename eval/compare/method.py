@@ -25,8 +25,8 @@ class Attached:
     Attributes:
         bytes_held: returns the bytes of the tensors that the method keeps now, or None if the method does not expose
             them. It is called between transformer calls, so it must be cheap and must not change the method's state.
-        reset: drops the state of a trajectory that was run without a pipeline call. None means the reset that every
-            diffusers cache has, `transformer._reset_stateful_cache`.
+        reset: drops the method's state after the transformer was called without the pipeline, which otherwise resets
+            it. None means the reset that every diffusers cache has, `transformer._reset_stateful_cache`.
     """
 
     bytes_held: Callable[[], int | None]
@@ -38,7 +38,7 @@ class Method:
     """One way to generate a video faster.
 
     Attributes:
-        name: unique name for tables; no commas. `registry.py` has its source.
+        name: unique name for tables, without commas; `registry.py` lists it.
         settings: returns the candidate settings for a number of steps, from accurate to fast. A tuned method should
             cover speedups from 1.25 to 3.5; the comparison tries candidates on calibration prompts and scores the best
             of them.
@@ -52,8 +52,8 @@ class Method:
             a hash of this project's code. A stored result with another identity is not reused. None if the results
             depend on nothing else.
         tuned: False scores all settings without tuning, for example settings that a paper published.
-        with_profile: from a profile file and a suffix, returns the same method following that profile, with the suffix
-            at the end of its name. None if the method follows no profile.
+        with_profile: from a profile file (the plugin's calibration for a model) and a suffix of the name, returns the
+            same method following that profile. None if the method follows no profile.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Method:
     with_profile: Callable[[Path, str], "Method"] | None = None
 
     def published(self, settings: Callable[[int], Sequence[Setting]]) -> "Method":
-        """The same method, but `settings` returns published settings, which are all scored without tuning."""
+        """The same method with published `settings`, all scored without tuning; its name ends with " published"."""
         return replace(self, name=f"{self.name} published", settings=settings, tuned=False)
 
     @property

@@ -18,7 +18,7 @@ LABEL_GAP = 0.036  # of the axis' height between two labels
 
 
 def plot_pareto(comparison: Comparison, path: Path) -> None:
-    """Write the plot; each method's label is at the right edge, at the height of its fastest setting."""
+    """Write the plot to `path`; each method's label is at the right edge, near the height of its fastest setting."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 8), layout="constrained")
@@ -49,16 +49,19 @@ def plot_pareto(comparison: Comparison, path: Path) -> None:
 
 
 def colours_of(sources: dict[str, str]) -> dict[str, str]:
-    """A colour for each method by its source: controls in grey, this project and its paper in warm colours."""
+    """A colour for each method. `sources`: by method, the paper or project that it comes from.
+
+    Controls are grey, this project's methods red, and those of the GalaxyDiT paper orange.
+    """
     others = cycle(OTHERS)
     groups = {name: [key for key in GROUPS if source.startswith(key)] for name, source in sources.items()}
     return {name: GROUPS[matching[0]] if matching else next(others) for name, matching in groups.items()}
 
 
 def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
-    """Write labels at the right in the order of the lines' ends, each connected to its line.
+    """Write the names of the methods at the right, in the order of the lines' ends, each connected to its line.
 
-    `ends`: by method, speedup and PSNR of its fastest setting.
+    `ends`: by method, speedup and PSNR of its fastest setting, where the line ends. `colours`: by method.
     """
     low, high = axes.get_ylim()
     names = sorted(ends, key=lambda name: ends[name][1])
@@ -79,7 +82,10 @@ def _write_labels(axes: Any, ends: dict[str, tuple[float, float]], colours: dict
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move ascending heights in [0, 1] by least squares, so that neighbours are at least `gap` apart."""
+    """Return ascending `heights` in [0, 1], moved as little as possible so that neighbours are at least `gap` apart.
+
+    The sum of the squared moves is the least.
+    """
     steps = gap * np.arange(len(heights))
     free = isotonic_regression(np.asarray(heights) - steps).x
     return list(np.clip(free, 0.0, max(0.0, 1.0 - gap * (len(heights) - 1))) + steps)

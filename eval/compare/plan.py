@@ -18,15 +18,17 @@ class Case:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Prompts, seeds and speedups of a comparison. Raises GalaxyDiTError for values that break a rule below.
+    """Prompts, seeds and speedups of a comparison.
+
+    Raises GalaxyDiTError for values that break a rule below, and for a tuple that is empty or repeats a value.
 
     Attributes:
-        prompts: scored; prompt i with seed s starts from the noise of seed 100,000 + s + i.
-        seeds: each prompt is scored with each seed.
-        calibration_prompts: for calibration and tuning. None of them may be in `prompts`, because a profile may have
-            been measured on any of them.
+        prompts: the scored prompts; prompt i with seed s starts from the noise of seed 100,000 + s + i.
+        seeds: each prompt is scored with each seed; the noise's seed must stay below 2^64.
+        calibration_prompts: for calibration and tuning. None of them may be in `prompts`, because a profile (the
+            plugin's calibration for a model) may have been measured on any of them.
         speedups: wanted speedups by compute, each from 1.05 to 10.
-        tuned: how many calibration prompts are used: the first `tuned`.
+        tuned: number of calibration prompts that are used, counted from the first; from 1 to all.
     """
 
     prompts: tuple[str, ...]
@@ -55,16 +57,16 @@ class ComparisonPlan:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """The scored cases: the first prompt with all seeds, then the second, and so on."""
+        """The scored cases: the first prompt with all seeds, then the second prompt, and so on."""
         pairs = ((index, seed) for index in range(len(self.prompts)) for seed in self.seeds)
         return tuple(Case(self.prompts[index], SCORING_SEED + seed + index) for index, seed in pairs)
 
     @property
     def tuning_prompts(self) -> tuple[str, ...]:
-        """Prompts for calibration and tuning."""
+        """The prompts that are used for calibration and tuning: the first `tuned` calibration prompts."""
         return self.calibration_prompts[: self.tuned]
 
     @property
     def tuning_cases(self) -> tuple[Case, ...]:
-        """The cases that settings are tuned on."""
+        """The cases on which settings are tuned: each tuning prompt with one seed, 50,000 + its index."""
         return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))

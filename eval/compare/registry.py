@@ -1,4 +1,6 @@
-"""Every method by name, with its source. Listing and checking names needs no torch; `every_method.py` has the methods.
+"""The names of all compared methods, each with its source, the paper or project that the method comes from.
+
+Listing and checking names needs no torch; `every_method.py` has the methods themselves.
 
 Methods run in this order: controls, other projects' methods, this project's methods, ablations of its default.
 """
@@ -60,7 +62,7 @@ NEEDS = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-
 
 
 def source_of(name: str) -> str:
-    """The source of a method, "" for an unknown one; the name of a profile may follow the method's name."""
+    """The source of a method, "" for an unknown method; in `name`, a profile's name may follow the method's name."""
     known = [method for method in METHOD_SOURCES if name == method or name.startswith(f"{method} ")]
     return METHOD_SOURCES[max(known, key=len)] if known else ""
 
@@ -78,7 +80,7 @@ def is_installed(module: str | None) -> bool:
 def check_methods(names: Sequence[str]) -> None:
     """Raise GalaxyDiTError for an empty list, an unknown name, and a method whose package is not installed.
 
-    Known names are those of methods and of GROUPS.
+    Known names are those of the methods and of the groups of methods, GROUPS.
     """
     wrong = [name for name in names if name not in METHOD_SOURCES and name not in GROUPS]
     if wrong or not names:

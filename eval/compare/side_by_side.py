@@ -1,4 +1,4 @@
-"""Side-by-side videos of the first prompt: the plain video (without any method) and those of the best methods."""
+"""Side-by-side videos of the first prompt: the plain video (without any method) and the videos of the best methods."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ SHOWN = 4  # methods beside the plain video
 
 
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
-    """Write one mp4 for each wanted speedup that any method reaches, and return the paths.
+    """Write one mp4 to `folder` for each wanted speedup that any method reaches, and return the paths.
 
-    Each method is shown at its scored setting nearest to the speedup.
+    Each method is shown at its scored setting nearest to the speedup. `bench` generates the videos.
     """
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
@@ -38,9 +38,9 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 
 
 def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
-    """The first SHOWN of the results, best first, that reach their speedup.
+    """The best SHOWN results that reach the speedup; `results` are of one speedup, best first.
 
-    This project's default takes the last place if it reaches the speedup but is not among the best.
+    The last place goes to this project's default method if it reaches the speedup but is not among the best.
     """
     reached = [result for result in results if result.psnr is not None]
     ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]

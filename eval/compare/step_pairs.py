@@ -1,4 +1,4 @@
-"""Values for pairs of steps, measured beforehand: what reuse of an earlier step would do at a later step."""
+"""Tables of values for pairs of steps, measured beforehand, such as the error if a step reuses an earlier step."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Pairs = list[list[float]]
 
 
 def over_pairs(steps: int, value: Callable[[int, int], float]) -> Pairs:
-    """The table of `value(earlier, step)` for a generation of `steps` steps."""
+    """The table of `value(earlier, step)` for all pairs of a generation of `steps` steps, at most LONGEST_GAP apart."""
     return [[value(step - gap, step) for gap in range(1, min(step, LONGEST_GAP) + 1)] for step in range(steps)]
 
 

@@ -2,7 +2,7 @@
 
 diffusers' caches key their state by the name of the cache context, so the two guidance branches of Wan have separate
 states; a pipeline resets them when a generation ends. FasterCache's caches of attention layers have one state
-for all calls and assume both branches in one batch, so an adapter hook above them separates or joins Wan's branches.
+for all calls and assume both branches in one batch, so an adapter (a hook around the cache) joins Wan's branches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ REGISTRY = "_diffusers_hook"  # diffusers creates this attribute on every module
 
 @contextmanager
 def restored(pipe: DiffusionPipeline) -> Iterator[None]:
-    """Restore all attributes of the pipeline and of its transformer's modules when the block ends.
+    """Restore all attributes of the pipeline and of its transformer's modules when the context ends.
 
     Caches remove their hooks, but leave changed forward methods, flags or bookkeeping on the modules.
     """
@@ -39,13 +39,13 @@ def restored(pipe: DiffusionPipeline) -> Iterator[None]:
 
 
 def hooks_in(transformer: nn.Module, wanted: str | None = None) -> list[ModelHook]:
-    """The diffusers hooks of all modules, or those of the wanted name."""
+    """The diffusers hooks of all modules of the transformer, or only the hooks with the name `wanted`."""
     registries = [getattr(module, REGISTRY) for module in transformer.modules() if hasattr(module, REGISTRY)]
     return [hook for registry in registries for name, hook in registry.hooks.items() if wanted in (None, name)]
 
 
 def bytes_in(value: Any) -> int:
-    """Bytes of all tensors inside containers and state objects; each counts once."""
+    """Bytes of all tensors inside `value`, nested containers and objects; each tensor counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in _tensors_in(value)}.values())
 
 
@@ -60,14 +60,14 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class BranchState(BaseState, dict[int, Any]):
-    """The states of all hooks below the transformer in one branch, by index of the hook."""
+    """Dictionary of whatever an `AdapterHook` keeps for one guidance branch; cleared at a reset."""
 
     def reset(self) -> None:
         self.clear()
 
 
 class AdapterHook(ModelHook):
-    """A stateful hook on the transformer with one `BranchState` for each cache context."""
+    """Base class of hooks around the whole transformer, with one `BranchState` for each cache context."""
 
     _is_stateful = True
 
@@ -83,13 +83,13 @@ class AdapterHook(ModelHook):
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
-    """Run the transformer with a diffusers cache.
+    """Within the context, the transformer runs with a diffusers cache.
 
     Args:
         pipe: a pipeline with `pipe.transformer`.
         config: configuration of the cache, as for `transformer.enable_cache`.
-        adapter: returns a hook that runs above the cache, if the guidance branches are separate transformer calls. None
-            adds no hook.
+        adapter: returns a hook that is put around the cache if the guidance branches are separate transformer calls.
+            None adds no hook.
     """
     transformer = pipe.transformer
     with restored(pipe):
@@ -112,7 +112,7 @@ def cache_method(
     config: Callable[[DiffusionPipeline, Setting, Any], Any],
     calibrate: Calibrate | None = None,
 ) -> Method:
-    """A method that runs a diffusers cache. `config` returns the cache's configuration for pipeline, setting and
+    """A method that runs a diffusers cache. `config` returns the cache's configuration from pipeline, setting and
     calibration; the other arguments are fields of `Method`.
     """
 
@@ -123,10 +123,10 @@ def cache_method(
 
 
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
-    """Return a function that gives the share of steps left as a timestep: 1000 at the first step, falling evenly.
+    """Return a function that gives an even timestep for the current step: 1000 times the share of steps that are left.
 
-    The published timestep windows assume evenly falling timesteps. Wan's flow shift bends the timesteps, so the windows
-    get the function's values instead.
+    FasterCache's published windows of timesteps assume timesteps that fall evenly. Wan's flow shift bends the
+    timesteps, so the cache gets the function's values instead.
     """
     last: tuple[Any, float] = (None, 1000.0)
 

@@ -30,12 +30,12 @@ class Trajectory:
         outputs: predictions by branch, "cond" and with guidance "uncond", shaped like the latents.
         time_embeddings, time_projections: the time embedding before and after the projection, as the embedder returns
             them.
-        residual_changes: by step and branch, how the residual of the block stack (output - input) differs from that of
-            the step before: |residual| / |residual before|, and 1 - the cosine of both, means over tokens. NaN at the
-            first step, empty if the residuals were not recorded.
+        residual_changes: by step and branch, two numbers that compare the residual of the block stack (output - input)
+            with the residual at the previous step: |residual| / |previous residual|, and 1 - cosine of the two, means
+            over tokens. NaN at the first step; empty if residuals were not recorded.
         final: the denoised latents.
-        frames: `(batch, frames, height, width, 3)` float32 in [0, 1].
-        guidance_scale: 1 without guidance.
+        frames: the decoded videos, `(batch, frames, height, width, 3)` float32 in [0, 1].
+        guidance_scale: of classifier-free guidance; 1 without guidance.
     """
 
     sigmas: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -53,22 +53,29 @@ class Trajectory:
         return len(self.latents)
 
     def guided(self, step: int) -> Tensor:
-        """The prediction that the scheduler gets at a step."""
+        """The guided prediction, which the scheduler gets, at the step of index `step`."""
         return guide({branch: outputs[step] for branch, outputs in self.outputs.items()}, self.guidance_scale)
 
     def residual(self, step: int, branch: str) -> Tensor:
-        """Prediction - latent of one branch, which EasyCache and ERTACache reuse."""
+        """Prediction - latent of one branch at the step of index `step`; EasyCache and ERTACache reuse it."""
         return self.outputs[branch][step] - self.latents[step]
 
 
 def guide(outputs: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
-    """Guidance over the branches' predictions: u + s (c - u), or c alone without an unconditional branch."""
+    """The guided prediction u + s (c - u), or c without an unconditional branch.
+
+    `outputs` holds the predictions c of the branch "cond" and u of the branch "uncond"; s is `guidance_scale`.
+    """
     conditional, unconditional = outputs[CONDITIONAL], outputs.get(UNCONDITIONAL)
     return conditional if unconditional is None else unconditional + guidance_scale * (conditional - unconditional)
 
 
 class _Recorder(ExitStack):
-    """Hooks that fill a trajectory until they are closed. WanPipeline calls the conditional branch first in a step."""
+    """Hooks on the transformer that fill `trajectory` until the recorder is closed.
+
+    `residuals` says whether `Trajectory.residual_changes` is recorded. WanPipeline calls the conditional branch first
+    in a step, so the order of the calls gives the branch.
+    """
 
     def __init__(self, pipe: DiffusionPipeline, residuals: bool) -> None:
         super().__init__()
@@ -86,7 +93,7 @@ class _Recorder(ExitStack):
 
     @property
     def branch(self) -> str:
-        """The branch of the call under way."""
+        """The guidance branch of the transformer call under way."""
         is_second = self.calls % 2 == 1 and self.trajectory.guidance_scale > 1
         return UNCONDITIONAL if is_second else CONDITIONAL
 
@@ -119,7 +126,7 @@ class _Recorder(ExitStack):
         self.calls += 1
 
     def end_step(self, pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Callback of a pipeline: keep the latents, which after the last step are the final ones."""
+        """Callback of the pipeline after each step: keep the latents, so that those of the last step remain."""
         self.trajectory.final = _on_cpu(tensors["latents"])
         return tensors
 
@@ -134,8 +141,8 @@ def record(
 ) -> Trajectory:
     """Generate one batch, each prompt with its seed, and record it. If a method is attached, its outputs are recorded.
 
-    `residuals` records `Trajectory.residual_changes`. Raises GalaxyDiTError for a pipeline whose guidance branches are
-    not separate transformer calls.
+    `residuals` says whether `Trajectory.residual_changes` is recorded. Raises GalaxyDiTError for a pipeline whose
+    guidance branches are not separate transformer calls.
     """
     check_branches(pipe)
     with _Recorder(pipe, residuals) as recorder:

@@ -1,7 +1,8 @@
 """Choose which settings of a method are scored, from the results of the settings on calibration prompts.
 
-Speedups are by compute. The wanted speedups are those of the `ComparisonPlan`; the wanted range reaches from the lowest
-to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN.
+Speedups are by compute. The arguments `speedups` are the wanted speedups of the `ComparisonPlan`; the wanted range
+reaches from the lowest to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN. A sample is one
+measured generation with a method at one setting.
 """
 
 import math
@@ -27,13 +28,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting of a method, measured on the prompts so far.
+    """One setting of a method, measured on the calibration prompts that were run so far.
 
     Attributes:
-        index: of the setting among the method's settings.
-        log_speedup: natural logarithm of the speedup at the mean compute of the samples.
+        index: index of the setting among the method's settings.
+        log_speedup: natural logarithm of the speedup, which is 1 / the mean compute fraction of the samples.
         psnr: mean of the samples, dB.
-        spread: standard deviation of the log speedup over prompts; 0 if the compute is fixed, or for one prompt.
+        spread: standard deviation of the samples' log speedups; 0 for one sample.
         n: number of samples.
     """
 
@@ -45,7 +46,7 @@ class Candidate:
 
 
 def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """Summarize the samples of one setting; `index` is that of the setting."""
+    """Summarize the samples of one setting; `index` is its index among the method's settings."""
     log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
     log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
@@ -55,8 +56,8 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
     """Indices of the settings to try first.
 
-    If the settings request speedups: those near a wanted speedup, or all if none is near. Of a grid of one parameter
-    with LONG_GRID or more settings: every fourth and the last. Of all other grids: all.
+    If the settings request speedups: those within the factor SPEEDUP_MARGIN of a wanted speedup, or all if there are
+    none. Of other settings with a single parameter, if they are LONG_GRID or more: every fourth and the last. Else all.
     """
     every = range(len(settings))
     if all(setting.keys() == {"speedup"} for setting in settings):
@@ -69,11 +70,10 @@ def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
 
 
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the tried settings, and of all settings between two tried neighbours that bracket part of the wanted
-    range.
+    """Indices of the tried settings, and of the settings between them that may lie in the wanted range.
 
-    The settings of a method are ordered from accurate to fast, so a setting between two neighbours outside the range is
-    outside the range, too.
+    The settings of a method are ordered from accurate to fast. So settings between two tried neighbours are left out if
+    both neighbours are slower than the range, or both are faster.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     kept = {c.index for c in tried}
@@ -85,9 +85,10 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings in the wanted range that are not far behind an equally fast or faster setting in PSNR.
+    """Indices of the settings in the wanted range, without those that an equally fast or faster setting there exceeds
+    in PSNR by more than PSNR_MARGIN.
 
-    The nearest settings beyond each end of the range count as in the range, so that the settings bracket it.
+    The nearest setting beyond each end of the range counts as in the range, so that the settings enclose the range.
     """
     low, high = math.log(min(speedups) / SPEEDUP_MARGIN), math.log(max(speedups) * SPEEDUP_MARGIN)
     slower = max((c.log_speedup for c in candidates if c.log_speedup < low), default=low)
@@ -103,8 +104,8 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
     """Settings on the Pareto front, slowest first: no other setting is at least as good in both numbers of `point`.
 
-    `point` returns speedup and PSNR of a setting, or increasing functions of them. Of settings equal in both, the first
-    stays.
+    `point` returns speedup and PSNR of a setting, or increasing functions of these. Of settings that are equal in both
+    numbers, the first is kept.
     """
     front: list[T] = []
     for setting in sorted(settings, key=point, reverse=True):
@@ -116,9 +117,10 @@ def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("
 def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
     """Indices of the settings to score, slowest first: the settings of the Pareto front that bracket each speedup.
 
-    A method whose decisions depend on the sample has another speedup on other prompts. So the ends of a bracket lie
-    beyond the wanted speedup by two standard errors of the difference between the mean log speedups of the tuning
-    samples and of `scored` other samples. If the speedup is out of reach, the nearest setting stays.
+    A method whose decisions depend on the sample has another speedup on other prompts. So the two ends of a bracket lie
+    below and above the wanted speedup by two standard errors of the difference between the mean log speedups of the
+    tuning samples and of `scored` other samples. `scored` is the number of samples that will be scored. Where the front
+    does not reach so far, its outermost setting is the end.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

@@ -30,7 +30,8 @@ class Vae:
 
     Attributes:
         parameters: number of parameters.
-        spatial, temporal: rows (or columns) of pixels, and frames, per latent value.
+        spatial: pixel rows per latent row, and pixel columns per latent column.
+        temporal: frames per latent frame, after the first frame, which has a latent frame of its own.
         latent_channels: channels of a latent.
         decoder_values_per_pixel: values per output pixel of the features in the last stage of the decoder, where
             decoding spends most of its time.
@@ -46,19 +47,20 @@ class Vae:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Shape of a video model.
+    """Shape of a video model: its transformer, text encoder and VAE.
 
     Attributes:
-        family: how its blocks are built, one of `galaxydit.eval.cost.operations.BLOCKS`.
-        blocks, single_blocks: number of blocks of the first kind, and of HunyuanVideo's second kind.
-        control_blocks: number of VACE blocks, which run before the main blocks.
-        heads, head_dim: of self-attention; their product is the width.
+        family: how the blocks are built, one of `galaxydit.eval.cost.operations.BLOCKS`.
+        blocks: number of main blocks, without the two kinds below.
+        single_blocks: number of HunyuanVideo's blocks with one stream for text and video; 0 for other models.
+        control_blocks: number of VACE blocks, which run before the main blocks; 0 for other models.
+        heads, head_dim: number of heads of self-attention, and width of a head; their product is the blocks' width.
         ffn_dim: inner width of the feed-forward layer.
         text_tokens: tokens of the text stream.
         text_dim: width of the text stream; None if it equals the blocks' width.
         image_tokens: tokens of an image encoder, which a second cross-attention reads; 0 without an image encoder.
-        audio_heads, audio_head_dim, audio_tokens_per_second: of an audio stream that the model denoises with the video;
-            0 without audio.
+        audio_heads, audio_head_dim, audio_tokens_per_second: heads, width of a head and tokens per second of an audio
+            stream that the model denoises with the video; 0 without audio.
         fps: frames per second, from which the audio tokens follow; 0 without audio.
         patch: latent frames, rows and columns of one token.
         branches: number of guidance branches of one step.
@@ -97,13 +99,13 @@ class Architecture:
         return self.heads * self.head_dim
 
     def tokens(self, height: int, width: int, frames: int) -> int:
-        """Video tokens of one sample; `height` and `width` in pixels."""
+        """Number of tokens of one video; `height` and `width` in pixels, `frames` of the decoded video."""
         latent = (frames - 1) // self.vae.temporal + 1
         of_frame = (height // self.vae.spatial // self.patch[1]) * (width // self.vae.spatial // self.patch[2])
         return math.ceil(latent / self.patch[0]) * of_frame
 
     def latent_bytes(self, height: int, width: int, frames: int) -> int:
-        """Bytes of one latent video in bfloat16; `height` and `width` in pixels."""
+        """Bytes of one latent video in bfloat16; `height` and `width` in pixels, `frames` of the decoded video."""
         latent = (frames - 1) // self.vae.temporal + 1
         return BYTES * self.vae.latent_channels * latent * (height // self.vae.spatial) * (width // self.vae.spatial)
 
@@ -127,9 +129,10 @@ def _architecture(entry: dict[str, Any]) -> Architecture:
 
 
 def architecture_of(model: str) -> Architecture:
-    """The architecture of a name in `CHECKPOINTS` or of a hub id; raises GalaxyDiTError for any other model.
+    """The architecture of a model, given by its name in `CHECKPOINTS` or by its hub id.
 
-    The organisation of a hub id is not compared, because organisations move their models.
+    The organisation of a hub id is not compared, because models move to other organisations. Raises GalaxyDiTError for
+    an unknown model.
     """
     hub_id = CHECKPOINTS[model].hub_id if model in CHECKPOINTS else model
     by_name = {repository_name(hub_id): shape for hub_id, shape in architectures().items()}

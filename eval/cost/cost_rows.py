@@ -25,9 +25,9 @@ PREDICTED: Columns = {
 
 
 def rows_of(made: Estimate) -> list[dict[str, Any]]:
-    """One row for the plain pipeline, and one with the plugin if a speedup was estimated.
+    """One table row for the pipeline without the plugin, and one with the plugin if `made` has a speedup.
 
-    A predicted value is a dict of `median`, `low` and `high`; the plugin's bytes are a number, or None for 0.
+    A predicted value is a dict of `median`, `low` and `high`; `predicted_plugin_bytes` is a number, or None for 0.
     """
     costs = {"plain": made.plain}
     if made.accelerated is not None:
@@ -46,9 +46,9 @@ def _row(cost: Cost) -> dict[str, Any]:
 def predicted_denoising(
     device: str, preset: str, size: tuple[int, int, int], steps: int, compute_fraction: float
 ) -> dict[str, float]:
-    """Predicted seconds and joules of denoising a Wan2.1 preset of `galaxydit latency`, as fields of its rows.
+    """Predicted cost of denoising a Wan2.1 preset of `galaxydit latency`, as fields of that command's rows.
 
-    Empty for a device or a preset without measurements.
+    The fields are `predicted_denoise_s` (seconds) and `predicted_joules`. Empty for an unknown device or preset.
 
     Args:
         device: product name, such as "NVIDIA H100 80GB HBM3".

@@ -1,4 +1,8 @@
-"""Predicted cost of videos of a published model on a GPU, plain and accelerated, without weights and without a GPU."""
+"""Predicted cost of videos of a published model on a GPU, without weights and without a GPU.
+
+A plain video is generated without the plugin, an accelerated one with it. A block evaluation is one call of one
+transformer block.
+"""
 
 import json
 import re
@@ -42,13 +46,13 @@ class Cost:
         batch_latency_s: seconds from the prompt to the decoded video.
         denoise_s: seconds of the transformer, the plugin's share included.
         text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens.
-        plugin_s: part of `denoise_s`: seconds of the block that reused steps run to measure the change of its output;
-            0 without the plugin.
+        plugin_s: the plugin's share of `denoise_s`: seconds of the block that each reused step still runs, so that the
+            plugin can measure the change of its output; 0 without the plugin.
         energy_per_video_joules: over all GPUs.
         avg_power_watts: over all GPUs.
         peak_memory_bytes: of one GPU.
         plugin_bytes: bytes of one GPU that the plugin keeps between transformer calls; 0 without the plugin.
-        price: of all videos, from the price of a GPU hour; None if no price was given.
+        price: of all videos, from the price of a GPU hour; None if that price was not given.
     """
 
     batch_latency_s: Interval
@@ -65,11 +69,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The predicted cost of a model's videos.
+    """The predicted cost of a model's videos, with the settings that it is predicted for.
 
     Attributes:
         split: how the GPUs share a video, such as "Ulysses 4, ring 2".
-        speedup: plain block evaluations / accelerated block evaluations.
+        speedup: block evaluations of a plain video / of an accelerated one; None if only plain videos were asked for.
         plain, accelerated: predicted cost without and with the plugin; `accelerated` is None without a speedup.
         fits: whether the expected peak memory, with the plugin if there is a speedup, is below the GPU's memory.
         sources: where the shapes, the constants and the intervals come from.
@@ -116,19 +120,20 @@ def estimate(
     price: float | None = None,
     reuse: str | None = None,
 ) -> Estimate:
-    """The predicted seconds, joules, memory and price of a model's videos, plain and with the plugin.
+    """The predicted seconds, joules, memory and price of a model's videos, plain and accelerated.
 
     Args:
         model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
-        gpu: "H100" or "B200", in any case.
-        speedup: plain / accelerated block evaluations, at least 1; None predicts the plain pipeline alone.
+        gpu: "H100" or "B200", in capital or small letters.
+        speedup: block evaluations of a plain video / of an accelerated one, at least 1; None predicts plain alone.
         size: width and height in pixels, such as "1280x720"; by default the size that the model's authors recommend.
         frames, steps: by default the values that the model's authors recommend.
         gpus: GPUs that share one video by context parallelism.
         ring: degree of ring attention, a divisor of `gpus`; by default the degree with the fewest predicted seconds.
         videos: number of videos that the price is for.
         price: of one GPU hour, in any currency; None predicts no price.
-        reuse: "output" or "residual", as in `GalaxyDiTConfig`; by default that of the model's profile, else "output".
+        reuse: what the plugin keeps, "output" or "residual", as in `GalaxyDiTConfig`; by default the value in the
+            model's profile, or "output" if the model has no profile.
 
     Raises GalaxyDiTError for a model without a known shape, a GPU without measurements, and values out of range.
     """
@@ -159,7 +164,7 @@ def estimate(
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
-    """One video at the given settings; for a setting that is None, at the value that the model's authors recommend."""
+    """One video at the given settings; a setting that is None gets the value that the model's authors recommend."""
     by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
@@ -220,9 +225,10 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """Seconds of the one block of one branch that each reused step runs, because online policies measure its change.
+    """The seconds of `made.denoising` that reused steps take to measure the change of a block's output.
 
-    They are part of `made.denoising`. `fraction`: block evaluations done / those of a plain run.
+    A reused step reuses earlier outputs and runs one block of one guidance branch, for this measurement alone.
+    `fraction`: block evaluations of the video / those of a plain video.
     """
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
@@ -231,7 +237,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """The `reuse` of the shipped profile of the architecture, "output" or "residual"; "output" without a profile."""
+    """`reuse` in the profile that the package ships for this architecture; "output" if it ships none."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
@@ -243,16 +249,17 @@ def _default_reuse(shape: Architecture) -> str:
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
-    """Bytes that the plugin keeps: for each branch, the outputs or the residuals (`reuse`) of its last full steps."""
+    """Bytes that the plugin keeps: outputs or residuals (see `reuse`) of two full steps for each guidance branch."""
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction
 
 
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
-    """Peak memory of one GPU without offloading, in bytes: the weights and the larger of two needs.
+    """Peak memory of one GPU without offloading, in bytes: the weights, plus what denoising or decoding needs.
 
-    While denoising, these are a block's tensors and the `held` bytes of the plugin; while decoding, the VAE's features.
+    Denoising needs a block's tensors and the `held` bytes of the plugin, decoding the VAE's features. The larger of the
+    two needs counts.
     """
     shape = work.shape
     weights = shape.transformers * work.operations.weight_bytes

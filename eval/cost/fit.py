@@ -68,7 +68,7 @@ def _row(row: dict[str, Any]) -> Row:
 
 
 def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
-    """log(predicted / measured) of the seconds and of the joules."""
+    """The natural logarithm of predicted / measured, for the seconds and for the joules."""
     made = predict(row.work, GPUS[row.gpu], constants, row.split)
     return math.log(made.seconds * row.work.batch / row.seconds), math.log(made.joules / row.joules)
 
@@ -76,7 +76,8 @@ def log_errors(row: Row, constants: Constants) -> tuple[float, float]:
 def fit(rows: Sequence[Row]) -> Constants:
     """The constants with the largest posterior, where each group of rows has equal weight.
 
-    The logarithms of the errors are Gaussian, and so are those of the constants around `SHARED` and `OF_GPU`.
+    Likelihood: log(predicted / measured) is Gaussian around 0. Prior: the logarithm of each constant is Gaussian around
+    that of its value in `SHARED` or `OF_GPU`.
     """
     sizes = Counter(row.group for row in rows)
     weights = np.array([1 / ROW_SPREAD / math.sqrt(sizes[row.group]) for row in rows for _ in range(2)])
@@ -104,7 +105,10 @@ def _constants(values: np.ndarray) -> Constants:
 
 @dataclass(frozen=True)
 class Check:
-    """Errors of predictions for each group of rows: log(predicted / measured) of seconds and joules, `(rows, 2)`."""
+    """Errors of predictions for measured rows.
+
+    groups: by group (model, GPU, number of GPUs), log(predicted / measured) of seconds and joules, `(rows, 2)`.
+    """
 
     groups: dict[tuple[str, str, int], np.ndarray]
 
@@ -129,7 +133,7 @@ def _mean_error(log_errors: np.ndarray) -> np.ndarray:
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Errors of predictions for these rows."""
+    """Errors of the predictions for these rows with these constants."""
     errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in rows:
         errors.setdefault(row.group, []).append(log_errors(row, constants))
@@ -137,15 +141,16 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
 
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
-    """By value of `key`: the errors on the rows with this value, made by a fit to all other rows."""
+    """For each value that `key` has on the rows: errors on the rows with this value, after a fit to all other rows."""
     values = dict.fromkeys(map(key, rows))
     fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
     return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}
 
 
 def named_splits(rows: Sequence[Row], constants: Constants) -> list[bool]:
-    """Whether the prediction names the faster split, for each pair of rows of one group and batch size in which one is
-    split by Ulysses alone and the other by ring attention alone.
+    """For each pair of rows of one group and batch size: whether the prediction names the faster row.
+
+    In one row of a pair the GPUs share a video by Ulysses alone, in the other by ring attention alone.
     """
     pairs: dict[Any, list[Row]] = {}
     for row in rows:

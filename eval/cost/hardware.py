@@ -7,10 +7,10 @@ from galaxydit.errors import check_choice
 
 @dataclass(frozen=True)
 class Gpu:
-    """Peak figures of a GPU, from its data sheet.
+    """Peak rates, power limit and memory of a GPU, from its data sheet.
 
     Attributes:
-        matrix_flops: dense bfloat16 matrix products, operations per second.
+        matrix_flops: operations per second of dense bfloat16 matrix products.
         attention_flops: dense bfloat16 operations per second that FlashAttention-2 can use. Its kernels use Hopper's
             instructions, so a multiprocessor of B200 counts like one of H100.
         exponentials: exponentials per second, 16 for each multiprocessor and clock cycle.
@@ -44,7 +44,7 @@ Sources: NVIDIA's data sheets of H100 (132 multiprocessors, 1.755 GHz) and HGX B
 
 
 def gpu_of(name: str) -> Gpu:
-    """A GPU by its name in any case; raises GalaxyDiTError for a GPU without measurements."""
+    """The GPU with this name, in capital or small letters; raises GalaxyDiTError for a name that `GPUS` lacks."""
     known = {key.casefold(): key for key in GPUS}
     if not isinstance(name, str) or name.casefold() not in known:
         check_choice("gpu", name, tuple(known))
@@ -52,5 +52,5 @@ def gpu_of(name: str) -> Gpu:
 
 
 def gpu_named(product: str) -> Gpu | None:
-    """The GPU of a product name such as "NVIDIA H100 80GB HBM3"; None for a GPU without measurements."""
+    """The GPU of a product name such as "NVIDIA H100 80GB HBM3"; None for one that `GPUS` lacks and for PCIe cards."""
     return next((gpu for name, gpu in GPUS.items() if name in product.split() and "PCIe" not in product), None)

@@ -1,4 +1,4 @@
-"""Operations and bytes of one transformer call, by kind of layer, from the shapes alone.
+"""Operations and bytes of one transformer call, counted from the shapes of its layers alone.
 
 The counts equal those of PyTorch's FlopCounterMode, which `galaxydit compare` uses, on diffusers' classes.
 """
@@ -41,13 +41,14 @@ class Operations:
 
     Attributes:
         matrix_flops: of matrix products, two for each multiply-add.
-        attention_flops: of the two products inside attention.
+        attention_flops: of the two matrix products inside attention.
         scores: number of attention scores, each of which takes one exponential.
         activation_bytes: inputs and outputs of all layers in bfloat16, which the elementwise kernels between the layers
             read and write.
         weight_bytes: weights of all layers in bfloat16.
-        exchanged_bytes: queries of all layers with `is_self`, in bfloat16; keys, values and outputs take as many each.
-        attentions: number of layers with `is_self`.
+        exchanged_bytes: queries of all `Attention` layers with `is_self`, in bfloat16; keys, values and outputs take as
+            many bytes each.
+        attentions: number of `Attention` layers with `is_self`.
     """
 
     matrix_flops: float
@@ -65,7 +66,7 @@ class Operations:
 
 
 def count_operations(shape: Architecture, height: int, width: int, frames: int) -> Operations:
-    """Operations of all blocks in one call, for one sample and branch; `height` and `width` in pixels."""
+    """Operations of all blocks in one call, for one sample and guidance branch; `height` and `width` in pixels."""
     video = shape.tokens(height, width, frames)
     layers = list(BLOCKS[shape.family](shape, video, frames))
     linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
@@ -92,7 +93,7 @@ Blocks = Iterator[tuple[int, Layer]]
 
 
 def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
-    """Projections of self-attention and the feed-forward layer of one stream."""
+    """Projections of self-attention and the feed-forward layer of one stream of tokens, without the attention."""
     yield 4 * times, Linear(tokens, width, width)
     yield times, Linear(tokens, width, ffn_dim)
     yield times, Linear(tokens, ffn_dim, width)

@@ -24,9 +24,10 @@ class GpuConstants:
 
     Attributes:
         matrix_fraction: share of `Gpu.matrix_flops` that matrix products reach.
-        elementwise_passes: bytes that elementwise kernels move at full bandwidth / `Operations.activation_bytes`.
+        elementwise_passes: bytes that could be moved at full bandwidth in the time of the elementwise kernels /
+            `Operations.activation_bytes`.
         ulysses_fraction: share of `Gpu.link` that Ulysses' all-to-all reaches, its copies included.
-        base_watts: power of an active GPU whose matrix units and memory wait.
+        base_watts: power of an active GPU whose matrix units and memory are idle.
         joules_per_matrix_flop, joules_per_attention_flop: joules of one operation, on top of the base watts.
     """
 
@@ -44,10 +45,11 @@ class SharedConstants:
 
     Attributes:
         attention_fraction: share of `Gpu.attention_flops` that the products inside attention reach.
-        exposed_exponentials: share of the exponentials' time that the products do not hide.
+        exposed_exponentials: share of the time of attention's exponentials that its matrix products do not hide.
         ring_fraction: share of `Gpu.link` that ring attention reaches; transfers hidden behind attention raise it.
         exchange_seconds: latency of the exchange around one self-attention layer, for each transformer call.
-        decoder_passes: bytes that decoding moves at full bandwidth / bytes of the features in the decoder's last stage.
+        decoder_passes: bytes that could be moved at full bandwidth in the time of decoding / bytes of the features in
+            the decoder's last stage.
         joules_per_byte: joules of one byte that elementwise kernels move, on top of the base watts.
     """
 
@@ -61,7 +63,7 @@ class SharedConstants:
 
 @dataclass(frozen=True)
 class Constants:
-    """All constants: shared, and by the name of a GPU."""
+    """All constants: those that all GPUs share, and those of each GPU by its name."""
 
     shared: SharedConstants
     gpus: Mapping[str, GpuConstants]
@@ -73,9 +75,9 @@ class Constants:
 
 @dataclass(frozen=True)
 class Errors:
-    """Factors, from 1, by which 90 % of the measurements lie at most above or below the prediction.
+    """Error of predictions for models that the fit did not see, as factors of at least 1.
 
-    The measurements are those of models that the fit did not see.
+    90 % of their measurements lie between prediction / factor and prediction x factor.
     """
 
     seconds_factor: float
@@ -84,7 +86,7 @@ class Errors:
 
 @cache
 def fitted() -> tuple[Constants, Errors]:
-    """The shipped constants and their errors."""
+    """The constants that the package ships, and the errors of predictions with them."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     gpus = {name: GpuConstants(**values) for name, values in data["constants"]["gpus"].items()}
     return Constants(SharedConstants(**data["constants"]["shared"]), gpus), Errors(**data["errors"])
@@ -92,14 +94,14 @@ def fitted() -> tuple[Constants, Errors]:
 
 @dataclass(frozen=True)
 class Split:
-    """Context parallelism: degrees of Ulysses and ring, whose product is the number of GPUs."""
+    """How GPUs share one video by context parallelism: the degrees of Ulysses and of ring attention."""
 
     ulysses: int = 1
     ring: int = 1
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs."""
+        """Number of GPUs, the product of the degrees."""
         return self.ulysses * self.ring
 
     @property
@@ -113,7 +115,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Workload:
-    """One video of a model. `batch`: videos that are denoised together."""
+    """A video of a model, of which `batch` videos are denoised together; `height` and `width` in pixels."""
 
     shape: Architecture
     height: int
@@ -124,7 +126,7 @@ class Workload:
 
     @property
     def operations(self) -> Operations:
-        """Operations of one transformer call for one sample and branch."""
+        """Operations of one transformer call for one sample and guidance branch."""
         return count_operations(self.shape, self.height, self.width, self.frames)
 
 
@@ -132,7 +134,8 @@ class Workload:
 class Prediction:
     """Seconds of each part of one video, and its joules over all GPUs.
 
-    The first four parts together are denoising, which takes `denoising_joules`; `joules` is of the whole video.
+    Denoising consists of matrix products, attention, elementwise kernels and the exchange between GPUs.
+    `denoising_joules` are those of denoising, `joules` those of the whole video.
     """
 
     matrix_products: float
@@ -158,7 +161,10 @@ class Prediction:
 def predict(
     work: Workload, gpu: Gpu, constants: Constants, split: Split = Split(), compute_fraction: float = 1.0
 ) -> Prediction:
-    """Seconds and joules of one video. `compute_fraction`: block evaluations done / those of a plain run."""
+    """Seconds and joules of one video.
+
+    `compute_fraction`: calls of transformer blocks / those of a generation without the plugin.
+    """
     shape, count = work.shape, work.operations
     own, shared = constants.gpus[gpu.name], constants.shared
     calls = work.steps * shape.branches * compute_fraction
@@ -187,9 +193,9 @@ def predict(
 def _exchange_seconds(
     work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
 ) -> float:
-    """Seconds of communication: queries, keys, values and outputs by Ulysses, keys and values by the ring.
+    """Seconds in which the GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring).
 
-    `share`: transformer calls of the video / GPUs.
+    `own`: constants of this GPU. `share`: transformer calls of the video / number of GPUs.
     """
     local = share * work.operations.exchanged_bytes
     ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)

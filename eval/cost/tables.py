@@ -16,7 +16,7 @@ SPEEDUP = 2.0
 
 
 def cost_table() -> str:
-    """Predicted cost of a video of each Wan2.1 checkpoint, plain and with the plugin at half the block evaluations."""
+    """Predicted cost of a video of each Wan2.1 checkpoint, plain, and with the plugin at half the block evaluations."""
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
     for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-")):
@@ -55,7 +55,7 @@ def _interval(interval: Interval, unit: float) -> str:
 
 
 def _three(value: float) -> str:
-    """Three significant digits without an exponent."""
+    """The value with three significant digits, without an exponent."""
     return f"{float(f'{value:.3g}'):,g}"
 
 

@@ -18,7 +18,7 @@ NAME = "latents"
 
 @contextmanager
 def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
-    """Yield a list that gets the input of each call of the VAE's decoder within the context, on the CPU.
+    """A context that yields a list, to which each call of the VAE's decoder appends a copy of its input on the CPU.
 
     The list stays empty for a pipeline without VAE.
     """
@@ -41,10 +41,10 @@ def recording(pipe: DiffusionPipeline) -> Iterator[list[torch.Tensor]]:
 
 
 def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.float32]:
-    """Frames `(frames, height, width, 3)` in [0, 1] that the VAE decodes from its recorded input.
+    """Frames `(frames, height, width, 3)` in [0, 1] that the VAE decodes from `latents`, a recorded input.
 
-    The frames differ from the generated ones if the pipeline does more after the decoder than diffusers'
-    `postprocess_video`, so compare the hashes of both.
+    If the pipeline does more after the decoder than diffusers' `postprocess_video`, these frames differ from the
+    generated ones. So compare the hashes of both.
     """
     with torch.no_grad():
         video = pipe.vae.decode(latents.to(pipe._execution_device), return_dict=False)[0]
@@ -54,10 +54,10 @@ def decode_frames(pipe: DiffusionPipeline, latents: torch.Tensor) -> NDArray[np.
 
 
 def to_bytes(latents: torch.Tensor) -> bytes:
-    """The bytes of a safetensors file with the latents."""
+    """The content of a safetensors file with the latents."""
     return save({NAME: latents.contiguous()})
 
 
 def from_bytes(content: bytes) -> torch.Tensor:
-    """The latents in a file that `to_bytes` made. Raises SafetensorError or KeyError for any other content."""
+    """The latents in `content`, which `to_bytes` made. Raises SafetensorError or KeyError for any other content."""
     return load(content)[NAME]

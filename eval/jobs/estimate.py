@@ -1,4 +1,8 @@
-"""The videos that a job has yet to make, and the seconds that they take. Units and variants: see job.py."""
+"""The videos that a job has yet to make, and the seconds that they take.
+
+A variant is a way to generate; a plain video is one of the variant without acceleration. A unit is the video of one
+prompt, seed and variant (see job.py).
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +17,7 @@ from galaxydit.request import Request
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a plain video: `denoise` for all `steps`, `rest` for everything else.
+    """Seconds of a plain video: `denoise` for all its `steps` (None: unknown), `rest` for everything else.
 
     `rest` covers text encoder and decoding, and, if the cost is a mean over records, also metrics and encoding.
     """
@@ -27,8 +31,8 @@ class Cost:
 class Estimate:
     """Number of videos of a variant that are to be made, and seconds of one of them.
 
-    is_measured: whether `seconds` is the mean over videos of this variant in the run. Else it follows from a plain
-    video and from the speedup or the steps that the variant asks for.
+    is_measured: True if `seconds` is the mean over finished videos of this variant. False if it follows from the cost
+    of a plain video and from the speedup or the steps in the variant's options.
     """
 
     variant: str
@@ -40,7 +44,7 @@ class Estimate:
 def units_left(
     units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
 ) -> tuple[list[Unit], list[VideoRecord]]:
-    """The units that `runs.run` would make with the same arguments, and the records of the finished videos."""
+    """The units that `galaxydit.pipelines.runs.run` would make with these arguments, and records of finished videos."""
     kept, finished = set(), []
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage:
@@ -53,7 +57,7 @@ def units_left(
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
-    """The mean cost of the plain videos among these records, None if there are none."""
+    """The mean cost of the plain videos among these records; None without plain videos."""
     plain = [record for record in records if record.variant == BASELINE]
     denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
     if not denoise:
@@ -63,7 +67,10 @@ def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
 
 
 def time_plain(job: Job) -> Cost:
-    """The cost of a plain video, extrapolated from the second of two videos of at most 3 steps. Loads the model."""
+    """The cost of a plain video of the job. Loads the model and makes two plain videos of at most 3 steps.
+
+    The cost is extrapolated from the second video, because the first includes one-time costs.
+    """
     from galaxydit.eval.jobs.maker import WARM_UP_STEPS, load
     from galaxydit.pipelines.generate import generate
 
@@ -80,7 +87,8 @@ def time_plain(job: Job) -> Cost:
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
     """The estimate of each variant that has videos to be made, in the job's order.
 
-    `left` and `records` are those of `units_left`. Without `plain`, a variant without a finished video is left out.
+    `left` and `records` are the results of `units_left`, `plain` is the cost of a plain video. If `plain` is None, a
+    variant without a finished video is left out.
     """
     counts = Counter(unit.data["variant"]["name"] for unit in left)
     seconds = defaultdict(list)
@@ -97,9 +105,9 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
-    """Expected denoising seconds / those of a plain video of `steps` steps.
+    """Expected denoising seconds of a video of the variant / those of a plain video of `steps` steps.
 
-    1, an upper bound, if the variant's options do not determine it.
+    If the variant's options do not determine this quotient, it is 1, an upper bound.
     """
     options = variant.options
     if variant.method == PLUGIN:  # a limit of errors may cost any of the speed

@@ -1,4 +1,7 @@
-"""Gates: limits for a run's figures (metrics, speedups, VBench points), which a job file may hold."""
+"""Gates: limits that a job file may set for the figures of its run.
+
+A figure is a metric, a speedup, seconds, the compute fraction, or points of VBench.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +17,8 @@ COSTS = ("denoise_speedup", "end_to_end_speedup", "denoise_seconds", "end_to_end
 class Gates:
     """Limits that `galaxydit eval check` holds a run to.
 
-    variants: names of the variants that are checked, by default all but the baseline.
+    variants: names of the variants (ways to generate) that are checked; empty for all but the baseline, which is the
+        variant without acceleration.
     min, max: smallest and largest allowed value, by the name of a figure; the help of the command explains the names.
     """
 
@@ -24,7 +28,7 @@ class Gates:
 
 
 def check_names(gates: Gates) -> None:
-    """Raise GalaxyDiTError for a gate on an unknown figure."""
+    """Raise GalaxyDiTError if `gates` has a limit for a figure that does not exist."""
     from galaxydit.eval.metrics import METRICS
     from galaxydit.eval.published.vbench import DIMENSIONS
 

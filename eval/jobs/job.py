@@ -1,8 +1,8 @@
 """A job as plain data: which videos to make, and how. Every worker gets the same job.
 
 A variant is a way to generate; the variant that generates without acceleration is the baseline. A unit is one piece of
-work: the video of one prompt, seed and variant, or the calibration of a method. The compared methods are those of
-`galaxydit compare`.
+work: the video of one prompt, seed and variant, or the calibration of a method, which is all that the method measures
+before its first video. The compared methods are those of `galaxydit compare`.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ class Variant:
 
     method: "baseline", "galaxydit", "fewer-steps" or a name in `compared_methods`.
     options: options of the method, by name.
-    files: SHA-256 of the files that options name, by option.
+    files: SHA-256 of each file that an option names, by the name of the option.
     """
 
     name: str
@@ -61,12 +61,12 @@ PLAIN = Variant(BASELINE, BASELINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that results depend on, and the gates; `galaxydit eval run --example` explains the keys.
+    """The content of a job file; `galaxydit eval run --example` explains its keys, which are the fields.
 
     Attributes:
         baseline: whether `variants` begins with the baseline, `PLAIN`.
         calibration: prompts, other than `prompts`, for methods that measure something before their first video.
-        gates: affect no video.
+        gates: limits for the results; they affect neither videos nor measurements.
     """
 
     model: Text
@@ -95,14 +95,14 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The fields of `GenerationSettings` that the job sets; the model's authors recommend the others."""
+        """The values that the job sets, by field of `GenerationSettings`; the other fields get recommended values."""
         return {RENAMED.get(key, key): value for key in SETTINGS if (value := getattr(self, key)) is not None}
 
     def units(self) -> tuple[Unit, ...]:
-        """The units of all videos, by prompt, then seed, then variant, the baseline first.
+        """The units of all videos, ordered by prompt, then seed, then variant, the baseline first.
 
-        The units of one prompt and seed are a group. The id of a unit does not depend on prompts, seeds and variants
-        after its own, so a job that is extended keeps the ids.
+        The units of one prompt and seed are a group, which one worker makes. The id of a unit does not depend on later
+        prompts, seeds and variants, so a job that is extended keeps the ids of its units.
         """
         names = ("model", "revision", "dtype", "settings", "metrics", "video")
         shared = {name: getattr(self, name) for name in names} | {"calibration": hash_of(self.calibration)}
@@ -121,7 +121,7 @@ class Job:
         )
 
     def calibration_unit(self, method: str) -> Unit:
-        """The unit in which a method measures something before its first video."""
+        """The unit of the calibration of a method on the job's calibration prompts."""
         data = {name: getattr(self, name) for name in ("model", "revision", "dtype", "settings")}
         return Unit(f"calibration-{method}", {**data, "calibrates": method, "prompts": self.calibration})
 
@@ -130,7 +130,11 @@ class Job:
         return Unit(f"{unit.group}-{BASELINE}", {**unit.data, "variant": asdict(PLAIN)}, unit.group)
 
     def seeds_of(self, prompt_index: int) -> tuple[int, ...]:
-        """The seeds of one prompt. By default they continue from prompt to prompt, so no two prompts share a seed."""
+        """The seeds of one prompt: `seeds` of the job if it has them.
+
+        Else `samples` consecutive seeds. The first prompt begins at `seed`, each other one where the prompt before it
+        ended, so no two prompts share a seed.
+        """
         first = self.seed + prompt_index * self.samples
         return self.seeds or tuple(range(first, first + self.samples))
 
@@ -160,14 +164,14 @@ def compared_methods() -> "dict[str, Method]":
 
 
 def needs_calibration(name: str) -> bool:
-    """Whether the method measures something on calibration prompts before its first video."""
+    """Whether the method with this name has a calibration."""
     return name not in (BASELINE, *OWN) and compared_methods()[name].calibrate is not None
 
 
 def options_of(name: str) -> type:
-    """The options of a method as a dataclass. Options of a compared method are the keys of its candidate settings, and
-    all are required.
+    """A dataclass whose fields are the options of a method.
 
+    For a compared method these are the keys of the settings that `galaxydit compare` tries; all are required.
     Raises GalaxyDiTError if the package that the method needs is not installed.
     """
     if name in OWN:

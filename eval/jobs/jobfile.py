@@ -1,4 +1,4 @@
-"""Read a job from a TOML file, and check all of it before anything runs."""
+"""Read a job from a TOML file, and check all of it before anything runs. job.py defines jobs and variants."""
 
 import hashlib
 import re
@@ -45,14 +45,17 @@ CURE = "see `galaxydit eval run --example`"
 
 @dataclass(frozen=True)
 class PromptKeys:
-    """Keys of a table of prompts in a job file, whose source is either `file`, `texts` or `suite`.
+    """Keys of a table of prompts in a job file. Exactly one of `file`, `texts` and `suite` is given.
 
     Attributes:
-        count: number of prompts to take, from the first.
-        seed: from which the suite "wan-tiny" draws its prompts; by default 0.
-        dimensions: of the suite "vbench"; by default all.
+        file: path of a text file with one prompt a line.
+        texts: the prompts themselves.
+        suite: name of a set of prompts, "wan-tiny" or "vbench".
+        count: number of prompts to take, from the first; by default all. The suite "wan-tiny" needs it.
+        seed: seed from which the suite "wan-tiny" draws its prompts; by default 0.
+        dimensions: dimensions of VBench whose prompts are taken from the suite "vbench"; by default all.
         sha256: the SHA-256 that the prompts taken, joined by line feeds in UTF-8, must have.
-        apart_from: path of a file of prompts, such as those of a calibration, that must not be among the prompts taken.
+        apart_from: path of a text file of prompts, such as those of a calibration. None of them may be taken.
     """
 
     file: Text | None = None
@@ -66,9 +69,10 @@ class PromptKeys:
 
 
 def read_job(path: Path) -> Job:
-    """The job that a file describes. Paths in it are relative to its folder.
+    """The job that a job file describes. Paths in the file are relative to its folder.
 
-    Raises FileNotFoundError if a file is missing, and GalaxyDiTError naming file, key, value and what is expected.
+    Raises FileNotFoundError if this file or one that it names is missing, and GalaxyDiTError for wrong content, with
+    file, key, value and the expected values.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file: check the spelling; {CURE}")
@@ -80,7 +84,7 @@ def read_job(path: Path) -> Job:
 
 @contextmanager
 def named(place: str, cure: str = "") -> Iterator[None]:
-    """A context that puts `place` in front of the text of errors and `cure` behind it."""
+    """A context that turns ValueError and RecursionError into GalaxyDiTError, the text between `place` and `cure`."""
     try:
         yield
     except (ValueError, RecursionError) as error:
@@ -88,7 +92,7 @@ def named(place: str, cure: str = "") -> Iterator[None]:
 
 
 def job_of(data: dict[str, Any], folder: Path) -> Job:
-    """The job that the keys of a job file describe; paths are relative to `folder`. Raises as `read_job` does."""
+    """The job in `data`, the parsed job file; paths in it are relative to `folder`. Raises as `read_job` does."""
     job: Job = parse(Job, data | {name: [] for name in TABLES if name in data}, "", CURE)
     if "seeds" in data and ("samples" in data or "seed" in data):
         raise GalaxyDiTError("seeds is given together with samples or seed; leave one of them out")

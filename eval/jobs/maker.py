@@ -1,4 +1,8 @@
-"""Make the videos of a job: generate them, measure the decoded arrays, encode them. Units and variants: see job.py."""
+"""Make the videos of a job: generate them, measure the decoded frames, encode them.
+
+A variant is a way to generate, the baseline the variant without acceleration. A unit is the video of one prompt, seed
+and variant, or the calibration of a method (see job.py).
+"""
 
 import logging
 from collections.abc import Mapping
@@ -41,9 +45,9 @@ CALIBRATION_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Generated:
-    """A video and its compute.
+    """A video and how much compute it took.
 
-    compute_fraction: compute / compute of the baseline; if None, `operations` determine it.
+    compute_fraction: compute / compute of the baseline; None if it has to follow from the `operations` of both.
     operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
     report: `Report.to_dict()` of the plugin, None for every other method.
     """
@@ -56,7 +60,11 @@ class Generated:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The video that variants are compared with: id of its unit, frames, operations of the blocks (0: not counted)."""
+    """The baseline's video of one prompt and seed, with which the other variants are compared.
+
+    unit: id of its unit.
+    operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
+    """
 
     unit: str
     frames: NDArray[np.float32]
@@ -65,7 +73,7 @@ class Baseline:
 
 @dataclass(eq=False)
 class VideoMaker(Maker):
-    """Makes the units of a job on one worker, with the loaded model.
+    """Makes units of a job on one worker, with the loaded model. `store` holds the records of finished units.
 
     The last baseline stays in memory, for the variants of the same prompt and seed.
     """
@@ -76,10 +84,12 @@ class VideoMaker(Maker):
     _can_decode_again: bool = False
 
     def prepare(self, rank: Rank) -> None:
-        """Load the model. Raises GalaxyDiTError if the store is bound to another model or a variant does not suit it.
+        """Load the model, and make a warm-up video of at most 3 steps.
 
-        A warm-up video of at most 3 steps takes the one-time costs, fails early for a size that cannot be made, and
-        shows whether the frames of this pipeline can be decoded again to the bit.
+        The warm-up keeps one-time costs out of later videos, fails early for a size that cannot be made, and shows
+        whether decoding the same latents again gives frames that are equal to the bit. `rank` is the place of this
+        process among those that share a video. Raises GalaxyDiTError if the store's videos are of another model, and if
+        a variant does not suit the model.
         """
         job = self.job
         pipe, settings = load(job)
@@ -101,7 +111,7 @@ class VideoMaker(Maker):
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Attach a variant once, to refuse a setting that does not suit the model before the first unit."""
+        """Raise GalaxyDiTError if a variant does not suit the model: attach it to the pipeline once, and remove it."""
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):
@@ -114,7 +124,7 @@ class VideoMaker(Maker):
                     pass
 
     def make(self, unit: Unit) -> Output:
-        """The video of a unit, or the calibration of a method."""
+        """The output of a unit: the measurements and files of its video, or the calibration of a method."""
         if "calibrates" in unit.data:
             calibrate = compared_methods()[unit.data["calibrates"]].calibrate
             assert calibrate is not None  # such a unit exists only for methods that calibrate
@@ -180,7 +190,10 @@ class VideoMaker(Maker):
         return Generated(video, share, counter.flops)
 
     def _baseline_of(self, unit: Unit) -> Baseline:
-        """The baseline of a variant's unit: from memory, else decoded from the record's file, else generated again."""
+        """The baseline of the unit's prompt and seed: from memory, else decoded from its record, else generated again.
+
+        Raises PermanentError if the baseline's unit failed.
+        """
         baseline = self.job.baseline_of(unit)
         record = self.store.read_sound(baseline.id)
         if record is not None and not record.is_done:
@@ -191,7 +204,7 @@ class VideoMaker(Maker):
         return self._baseline
 
     def _restore(self, record: Record) -> Baseline | None:
-        """The baseline decoded from its recorded decoder input; None unless that gives the same frames to the bit."""
+        """The baseline, decoded from the decoder input in its record; None if that is missing or gives other frames."""
         operations, file = record.result.get("block_operations"), record.files.get(DECODER_INPUT)
         if not self._can_decode_again or file is None or (self.workload.parts and not operations):
             return None
@@ -211,7 +224,7 @@ class VideoMaker(Maker):
 
 
 def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
-    """The pipeline of a job, and its settings: recommended values, replaced by those that the job sets."""
+    """The loaded pipeline of a job, and its settings: those that the job sets, else those recommended for the model."""
     dtype = None if job.dtype is None else getattr(torch, job.dtype)
     pipe = load_pipeline(job.model, dtype=dtype, revision=job.revision, offload=job.offload)
     pipe.set_progress_bar_config(disable=True)
@@ -219,7 +232,7 @@ def load(job: Job) -> tuple[DiffusionPipeline, GenerationSettings]:
 
 
 def _decodes_to(pipe: DiffusionPipeline, latents: torch.Tensor, frames_sha256: str) -> NDArray[np.float32] | None:
-    """The frames decoded from these latents if they have this hash, else None."""
+    """The frames that the pipeline decodes from these latents; None if it cannot, or if their hash is another."""
     try:
         frames = decode_frames(pipe, latents)
     except (AttributeError, TypeError, ValueError, RuntimeError):  # the pipeline decodes in another way

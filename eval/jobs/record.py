@@ -1,4 +1,7 @@
-"""The record of a unit: measurements of its video."""
+"""The record of a unit of a job: the measurements of the video of one prompt, seed and variant.
+
+A variant is a way to generate, the baseline the variant without acceleration (see job.py).
+"""
 
 import json
 from collections.abc import Mapping
@@ -22,25 +25,26 @@ DECODER_INPUT = "decoder_input.safetensors"  # of a baseline, see decoder_input.
 
 @dataclass(frozen=True)
 class VideoResult:
-    """The measurements of one video. For a failed unit every field has its default.
+    """The measurements of one video. If its unit failed, every field has its default.
 
     Attributes:
-        frames_sha256: of the decoded float frames, by `hash_frames`.
+        frames_sha256: SHA-256 of the decoded float frames, by `hash_frames`.
         shape: (frames, height, width, 3).
         settings: the `GenerationSettings` in force, as a mapping.
-        denoise_seconds, end_to_end_seconds: as `galaxydit.pipelines.generate` measures them.
-        compute_fraction: compute / compute of the baseline: block evaluations for the plugin, `block_operations` for a
-            compared method, steps for fewer steps; None for a compared method without a baseline.
+        denoise_seconds, end_to_end_seconds: as in `GeneratedVideo` of `galaxydit.pipelines.generate`.
+        compute_fraction: compute / compute of the baseline. Compute is the number of block evaluations for the
+            plugin, `block_operations` for a method of `galaxydit compare`, and the number of steps for the method
+            "fewer-steps". None for a method of `galaxydit compare` in a job without baseline.
         denoise_joules, energy_per_video_joules: of denoising and of the whole call, over all devices; None without an
             energy counter.
         avg_power_watts: of the whole call, over all devices; None without an energy counter.
         energy_note: other work on the device whose joules count too; empty if none is known.
         report: `Report.to_dict()` of the plugin, None for every other method.
         metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
-        skipped: by name of a metric, why it has no value.
-        versions: of packages, by name.
-        block_operations: floating-point operations of the transformer's blocks, counted if the job has a compared
-            method, None for the plugin and where nothing was counted.
+        skipped: by name of a metric without a value, the reason.
+        versions: versions of packages, by name.
+        block_operations: floating-point operations of the transformer's blocks; None for the plugin, and in a job
+            without methods of `galaxydit compare`.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # JSON has no infinities
@@ -65,13 +69,13 @@ class VideoResult:
 
 @dataclass(frozen=True)
 class VideoRecord(VideoResult, Record):
-    """A record with its result, and with prompt, seed and variant of its unit.
+    """The record of a unit, with the measurements of its video as fields, and with its prompt, seed and variant.
 
     Attributes:
         sample: index of the seed among those of the prompt, from 0.
-        video, thumbnail: paths of the mp4 and of a JPEG of its first frame, below the run's folder; None if a file of
-            the record is missing or damaged.
-        damage: what is wrong with the files, else empty.
+        video, thumbnail: paths of the mp4 and of a JPEG of its first frame, relative to the run's folder; None for a
+            failed unit, and if `damage` is not empty.
+        damage: text on the missing or damaged files of the record; empty if all are sound.
     """
 
     prompt: str = ""
@@ -91,12 +95,12 @@ class VideoRecord(VideoResult, Record):
 
 
 def to_plain(result: VideoResult) -> Any:
-    """The result as JSON data."""
+    """The measurements as JSON data; infinite values become strings."""
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 
 def _check_nested(result: VideoResult, place: str) -> None:
-    """Raise GalaxyDiTError unless the settings and the report's calls have the fields that this project writes."""
+    """Raise GalaxyDiTError, with `place` in its text, if the settings or the report's calls have wrong fields."""
     if result.settings is not None:
         parse(GenerationSettings, dict(result.settings), f"{place}.settings", CURE)
     if result.report is not None:
@@ -107,7 +111,10 @@ def _check_nested(result: VideoResult, place: str) -> None:
 
 
 def video_record(record: Record, damage: str = "") -> VideoRecord:
-    """The record with its result parsed. Raises GalaxyDiTError if a field of the result is missing or wrong."""
+    """The record with its result parsed and checked. `damage`: text on its damaged files, as `Store.survey` yields it.
+
+    Raises GalaxyDiTError if a field of the result is wrong.
+    """
     place = f"the record of {record.unit} is damaged: result"
     fields = dict(record.result or {})
     report = fields.pop("report", None)  # nine tenths of a record, so that parsing it would take most of the time

@@ -1,4 +1,8 @@
-"""Open the store of a job, the folder with its run, and run the job from its first to its last unit (see job.py)."""
+"""Open the store of a job, and make the units of the job that the store lacks.
+
+A unit is the video of one prompt, seed and variant, or the calibration of a method (see job.py). The store is the
+folder with the job, in run.json, and the records and files of its finished units, the run.
+"""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +20,7 @@ FILES = "files"  # hashes of the files that prompts name, beside the job in run.
 
 
 def plan_run(store: Store, job: Job) -> Job:
-    """The job that the store would have after `open_run`: the union of its own job, if it has one, and this job.
+    """The job that the store would have after `open_run`: its present job, if it has one, extended by `job`.
 
     Raises GalaxyDiTError as `open_run` does. Writes nothing.
     """
@@ -24,11 +28,11 @@ def plan_run(store: Store, job: Job) -> Job:
 
 
 def open_run(root: str | Path, job: Job) -> Store:
-    """The store of a job: a new one in an empty folder, or the existing one, extended by the job's new variants,
-    prompts and seeds.
+    """The store of a job in the folder `root`. In an empty folder, the store is created.
 
-    Raises GalaxyDiTError, before anything is written, if the folder holds anything else, if the job changes what the
-    finished units of the run depend on, or if a file that a prompt names is missing or has changed.
+    An existing store is extended by the prompts, seeds and variants of the job that it lacks. Raises GalaxyDiTError,
+    before anything is written, if the folder holds anything else, if the job changes what the finished units depend on,
+    or if a prompt contains the path of an image or a video (see pipelines/inputs.py) that is missing or has changed.
     """
     store = Store(root)
     _, before, now = _plan(store, job)
@@ -46,7 +50,7 @@ def load_run(root: str | Path) -> tuple[Store, Job]:
 
 
 def calibration_units(job: Job) -> list[Unit]:
-    """The units of the calibrations that the job's methods need before their first video."""
+    """The units of the calibrations that methods of the job need before their first video, one for each method."""
     methods = dict.fromkeys(variant.method for variant in job.variants if needs_calibration(variant.method))
     return [job.calibration_unit(method) for method in methods]
 
@@ -60,8 +64,9 @@ def run_job(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> Outcome:
-    """Make all units of a job that its store, from `open_run`, lacks. The other arguments are those of `runs.run`.
+    """Make all units of a job that its store, from `open_run`, lacks; calibrations that failed are made again.
 
+    The other arguments are those of `galaxydit.pipelines.runs.run`.
     Raises GalaxyDiTError if the store was begun with another model, if a variant does not suit the model, and if a
     method's calibration failed; OSError if the disk is full.
     """
@@ -76,10 +81,10 @@ def run_job(
 
 
 def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
-    """The union of the store's job and this job, the conditions in run.json, and those of the union.
+    """The union of the store's job and this job, the present conditions in run.json, and the conditions of the union.
 
-    Conditions are the job as JSON data with the hashes of the files that prompts name. Those in run.json are None if
-    the store holds no run yet.
+    Conditions are a job as JSON data, with the hashes of the images and videos whose paths its prompts contain. The
+    present conditions are None if the store has no run.json yet.
     """
     before = store.conditions(KIND)
     if before is None:
@@ -94,10 +99,11 @@ def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mappin
 
 
 def _extended(before: Job, now: Job) -> tuple[Job, Job]:
-    """The union of two jobs, and its part that finished units depend on, which has to be equal to `before`.
+    """The union of two jobs, and the union cut to the prompts, seeds and variant names of `before`, with its gates.
 
-    The prompts, seeds and variants of `before` come first and keep their places, because a prompt's place determines
-    its default seeds and the names of its units. Everything else is that of `now`.
+    Finished units stay valid only if the cut union is equal to `before`. In the union, prompts, seeds and variants of
+    `before` come first and keep their places, because a prompt's place determines its default seeds and the names of
+    its units. Everything else is that of `now`.
     """
     variants = {variant.name: variant for job in (before, now) for variant in job.variants}
     listed = before.seeds is not None and now.seeds is not None

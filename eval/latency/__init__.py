@@ -1,1 +1,1 @@
-"""Latency of Wan2.1 shapes with random weights: how long a full and a reused step take with each method."""
+"""Latency of Wan2.1 shapes with random weights: time of the steps that each method computes in full, or reuses."""

@@ -21,7 +21,10 @@ def clock_name(device: torch.device) -> str:
 
 
 class StepClock:
-    """Time marks in the device's stream, so that measuring adds no synchronization. The constructor sets the first."""
+    """Measures the milliseconds between marks. The constructor sets the first mark.
+
+    On a GPU, marks are events in the current stream, so that setting a mark does not wait for the device.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -29,7 +32,7 @@ class StepClock:
         self.mark()
 
     def mark(self) -> None:
-        """Add a mark after the work queued so far."""
+        """Set a mark after the work that has been queued so far."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
             event.record(torch.cuda.current_stream(self.device))

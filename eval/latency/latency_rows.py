@@ -1,4 +1,8 @@
-"""The rows of a latency run: from measurements to plain data, and back from the JSON file."""
+"""The rows of a latency run: from measurements to JSON data, and back from the JSON file.
+
+A method is a way to denoise, "plain" the one without acceleration. A full step runs all blocks of the transformer, a
+reused step reuses earlier outputs.
+"""
 
 import json
 from collections.abc import Sequence
@@ -18,15 +22,16 @@ KEPT = ("method", "compiled", "syncs_per_step", "peak_bytes", "bytes_held", "not
 
 @dataclass
 class Samples:
-    """Measurements of one method so far, eager or compiled. A trajectory is one run of all denoising steps.
+    """Measurements of one method so far. A trajectory is one run of all denoising steps.
 
     Attributes:
+        compiled: whether torch.compile compiled the blocks.
         full_ms, reused_ms: milliseconds of each full and of each reused step.
         whole_seconds: seconds of each trajectory.
         joules: joules of each trajectory, from the device's energy counter; empty without a counter.
-        blocks: block evaluations of a trajectory, both branches together; 0 if not counted.
-        syncs_per_step: synchronizations of the host with the device, mean over the first full and reused steps; None
-            if not measured.
+        blocks: block evaluations of a trajectory, both guidance branches together; 0 if not counted.
+        syncs_per_step: synchronizations of the host with the device, mean over the steps up to the first full step
+            after a reused one; None if not measured.
         peak_bytes: peak memory of the device, weights included; None if not measured.
         bytes_held: bytes that the method keeps between calls; None if not measured.
         note: the error of a method that failed, else None.
@@ -46,7 +51,7 @@ class Samples:
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
-    """Median, quartiles and count of the values; None without values."""
+    """Median, lower and upper quartile ("low", "high") and count of the values; None without values."""
     if not values:
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
@@ -54,15 +59,16 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
-    """One row for each of the samples, in their order, as JSON data; None is "not measured".
+    """One row for each of the samples, in their order, as JSON data; a value that was not measured is None.
 
-    A row has these values besides `KEPT`:
-        full_ms, reused_ms: `spread_of` one step, milliseconds, all branches.
-        probe_ms: median reused step of the method - that of the same method with "no proxy", milliseconds.
+    A row has the fields `KEPT` of `Samples`, and these values:
+        full_ms, reused_ms: `spread_of` the milliseconds of one full or reused step, all guidance branches together.
+        probe_ms: milliseconds that the decision to reuse takes: median reused step of the method, minus that of the
+            method with the same name and ", no proxy", for which the full steps are fixed; None without such a method.
         denoise_seconds: seconds of a trajectory, median.
-        compute_fraction: block evaluations done / block evaluations of the plain trajectory, counted.
-        speedup: denoise seconds of the plain method / of this method, both eager or both compiled.
-        efficiency: speedup x compute fraction; 1 if only blocks cost time.
+        compute_fraction: block evaluations of a trajectory / those of a plain trajectory, counted.
+        speedup: denoise_seconds of the plain method / of this method, both eager or both compiled.
+        efficiency: speedup x compute_fraction; 1 if only blocks cost time.
         energy_joules: joules of a trajectory, median; None without an energy counter.
         avg_power_watts: energy_joules / denoise_seconds; None without an energy counter.
     """
@@ -93,7 +99,7 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The data in the JSON file of a latency run; raises GalaxyDiTError for any other file."""
+    """The content of the JSON file of a latency run; raises GalaxyDiTError for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

@@ -1,5 +1,6 @@
-"""Latency of Wan2.1 shapes: seconds of a full and a reused step with each method, and the resulting speedup.
+"""Latency of Wan2.1 shapes: milliseconds of a full and a reused step with each method, and the resulting speedup.
 
+A full step runs all blocks of the transformer, a reused step reuses earlier outputs.
 Weights are random, because latency does not depend on them. Which steps are full is forced, because the methods'
 thresholds mean nothing on random weights. eval/README.md describes the measurement.
 """
@@ -32,7 +33,7 @@ RECOMPILE_LIMIT = 64
 
 
 class LatencyRun:
-    """One run: in each turn, one method runs all denoising steps once (a trajectory), and the file is written."""
+    """A latency run. In each turn, one method runs all denoising steps once (a trajectory), eager or compiled."""
 
     def __init__(self, settings: LatencySettings) -> None:
         self.settings = settings
@@ -48,9 +49,10 @@ class LatencyRun:
         self._trajectory = cache(self._build)
 
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
-        """Measure all methods; returns the content of the file `out`.
+        """Measure all methods, write the results to `out` (JSON) after each turn, and return them.
 
-        A method that fails gets a note and no further turns. `on_turn` receives the numbers of turns done and of all.
+        A method that fails gets a note and no further turns. After each turn, `on_turn` receives the numbers of turns
+        done and of all turns.
         """
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
@@ -92,7 +94,7 @@ class LatencyRun:
     def _rows(self) -> list[dict[str, Any]]:
         """The rows of all methods that were measured or failed so far.
 
-        For GPUs and models with fitted constants, a row also has predicted seconds and joules of denoising.
+        If eval/cost can predict this GPU and model, a row also has predicted seconds and joules of denoising.
         """
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)

@@ -1,4 +1,7 @@
-"""Settings of a latency run: models, sizes and methods by name, checked without torch."""
+"""Settings of a latency run: models, sizes and methods by name, checked without torch.
+
+A full step runs all blocks of the transformer, a reused step reuses earlier outputs.
+"""
 
 import math
 import re
@@ -54,7 +57,7 @@ class VideoSize:
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int, int]:
-        """`(batch, channels, frames, height, width)`."""
+        """Shape of the latents, `(batch, channels, frames, height, width)`."""
         return 1, 16, (self.frames - 1) // 4 + 1, self.height // 8, self.width // 8
 
     @property
@@ -69,7 +72,7 @@ SIZES = {"480p": "832x480x81", "720p": "1280x720x81", "tiny": "128x128x9"}
 def parse_size(text: str) -> VideoSize:
     """The video size that `text` names ("480p", "720p", "tiny") or states as WIDTHxHEIGHTxFRAMES in pixels.
 
-    Raises GalaxyDiTError for sides that 16 does not divide, for other than 4 n + 1 frames, and for anything else.
+    Raises GalaxyDiTError for sides that 16 does not divide, for other than 4 n + 1 frames, and for any other text.
     """
     if numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+)", SIZES.get(text, text)):
         size = VideoSize(*map(int, numbers.groups()))
@@ -81,17 +84,21 @@ def parse_size(text: str) -> VideoSize:
 
 @dataclass(frozen=True)
 class ForcedSteps:
-    """Number of denoising steps of a run, and indices of its full steps from 0, in ascending order."""
+    """Which denoising steps of a run have to be full; the others have to be reused.
+
+    steps: number of all steps.
+    full: indices of the full steps, from 0, in ascending order.
+    """
 
     steps: int
     full: tuple[int, ...]
 
 
 def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
-    """Full steps that make `fraction` of all: the first, and others evenly spaced from the second to the last.
+    """`steps` steps of which `fraction` are full: the first, and others evenly spaced from the second to the last.
 
-    Extrapolation needs the first two full steps. The third step is reused, unless all are full.
-    Raises GalaxyDiTError for a fraction that makes fewer than 3 full steps, or above 1.
+    The first two are full, because extrapolation needs two outputs. The third is reused, unless all are full.
+    Raises GalaxyDiTError if fewer than 3 steps would be full, and for a fraction above 1.
     """
     check_number("fraction", fraction, 0.0, 1.0)
     count = round(steps * fraction)

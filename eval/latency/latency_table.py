@@ -1,4 +1,4 @@
-"""The table of a latency run, as markdown or for a terminal."""
+"""The table of a latency run, as markdown or for a terminal. `data` is the content of the run's JSON file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,9 +52,10 @@ def label(method: str, compiled: bool) -> str:
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[str, list[str]]:
-    """The cells of each column by heading, without columns in which nothing was measured.
+    """The cells of each column by heading, from `rows` of the JSON file, without columns that nothing was measured for.
 
-    Without `quartiles` (for a terminal), cells show medians alone, and the columns `LEFT_OUT` are missing.
+    With `quartiles`, cells show medians and quartiles. Without them, for a terminal, cells show medians alone, and the
+    columns `LEFT_OUT` are missing.
     """
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():
@@ -76,5 +77,5 @@ def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
 
 
 def _digits(text: str) -> str:
-    """The text of a number without an exponent."""
+    """`text`, a formatted number, written without an exponent."""
     return f"{float(text):,.0f}" if "e+" in text else text

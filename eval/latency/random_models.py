@@ -1,4 +1,4 @@
-"""Wan2.1 with random weights at its published configuration; latency does not depend on the weights' values."""
+"""A Wan transformer with random weights, and inputs for it; latency does not depend on the values of the weights."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,10 @@ from galaxydit.eval.latency.latency_settings import Preset, VideoSize
 
 
 def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) -> WanTransformer3DModel:
-    """The transformer with random weights, in the mix of dtypes that diffusers gives a loaded transformer."""
+    """A transformer of the preset's shape with random weights.
+
+    It has `dtype`, but float32 in the modules that diffusers keeps in float32 when it loads a Wan transformer.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # a large model is never built in float32
     try:
@@ -32,7 +35,10 @@ def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of the transformer: two latents and timesteps to alternate between, and one text embedding per branch."""
+    """Inputs of the transformer: two latents with their timesteps, and the text embedding of each guidance branch.
+
+    A run changes from one latent and timestep to the other to force a full step.
+    """
 
     latents: tuple[Tensor, Tensor]
     timesteps: tuple[Tensor, Tensor]
@@ -40,7 +46,7 @@ class Inputs:
 
 
 def build_inputs(preset: Preset, size: VideoSize, device: torch.device, dtype: torch.dtype) -> Inputs:
-    """Random inputs of the true shapes, in the dtype that a pipeline casts them to."""
+    """Random inputs for a transformer of the preset's shape and a video of this size, in the transformer's `dtype`."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

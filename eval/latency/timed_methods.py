@@ -1,8 +1,10 @@
-"""The timed methods, and the settings at which their decisions can be forced through the input.
+"""The timed methods, at settings with which the input of a step forces it to be full or reused.
 
-Thresholds mean nothing on random weights. So a reused step gets the latent and the timestep of the previous step, for
-which every method measures no change, and a full step gets other noise, for which every method measures a large change.
-Each method runs its own code, its decision included, along the same steps.
+A full step runs all blocks of the transformer, a reused step reuses earlier outputs. A method decides between them by
+comparing a measured change with a threshold, but thresholds mean nothing on random weights. So a reused step gets the
+latent and the timestep of the previous step, for which every method measures no change, and a full step gets other
+noise, for which every method measures a large change. Each method runs its own code, its decision included. Methods
+with "no proxy" in their name measure nothing: their full steps are fixed.
 """
 
 import os

@@ -1,4 +1,8 @@
-"""One method on its own copy of the transformer: run, time and count its steps."""
+"""One method of `timed_methods.METHODS` on its own copy of the transformer: run, time and count its denoising steps.
+
+A full step runs all blocks of the transformer, a reused step reuses earlier outputs. The input of a step forces which
+of the two it is.
+"""
 
 import copy
 import warnings
@@ -23,7 +27,7 @@ BACKEND = "inductor"  # of torch.compile
 
 
 def sigma_of(step: int) -> float:
-    """Sigma of a step: falls enough for extrapolation, and too little for SeaCache's filter to change."""
+    """The sigma (noise level) of a step: it falls enough to extrapolate, too little to change SeaCache's filter."""
     return 0.5 - 1e-4 * step
 
 
@@ -31,7 +35,10 @@ def sigma_of(step: int) -> float:
 class Timing:
     """The milliseconds of each step of a run, and the memory and joules of the run.
 
-    A value is None if the device or the method does not expose it.
+    Attributes:
+        peak_bytes: peak memory of the device, weights included; None on a CPU.
+        bytes_held: bytes that the method keeps between steps; None if neither the method nor a GPU tells them.
+        joules: energy of the device in the run; None without an energy counter.
     """
 
     milliseconds: list[float]
@@ -41,9 +48,10 @@ class Timing:
 
 
 class TimedTrajectory:
-    """A method attached to a copy of a transformer, whose blocks may be compiled.
+    """A method attached to a copy of a transformer, for denoising steps that are full as `forced` says.
 
-    The copy has modules of its own but shares their tensors, so hooks and compilation affect no other copy.
+    The copy has its own modules but shares the tensors of `transformer`, so hooks and compilation affect no other copy.
+    With `compiled`, torch.compile compiles its blocks.
     """
 
     def __init__(
@@ -64,7 +72,7 @@ class TimedTrajectory:
         self.attached = self._attachment.__enter__()
 
     def run(self, steps: int) -> Timing:
-        """Run and time the first `steps` steps, then reset the method."""
+        """The timing of the first `steps` steps, which are run once. Afterwards the method is reset."""
         on_gpu = self.device.type == "cuda"
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         if on_gpu:
@@ -83,7 +91,7 @@ class TimedTrajectory:
         return Timing(milliseconds, peak, held, joules)
 
     def count_syncs(self, steps: int) -> float | None:
-        """Host synchronizations per step that PyTorch reports, mean over the first `steps`; None without CUDA."""
+        """Host synchronizations that PyTorch reports per step, mean over the first `steps` steps; None on a CPU."""
         if self.device.type != "cuda":
             return None
         with warnings.catch_warnings(record=True) as caught:
@@ -97,9 +105,10 @@ class TimedTrajectory:
         return sum("called a synchronizing" in str(warning.message) for warning in caught) / steps
 
     def count_blocks(self, steps: int) -> tuple[int, int]:
-        """Block evaluations of a full and of a reused step, both branches together, in the first `steps` steps.
+        """Block evaluations of a full step and of a reused step, both guidance branches together.
 
-        Not for compiled blocks. Raises RuntimeError if the decisions were not as forced.
+        Runs the first `steps` steps; not for compiled blocks. Raises RuntimeError if steps of one kind differ in their
+        block evaluations, because then the method did not decide as forced.
         """
         calls: list[object] = []
         counts: dict[str, set[int]] = {"full": set(), "reused": set()}
@@ -120,9 +129,10 @@ class TimedTrajectory:
 
     @torch.no_grad()
     def _denoised(self, steps: int) -> Iterator[bool]:
-        """Denoise as a pipeline does, and yield after each step whether it was full. The input changes at full steps.
+        """Denoise as a pipeline does, and yield after each step whether it is one of the full steps.
 
-        A step is a call per branch, guidance and an Euler step, whose result is dropped.
+        A step is a transformer call for each guidance branch, guidance and an Euler step, whose result is dropped: the
+        input changes at full steps alone.
         """
         which = 0
         try:

@@ -17,7 +17,9 @@ Video = NDArray[Any]  # `(frames, height, width, 3)`, uint8 or floats in [0, 1]
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of quality: a function of a video, its reference (None for a baseline) and its prompt.
+    """A measure of quality: a function of a video, a reference and the video's prompt.
+
+    The reference is the video of the same prompt and seed without acceleration; None if the video is that one.
 
     Attributes:
         name: key in `METRICS`, in job files and in results.
@@ -47,7 +49,7 @@ class Metric:
     def __call__(self, video: Video, reference: Video | None = None, prompt: str = "") -> float:
         """The value for a video.
 
-        Raises ValueError for an unsuitable video, reference or prompt, and if a package that it needs is missing.
+        Raises ValueError for an unsuitable video, reference or prompt, and if `missing` names something to install.
         """
         check_frames(video, "video")
         if reason := self.missing() or self.refusal(video.shape, prompt):
@@ -80,10 +82,10 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
 def frame_by_frame(
     compare: Callable[[Video, Video], float], threads: int = 1
 ) -> Callable[[Video, Video | None, str], float]:
-    """A metric's function: the mean over frames of `compare(frame, reference frame)`, without nan; nan if all are nan.
+    """A `Metric.function`: the mean over frames of `compare(frame, reference frame)`.
 
-    Frames are `(height, width, 3)` float32 in [0, 1]. `threads` frames are compared at the same time; with more than
-    one thread, `compare` must keep no state.
+    Frames are `(height, width, 3)` float32 in [0, 1]. The mean leaves out values that are nan; it is nan if all are.
+    `threads` frames are compared at the same time; with more than one thread, `compare` must keep no state.
     """
 
     def mean(video: Video, reference: Video | None, prompt: str) -> float:

@@ -1,4 +1,4 @@
-"""Learned perceptual image patch similarity."""
+"""Learned perceptual image patch similarity (LPIPS)."""
 
 import math
 from functools import cache

@@ -1,4 +1,4 @@
-"""All metrics by name. To add a metric, write a file in this folder and add its name to the list below."""
+"""All metrics by name. To add a metric, write a file in this folder and add its `Metric` to `METRICS`."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,10 @@ METRICS: dict[str, Metric] = {
 
 
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The metrics of these names, in this order. Raises GalaxyDiTError for an unknown or uninstalled metric."""
+    """The metrics of these names, in this order.
+
+    Raises GalaxyDiTError for an unknown metric, and for one whose packages or weights are missing.
+    """
     for name in names:
         if name not in METRICS:
             cure = f"check the spelling{did_you_mean(name, METRICS)}"
@@ -32,9 +35,10 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 def measure(
     video: Video, reference: Video | None, prompt: str, metrics: Sequence[Metric] = tuple(METRICS.values())
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """The values of the metrics that suit this video, and why each other metric has no value, both by name.
+    """The values of the metrics that suit this video, and the reason why each other metric has no value, both by name.
 
-    `reference` is None for a baseline. Raises ValueError if the shapes differ or a value range is wrong.
+    `reference` is the video of the same prompt and seed without acceleration; None if `video` is that one. Raises
+    ValueError if the shapes of both differ, or if values lie outside the range of a video.
     """
     check_frames(video, "video")
     values, skipped = {}, {}

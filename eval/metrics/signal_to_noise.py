@@ -1,4 +1,4 @@
-"""Peak signal-to-noise ratio."""
+"""Peak signal-to-noise ratio (PSNR)."""
 
 from galaxydit.eval.metrics.metric import Metric, float_pair
 from galaxydit.pipelines import psnr as signal_to_noise

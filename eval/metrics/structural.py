@@ -47,7 +47,7 @@ SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to t
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
-    """SSIM and its contrast-structure factor, means over the windows and colours of one frame."""
+    """SSIM of two frames and its contrast and structure factor, means over windows and colours."""
     moments = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
     mean_x, mean_y, variance_x, variance_y, covariance = moments
     contrast = (2 * covariance + C2) / (variance_x + variance_y + C2)
@@ -64,7 +64,7 @@ def _compare_at_scales(x: Image, y: Image) -> float:
 
 
 def _halve(image: Image) -> Image:
-    """Means of 2x2 pixels; an odd last row or column is dropped."""
+    """The image at half the size: means of 2x2 pixels; an odd last row or column is dropped."""
     even = image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
     return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
 

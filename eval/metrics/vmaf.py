@@ -1,4 +1,4 @@
-"""VMAF, by the ffmpeg of imageio-ffmpeg."""
+"""VMAF, computed by the ffmpeg of the package imageio-ffmpeg."""
 
 import json
 import subprocess

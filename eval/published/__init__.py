@@ -1,1 +1,1 @@
-"""Names and constants of published benchmarks; numbers of the real weights are in `galaxydit.calibration.published`."""
+"""Names and constants of the benchmarks VBench and VBench-2.0. They hold no scores of any model."""

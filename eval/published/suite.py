@@ -1,5 +1,6 @@
 """A published benchmark as data: its dimensions, groups, ranges and model files.
 
+A dimension is one of the qualities that a benchmark scores; the total is a weighted mean over groups of dimensions.
 Upstream is the benchmark's own package. The cache folder is where upstream looks for model files (`cache_variable`).
 """
 
@@ -15,7 +16,7 @@ CHECKPOINTS = "torch/hub/checkpoints"  # below the cache folder: where torch.hub
 
 @dataclass(frozen=True)
 class Weights:
-    """A model file.
+    """A model file that upstream needs.
 
     Attributes:
         folder: folder of the file, relative to the cache folder.
@@ -46,16 +47,18 @@ class Dimension:
     """One dimension of a benchmark.
 
     Attributes:
-        low, high: normalised score = (score - low) / (high - low).
+        low, high: the scores that become 0 and 1 in the total: (score - low) / (high - low).
         weight: weight in the mean of its group.
         custom: whether upstream also scores videos of prompts that are not the benchmark's.
-        samples: videos per prompt in the protocol.
-        filtered: videos per prompt where the protocol keeps the static videos alone, 0 where it keeps all videos.
-        video_scale: score of a single video / score of the dimension at equal quality, such as 100 for percent.
-        counted: key in a video's entry of upstream's results. Its value is the number, or the list, of the items that
-            upstream averages over, such as frames; "" if every video counts once.
+        samples: videos per prompt in the benchmark's protocol, without a filter.
+        filtered: videos per prompt before the protocol's filter, which keeps the static videos alone; 0 if the protocol
+            has no filter.
+        video_scale: divisor that brings upstream's score of a single video to the scale of the dimension's score, such
+            as 100 if only the former is in percent.
+        counted: key, in a video's entry of upstream's results, of the number or the list of the items that upstream
+            averages over, such as frames; "" if every video counts once.
         partial: whether upstream gives some videos no score on purpose.
-        divisible: whether the score of all videos can be computed from the scores of shares of them.
+        divisible: whether the score of all videos can be computed from the scores of parts of the videos.
         weights: model files that must be in the cache folder.
         hub: models that must be in the cache of huggingface_hub.
         needs: requirements that `galaxydit eval vbench setup` does not install, else "".
@@ -85,11 +88,12 @@ class Suite:
     """A benchmark.
 
     Attributes:
-        package, version: name on PyPI, and the version that names and numbers are taken from.
-        full_info: file of the package that lists the prompts with their dimensions.
+        title: name for people, such as "VBench 1.0".
+        package, version: name of upstream on PyPI, and the version that names and numbers are taken from.
+        full_info: name of the package's JSON file that lists the prompts with their dimensions.
         cache_variable: environment variable that names the cache folder; if it is not set, ~/.cache/PACKAGE.
-        groups: weights of the groups in the total.
-        prompt_in_name: number of characters of the prompt in a video's file name, None for all.
+        groups: weight of each group in the total, by name.
+        prompt_in_name: number of the prompt's first characters that a video's file name has; None for all characters.
     """
 
     name: SuiteName

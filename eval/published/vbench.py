@@ -1,4 +1,4 @@
-"""VBench 1.0 as data: dimensions, groups, ranges, weights of the means, and the model files of each dimension.
+"""VBench 1.0 as data: dimensions and their groups, ranges and weights in the total, and the model files they need.
 
 Source: VBench (Huang et al. 2024, arXiv 2311.17982); the numbers and file names are those of github.com/Vchitect/VBench
 (`scripts/constant.py`) and of the package vbench 0.1.5.
@@ -105,10 +105,10 @@ VBENCH = Suite("vbench", "VBench 1.0", PACKAGE, "0.1.5", FULL_INFO, "VBENCH_CACH
 
 
 def vbench_prompts(count: int | None = None, dimensions: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The first `count` prompts, by default all, of these dimensions, by default of all; each once.
+    """The prompts of VBench's `dimensions` (None: all dimensions), each once, cut to the first `count` (None: all).
 
-    They are read from the installed package (arXiv 2311.17982), which is not imported. Raises GalaxyDiTError if it is
-    not there, and for an unknown dimension and for more prompts than there are.
+    They are read from a file of the installed package vbench, without importing it. Raises GalaxyDiTError if vbench is
+    missing, for an unknown dimension, and if `count` exceeds the number of prompts.
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None or not (path := Path(spec.origin).with_name(FULL_INFO)).is_file():

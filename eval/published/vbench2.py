@@ -2,7 +2,7 @@
 
 Source: VBench-2.0 (Zheng et al. 2025, arXiv 2503.21755). Names and counts are those of the package vbench2 0.1.1.
 Groups and totals are those of github.com/Vchitect/VBench (`VBench-2.0/scripts/constant.py`, `cal_final_score.py`):
-scores are not normalised, the total is the mean of the groups, and a group the mean of its dimensions.
+scores enter the total as they are; the total is the mean over the groups, and a group the mean over its dimensions.
 """
 
 from galaxydit.eval.published.suite import CHECKPOINTS, Dimension, Suite, Weights

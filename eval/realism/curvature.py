@@ -1,4 +1,7 @@
-"""Curvature of the guided trajectory, and gain of an error from one step to the final latent."""
+"""Curvature of a recorded generation, and gain of an error from one step to the final latent.
+
+The velocity is the guided prediction of a step: the derivative of the latents by sigma, the noise level.
+"""
 
 import numpy as np
 import torch
@@ -11,14 +14,14 @@ Array = NDArray[np.float64]
 
 
 def change_per_step(trajectory: Trajectory) -> Array:
-    """Relative change of the velocity per step, `(steps,)`, mean over the batch.
+    """Relative change of the velocity over each step, `(steps,)`, mean over the batch.
 
-    The change is the norm of the second derivative of the latents' path by sigma, divided by the length of the chord,
-    which leads from the noise to the result, and multiplied by the step's length in sigma.
+    The change is the norm of the second derivative of the latents by sigma, divided by the length of the chord (the
+    straight line from the initial noise to the final latent), and multiplied by the length of the step in sigma.
 
-    The path is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from the chord, the
-    second has the derivative sqrt(speed^2 - d'^2). The curvature of the full vector is larger, because its values bend
-    in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
+    The path of the latents is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from
+    the chord, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the unprojected path is larger,
+    because its values bend in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
     """
     latents = torch.stack(trajectory.latents).flatten(2)
     velocity = torch.stack([trajectory.guided(step) for step in range(trajectory.steps)]).flatten(2)
@@ -36,10 +39,10 @@ def change_per_step(trajectory: Trajectory) -> Array:
 
 
 def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
-    """Deviation of the final latent / error of the guided prediction at `step`.
+    """Deviation of the final latent, divided by the error of the guided prediction at `step`.
 
-    `full` has only full steps, and `step` is the one reused step of `reused`. Mean over the batch of ratios of L2 norms
-    (arXiv 2609.36433, equation 10). The gain includes the step's length.
+    `full` computes every step. `reused` is the same generation, but reuses an earlier output in `step` alone. The gain
+    is the mean over the batch of ratios of L2 norms (arXiv 2609.36433, equation 10), and includes the step's length.
     """
     local = (reused.guided(step) - full.guided(step)).flatten(1).norm(dim=-1)
     final = (reused.final - full.final).flatten(1).norm(dim=-1)
@@ -47,7 +50,7 @@ def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
 
 
 def _derivatives(sigmas: Array, values: Array) -> tuple[Array, Array]:
-    """First and second derivatives by sigma, `(steps, batch)` each, of parabolas fitted around each step."""
+    """First and second derivatives of `values` by sigma, `(steps, batch)`, of a parabola fitted around each step."""
     first, second = np.empty_like(values), np.empty_like(values)
     for step, sigma in enumerate(sigmas):
         begin = min(max(0, step - WINDOW // 2), max(0, len(sigmas) - WINDOW))

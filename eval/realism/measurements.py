@@ -1,4 +1,8 @@
-"""Measure on a model the quantities that are published for the weights of Wan2.1-T2V-1.3B."""
+"""Measure on a model the quantities that are published for the weights of Wan2.1-T2V-1.3B.
+
+Plain generations compute every step; a reused step reuses an earlier output instead. PSNRs are against plain
+generations of the same prompt and noise.
+"""
 
 import json
 import logging
@@ -51,13 +55,15 @@ GOALS = (
 
 @dataclass(eq=False)
 class Realism:
-    """The measurements on one pipeline, a method for each of `PARTS`.
+    """Measures one pipeline; each of `PARTS` has a method, which returns JSON data.
 
     Attributes:
+        published: the published measurements, with the flow shift and guidance scale of each.
         cases: prompts and seeds that are measured.
-        tuning: prompts and seeds on which methods are calibrated and tuned.
+        tuning: prompts and seeds on which other projects' methods are calibrated and tuned.
+        settings: of all generations, except for flow shift and guidance scale.
         shift_factor: flow shift of the pipeline / published flow shift.
-        progress: receives the name of each part, and of what it measures.
+        progress: receives the name of each part, and within a part the name of each row or step, before it is measured.
     """
 
     pipe: DiffusionPipeline
@@ -74,10 +80,10 @@ class Realism:
         self._measured = cache(partial(measure_row, self.references))
 
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-        """Measure the parts that `out` (realism.json) does not hold yet, and write it after each of them.
+        """Measure the parts that the file `out` (realism.json) lacks, write it after each part, and return its content.
 
-        If `out` was measured with another model, prompts or settings, it gets a name with a hash of its conditions. A
-        later run under those conditions renames it back and continues it.
+        If `out` was measured under other `conditions`, it is first renamed to a name with a hash of those conditions. A
+        later run under them renames it back and continues it.
         """
         conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
         results = _read(out)
@@ -111,7 +117,10 @@ class Realism:
         }
 
     def step_lists(self) -> dict[str, Any]:
-        """PSNR in dB of each prompt with each published step list (the full steps), beside the published PSNR."""
+        """PSNR in dB of each prompt with each published step list, beside the published PSNR.
+
+        A step list names the steps that are computed; the others are reused.
+        """
         rows = []
         for row in self.published.step_lists:
             self.progress(row.name)
@@ -120,7 +129,10 @@ class Realism:
         return {"mean_absolute_difference": difference, **compared(rows)}
 
     def _methods(self, name: str) -> dict[str, Any]:
-        """PSNR in dB and compute fraction of other projects' methods in the published comparison `name`."""
+        """PSNR in dB and compute fraction of other projects' methods, beside the published PSNR.
+
+        `name` is the published comparison, "methods_shift_3" or "methods_shift_5" after its flow shift.
+        """
         table = self.published.data[name]
         bench = MethodBench(self.references, self.tuning, table["flow_shift"], table["guidance"])
         rows: list[PublishedRow] = []
@@ -137,7 +149,10 @@ class Realism:
     methods_shift_5 = partialmethod(_methods, "methods_shift_5")
 
     def curvature(self) -> dict[str, Any]:
-        """Relative change of the guided velocity per step, mean over the batches, in the dtype of the pipeline."""
+        """Relative change of the velocity over each step (`change_per_step`), mean over the plain batches.
+
+        Also the number of steps at which it lies within a factor of 2 of the published change.
+        """
         table = self.published.data["curvature"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
         ours = np.mean([change_per_step(trajectory) for trajectory in plain], axis=0)
@@ -146,7 +161,10 @@ class Realism:
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
 
     def propagation(self) -> dict[str, Any]:
-        """Gain of an error at one step, on the first batch: that step alone reuses the residual of the step before."""
+        """Gain (`error_gain`) of an error at each of `PROBED_STEPS`, on the first batch.
+
+        The error arises because this step alone reuses the block stack's residual (output - input) of the step before.
+        """
         law = self.published.data["propagation"]
         plain, settings = self.references.at(law["flow_shift"], law["guidance"])
         prompts, seeds = self.cases.batches[0]
@@ -160,7 +178,10 @@ class Realism:
         return {"gains": gains, "first_by_40": gains["1"] / gains["40"], "prompts": len(prompts)}
 
     def residual(self) -> dict[str, Any]:
-        """Magnitude ratio and cosine distance of the block stack's residual from step to step."""
+        """Change of the block stack's residual (output - input) from one step to the next, by step and guidance branch.
+
+        The change is given as the ratio of magnitudes and as the cosine distance.
+        """
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
         changes = np.mean([trajectory.residual_changes for trajectory in plain], axis=0)
@@ -174,14 +195,20 @@ class Realism:
         }
 
     def proxies(self) -> dict[str, Any]:
-        """Spearman's rho of each proxy with the change of the guided prediction, at flow shift 5 and guidance 5."""
+        """Spearman's rho of each proxy with the error of the guided prediction that reuse would have.
+
+        A proxy is a cheap measure of change between steps. Measured at the published flow shift 5 and guidance scale 5.
+        """
         settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
         recordings = [record_sample(self.pipe, prompt, settings, seed)[0] for prompt, seed in cases]
         return {"ranking": [asdict(row) for row in rank_proxies(recordings).rows]}
 
     def noise_levels(self) -> dict[str, Any]:
-        """PSNR in dB of plain sampling with half the steps, at the noise levels that are best on the tuning prompts."""
+        """PSNR in dB of generations with half the steps, none reused, against plain generations with all steps.
+
+        The noise levels of the steps are the candidates with the highest PSNR on the tuning prompts.
+        """
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps
         prompts, seeds = self.tuning.prompts[:TUNING_PROMPTS], self.tuning.seeds[:TUNING_PROMPTS]
@@ -216,7 +243,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def goals(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Figures of agreement with the published model, each with its allowed range."""
+    """The values of `GOALS` in the measured parts, each with its allowed range and whether it holds."""
     figures = []
     for part, key, name, minimum, maximum in GOALS:
         if part in results:

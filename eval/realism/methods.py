@@ -26,19 +26,25 @@ CALIBRATION_PROMPTS = 2
 
 @dataclass(frozen=True)
 class MethodRow(PublishedRow):
-    """The published and the measured PSNR of a method; `compute` is its mean compute fraction at `setting`."""
+    """A `PublishedRow` of a method, with the setting that was measured and its compute fraction.
+
+    Attributes:
+        compute: compute fraction at this setting, mean over the prompts.
+        setting: parameters of the method, such as {"threshold": 0.08}.
+    """
 
     compute: float
     setting: dict[str, Any]
 
 
 class MethodBench:
-    """Measures methods at the flow shift and guidance scale of the published comparison.
+    """Measures methods on a model, to compare them with a published table.
 
     Args:
         references: the plain generations that the methods are compared with.
         tuning: prompts to calibrate methods and to choose thresholds on, which are not scored.
-        flow_shift, guidance: as published.
+        flow_shift, guidance: flow shift and guidance scale of the published table; `references` scales the flow shift
+            for the model.
     """
 
     def __init__(self, references: References, tuning: Cases, flow_shift: float, guidance: float) -> None:
@@ -49,10 +55,11 @@ class MethodBench:
         self.workload = Workload(references.pipe, self.settings, parts)
 
     def measure(self, row: dict[str, Any]) -> MethodRow:
-        """Measure the method of `row`, a row of a published table, at the setting that the row names.
+        """Measure the method of one row of a published table.
 
-        A threshold chosen on another model does not carry over. So if the row has "computed_steps", bisection on a
-        tuning prompt replaces the threshold with one that computes this number of steps.
+        `row` has the keys "name", "method" and "psnr", and optionally "setting", an index into the method's published
+        settings (by default 0), and "computed_steps". A threshold chosen on another model does not carry over, so for a
+        row with "computed_steps" bisection on a tuning prompt finds a threshold that computes this number of steps.
         """
         method, steps = published_method(row["method"]), self.references.steps
         calibration = None
@@ -82,9 +89,9 @@ class MethodBench:
 
 
 def nearest(fraction: Callable[[float], float], wanted: float) -> float:
-    """The threshold whose compute fraction is nearest to `wanted`, by bisection.
+    """The threshold of a method whose compute fraction is nearest to `wanted`, by bisection in seven trials.
 
-    `fraction` measures the compute fraction at a threshold; it falls as the threshold rises.
+    `fraction` measures the compute fraction at a threshold; it must fall as the threshold rises.
     """
     low, high = (math.log(value) for value in THRESHOLD_RANGE)
     fractions: dict[float, float] = {}

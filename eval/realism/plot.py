@@ -14,8 +14,8 @@ OURS, THEIRS = "#d62728", "#1f77b4"
 def draw(results: dict[str, Any], published: Published, path: Path) -> None:
     """Write a picture to `path` with the measured and the published numbers.
 
-    `results` is the content of realism.json. If it lacks a part of `galaxydit realism`, the panels of the part stay
-    empty.
+    `results` is the content of the realism.json that `galaxydit realism` writes, by part of the measurement, such as
+    "curvature". The panels of a part that it lacks stay empty.
     """
     from matplotlib.figure import Figure
 

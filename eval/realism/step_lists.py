@@ -1,7 +1,7 @@
-"""Runs published step lists on a model and measures the PSNR beside the published PSNR.
+"""Runs published step lists on a model, and sets the measured PSNR beside the published PSNR.
 
-A step list names the steps of a generation that were computed, and how the others were predicted. A plain generation
-computes every step.
+A step list names the steps of a generation that are computed, and how the other steps are predicted. A plain generation
+computes every step; PSNRs are against the plain generation of the same prompt and seed.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +35,19 @@ class Cases:
 
     @property
     def batches(self) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-        """Prompts and seeds of each call."""
+        """Prompts and seeds of each pipeline call."""
         starts = range(0, len(self.prompts), self.batch)
         return [(self.prompts[at : at + self.batch], self.seeds[at : at + self.batch]) for at in starts]
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of a published table: the published PSNR in dB, and `psnr`, that of each prompt on this model in dB."""
+    """A row of a published table with the PSNRs measured beside it.
+
+    Attributes:
+        published: published PSNR, dB.
+        psnr: PSNR of each prompt measured on the model, dB.
+    """
 
     name: str
     published: float
@@ -50,16 +55,18 @@ class PublishedRow:
 
     @property
     def mean(self) -> float:
-        """Mean PSNR over the prompts, dB."""
+        """Measured PSNR, mean over the prompts, dB."""
         return float(np.mean(self.psnr))
 
 
 class References:
     """Plain generations of the cases, recorded once for each flow shift and guidance scale, and PSNRs against them.
 
+    The methods take the published flow shift and guidance scale.
+
     Args:
-        settings: of all generations; flow shift and guidance scale are replaced by published ones.
-        factor: the model's flow shift / the published one, such as `SHIFT_FACTOR`.
+        settings: of all generations; flow shift and guidance scale are replaced.
+        factor: number by which a published flow shift is multiplied for this model; `SHIFT_FACTOR` for wan-tiny.
     """
 
     def __init__(self, pipe: DiffusionPipeline, cases: Cases, settings: GenerationSettings, factor: float) -> None:
@@ -70,14 +77,18 @@ class References:
     def use(self, flow_shift: float, guidance: float) -> GenerationSettings:
         """Set the pipeline's flow shift to the published `flow_shift` times `factor`.
 
-        Returns the settings with this guidance scale and without a flow shift of their own.
+        Returns the generation settings with this guidance scale, and with None as flow shift, which keeps the
+        pipeline's.
         """
         config = self.pipe.scheduler.config
         self.pipe.scheduler = UniPCMultistepScheduler.from_config(config, flow_shift=flow_shift * self.factor)
         return replace(self.settings, guidance_scale=float(guidance), flow_shift=None)
 
     def at(self, flow_shift: float, guidance: float) -> tuple[list[Trajectory], GenerationSettings]:
-        """The plain trajectory of each batch, and their settings. Leaves the pipeline at the flow shift of `use`."""
+        """The recorded plain generations, one trajectory for each batch, and the settings that they were made with.
+
+        Leaves the pipeline at their flow shift, see `use`.
+        """
         settings = self.use(flow_shift, guidance)
         key = (flow_shift, guidance)
         if key not in self._known:
@@ -91,8 +102,8 @@ class References:
     ) -> list[float]:
         """PSNR of each prompt against its plain generation, dB.
 
-        `attach` returns a context manager in which one batch is generated. `steps` replaces the number of steps; 0
-        keeps that of the plain generation.
+        `attach` returns a context manager in which one batch is generated. `steps` is the number of steps of these
+        generations; 0 takes the number of the plain generations.
         """
         plain, settings = self.at(flow_shift, guidance)
         settings, psnrs = replace(settings, steps=steps or settings.steps), []
@@ -104,13 +115,13 @@ class References:
 
 
 def published_method(name: str) -> Method:
-    """Another project's method with its published settings."""
+    """The compared method "`name` published": another project's method with its published settings."""
     (method,) = choose_methods([f"{name} published"])
     return method
 
 
 def measure_row(references: References, row: StepList) -> PublishedRow:
-    """The published row with the PSNRs of this model against plain generations at the row's flow shift and guidance."""
+    """Generate with the row's steps, flow shift and guidance scale, and return its published and measured PSNRs."""
     attach = partial(_attach, references.pipe, row)
     psnrs = references.psnrs(row.flow_shift, row.guidance, attach, row.plain_steps or 0)
     return PublishedRow(row.name, row.psnr, tuple(psnrs))
@@ -126,6 +137,6 @@ def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[An
 
 
 def compared(rows: Sequence[PublishedRow]) -> dict[str, Any]:
-    """JSON data: `rows`, and `spearman`, Spearman's rho of the measured mean PSNRs with the published ones, -1 to 1."""
+    """JSON data: "rows", and "spearman", Spearman's rho of the measured mean PSNRs with the published ones, -1 to 1."""
     rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
     return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

@@ -1,4 +1,7 @@
-"""The results of VBench and VBench-2.0 as the report page of a run shows them."""
+"""The results of VBench and VBench-2.0 as the report page of a run shows them.
+
+A variant is one of the ways to generate in the run's job.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,10 +16,10 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 
 
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
-    """A table for each benchmark that measured the run, in points, of which 100 are the best.
+    """One table for each benchmark that measured the run, with the keys "title", "rows" and "notes".
 
-    Rows are the benchmark's dimensions, its groups and the total; columns are the job's variants. Empty for a run that
-    is not on this machine.
+    Rows are the benchmark's dimensions, its groups and the total; columns are the variants. Cells are in points, 100
+    being the best. The list is empty for a run that is not on this machine.
     """
     if run.root is None:
         return []

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file, which contains the videos, or links to them where they are too large."""
+"""The report of a run: one HTML file, which contains the videos, or links to them if they are too large."""
 
 import base64
 import hashlib
@@ -28,18 +28,19 @@ MP4_MARK = b"ftyp"  # bytes 4 to 8 of every mp4 file (ISO/IEC 14496-12, 4.3)
 def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
     """Write the report to `path` and return it.
 
-    With `embed` the page contains the videos, else it links to them; by default it contains them up to 24 MiB in total.
-    The content security policy allows only the page's own script and style, by their hashes, and no network address, so
-    that text in a prompt or a traceback can neither run code nor load anything.
+    With `embed` the page contains the videos, without it the page links to them; by default the page contains them if
+    they take at most 24 MiB in total. The content security policy allows only the page's own script and style, by
+    their hashes, and no network address, so that text in a prompt or a traceback can neither run code nor load
+    anything.
 
-    Raises GalaxyDiTError for a page that links to the videos, but does not lie in the run's folder.
+    Raises GalaxyDiTError if the page would link to the videos, but `path` is not in the run's folder.
     """
     with TemporaryDirectory() as folder:
         return _write_page(run, path, embed, Path(folder))
 
 
 def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
-    """`write_page`; copies of videos go beside a page in the run's folder, and to `temporary` for any other page."""
+    """`write_page`; playable copies of videos go to previews/ if `path` is in the run's folder, else to `temporary`."""
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     previews = path.parent / "previews" if in_run else temporary
     videos = _videos(run, previews)
@@ -80,7 +81,8 @@ def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Pa
 def _videos(run: Run, previews: Path) -> dict[str, Path]:
     """Paths of videos that browsers can play, by unit id (a unit is one video of the job).
 
-    A video that they cannot play is replaced by a copy in the folder `previews`; a file that is no video is left out.
+    A video that browsers cannot play is replaced by a copy in the folder `previews`; a file that is no video is left
+    out.
     """
     videos = {}
     for record in run.records:

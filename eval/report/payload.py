@@ -1,4 +1,7 @@
-"""The content of a run's report page as plain data, and the JSON in the page that holds this data."""
+"""The content of a run's report page as plain data, and the JSON in the page that holds this data.
+
+A unit is one video of the run's job.
+"""
 
 import json
 import math
@@ -16,10 +19,11 @@ from galaxydit.pipelines.settings import GenerationSettings
 
 
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Everything that the page shows.
+    """Everything that the page shows, ready for `encode`.
 
     `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
-    URL, "poster": relative URL of a picture, if there is one}. `where` is a sentence that says where the videos are.
+    URL of the video, "poster": relative URL of its first frame, if there is one}. `where` is a sentence for the page
+    that says where the videos are.
     """
     figures = figures_of(run.records)
     shown = [figure.key for figure in figures]
@@ -59,7 +63,10 @@ def encode(data: Any) -> str:
 
 
 def step_letters(report: Mapping[str, Any]) -> str:
-    """One letter for each step of a `Report.to_dict()`: c computed, r reused, m reused in some branches only."""
+    """One letter for each step of a generation: c computed, r reused, m reused in some guidance branches only.
+
+    `report` is the generation's `Report.to_dict()`.
+    """
     reused: dict[int, set[bool]] = {}
     for call in report["calls"]:
         reused.setdefault(call["step"], set()).add(call["reused"])

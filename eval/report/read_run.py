@@ -1,4 +1,4 @@
-"""Read a run: its job and its records."""
+"""Read a run of `galaxydit eval run`: its job, which says what to generate, and the records of its videos."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +14,10 @@ from galaxydit.pipelines.runs import Store
 
 @dataclass(frozen=True)
 class Run:
-    """A run of `galaxydit eval run`, finished or not. Each unit of its job is one video.
+    """A run, finished or not. Each unit of its job is one video: a prompt, a seed and a variant.
 
     store: the run's folder or address.
-    records: of the units that are done or failed, in the job's order of prompts, seeds and variants. A record that
-        cannot be read is left out.
+    records: records of the units that are done or failed, in the job's order. A record that cannot be read is left out.
     damaged: number of units whose record or video is damaged.
     """
 
@@ -34,7 +33,7 @@ class Run:
 
     @cached_property
     def baselines(self) -> Baselines:
-        """The records of finished baselines, the plain videos, by (prompt index, seed)."""
+        """The records of the finished videos of the baseline, the plain variant, by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
 

@@ -26,6 +26,8 @@ class Figure:
     """A measured quantity, which reports show as a column.
 
     Attributes:
+        key: name in data, such as "denoise_speedup" or "psnr".
+        title: heading of the column.
         unit: "x" for speedups, "s" for seconds of one video, "%" for shares in [0, 1], a metric's own such as "dB", or
             empty.
         digits: shown after the decimal point.
@@ -50,10 +52,10 @@ COST_FIGURES = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """One figure of one variant.
+    """Mean, worst value and interval of one figure over the finished videos of one variant.
 
     Attributes:
-        mean: mean of the finished videos; of a speedup, the baseline's seconds / the variant's seconds, each summed
+        mean: mean over the videos; for a speedup, the baseline's seconds divided by the variant's seconds, each summed
             over the prompts and seeds that both finished.
         worst: value of the worst video.
         low, high: 95 % interval of `mean` over prompts; None for fewer than two prompts and for an infinite value.
@@ -67,7 +69,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """Numbers of a variant's units that are done, failed, and without a record (`missing`); estimates by figure key."""
+    """Results of one variant.
+
+    Attributes:
+        done, failed, missing: number of the variant's units that are done, that failed, and that have no record.
+        estimates: the estimate of each figure that has values, by figure key.
+    """
 
     name: str
     done: int
@@ -77,7 +84,7 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The figures for which these records have values, metrics last. Raises GalaxyDiTError for an unknown metric."""
+    """The cost figures, then the metrics that any of these records has. Raises GalaxyDiTError for an unknown metric."""
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
@@ -91,7 +98,10 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """Values of one unit by figure key, without undefined ones (nan) and without speedups if `baseline` is None."""
+    """Values of one unit by figure key, without undefined values (nan); empty for a failed unit.
+
+    Speedups are against `baseline`, the record of the plain video; there are none if it is None or `record` is plain.
+    """
     if not record.is_done:
         return {}
     costs = {key: getattr(record, key) for key in ("denoise_seconds", "end_to_end_seconds", "compute_fraction")}
@@ -108,7 +118,10 @@ def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, fl
 def summarise(
     variant: str, records: Sequence[VideoRecord], baselines: Baselines, figures: Sequence[Figure], units: int
 ) -> VariantSummary:
-    """The summary of a variant that has `units` units in the job. Means leave out failed and missing units."""
+    """The summary of a variant from the records of all variants. Means leave out failed and missing units.
+
+    `units` is the number of the variant's units in the job.
+    """
     made = [record for record in records if record.variant == variant]
     done = [record for record in made if record.is_done]
     estimates = {
@@ -120,8 +133,9 @@ def summarise(
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
     """The estimate of a figure from a variant's finished records; None if no record has a value.
 
-    Its mean is a ratio of two sums over prompts: values / their number, or for a speedup the baseline's seconds / the
-    variant's seconds.
+    The mean is a quotient of two sums: for a speedup, the baseline's seconds divided by the variant's seconds; for any
+    other figure, the values divided by their number. Both sums are kept by prompt, because the interval is over
+    prompts.
     """
     sums: dict[int, Any] = defaultdict(lambda: np.zeros(2))
     values, seconds = [], SPEEDUPS.get(figure.key)

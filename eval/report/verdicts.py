@@ -15,7 +15,7 @@ WORST_SHOWN = 5
 
 @dataclass(frozen=True)
 class WorstVideo:
-    """One of the worst videos by the figure of a gate, with its value of that figure."""
+    """One of the videos with the worst values of a gate's figure, and this value."""
 
     record: VideoRecord
     value: float
@@ -26,10 +26,11 @@ class Verdict:
     """Whether one variant meets one gate.
 
     Attributes:
-        name: of the gate, such as "psnr", "worst_psnr", "vbench_temporal_flickering" or "lost_temporal_flickering".
-        value: the variant's; None if the run has none, which fails the gate.
+        name: the gate's, such as "psnr", "worst_psnr", "vbench_temporal_flickering" or "lost_temporal_flickering".
+        value: the variant's value; None if the run has none, which fails the gate.
         is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
-        worst: up to five videos, the worst first; none for VBench's points.
+        worst: up to five videos with the worst values of the gate's figure, worst first; empty for gates on VBench's
+            points.
     """
 
     variant: str
@@ -80,7 +81,7 @@ def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield (variant, gate name) with VBench's points, or with the points lost against the baseline."""
+    """Yield ((variant, gate name), points) for gates on VBench's points and on the points lost against the baseline."""
     if run.root is None or not (path := results_path(run.root)).is_file():
         return
     variants = read_results(path).variants

@@ -1,9 +1,9 @@
 """Compares rules that predict reused steps and correct full steps, on wan-tiny, the embedded model.
 
 `python -m galaxydit.eval.studies.corrections --prompts 8` logs the PSNR of each rule on captions not used in training.
-With `--out FILE` an interrupted run goes on. The full steps are those of the shipped schedules and of step lists
-published for Wan2.1. A published list runs at its own flow shift and guidance, where wan-tiny's PSNR is near the
-published one, so that reuse errs about as much as on the real weights.
+A later run with the same `--out FILE` resumes an interrupted one. The full steps are those of the shipped schedules and
+of step lists published for Wan2.1. A published list runs at its own flow shift and guidance, where wan-tiny's PSNR is
+near the published PSNR, so that reuse errs about as much as on the real weights.
 """
 
 import argparse
@@ -57,11 +57,14 @@ GRID = {
     for slope in (0.6, 0.7, 0.85)
     for share in (0.5, 0.7, 0.85)
 }
-"""Rules of order 1 whose constants lie around the defaults of this project: slope 0.85, share 0.5."""
+"""Rules of order 1 whose constants lie around the defaults of this project: slope 0.85, correction share 0.5."""
 
 
 def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
-    """PSNR of each caption in dB with `config`, at the flow shift and guidance of `row`, by default wan-tiny's own."""
+    """PSNR in dB of each caption with `config`, against the plain generation.
+
+    Both are generated at the flow shift and guidance of `row`, or at wan-tiny's own if `row` is None.
+    """
     attach = partial(galaxydit.accelerate, references.pipe, config=config)
     shift, guidance = (row.flow_shift, row.guidance) if row else (OWN_SHIFT, OWN_GUIDANCE)
     return references.psnrs(shift, guidance, attach)

@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 KIND, MODEL, SEED = "guard", "wan-tiny", 700
 MEANS = ("with the guard, dB", "without, dB")
 KINDS = ("guarded", "unguarded", "order 0")
-"""With the guard, without it, and with order 0 in place of order 1 and without the guard."""
+"""Kinds of generation: with the guard; without it; without it and with predictions of order 0 in place of order 1."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One generation of a caption: a speedup, one of `KINDS`, and the name of a failure."""
+    """One accelerated generation of a caption: a speedup, one of `KINDS`, and the name of the injected failure."""
 
     speedup: float
     kind: str = "guarded"
@@ -53,14 +53,18 @@ class Variant:
 
 
 def variants(speedups: Sequence[float]) -> list[Variant]:
-    """The generations of each caption. Failures are injected at the first speedup."""
+    """The accelerated generations of each caption. Failures are injected at the first speedup only."""
     healthy = [Variant(speedup, kind) for speedup in speedups for kind in KINDS[:2]]
     return healthy + [Variant(speedups[0], kind, failure.name) for failure in FAILURES for kind in KINDS]
 
 
 @dataclass(eq=False)
 class GuardMaker(Maker):
-    """Makes one `Variant` of one caption; keeps the plain video of the last caption."""
+    """Generates and measures one `Variant` of one caption.
+
+    Keeps the plain video of the last caption, and the last guarded result, which serves the same generation without the
+    guard if the guard did not act. `dtype` is the name of a torch dtype.
+    """
 
     dtype: str
     _plain: tuple[str, GeneratedVideo] | None = None
@@ -72,7 +76,7 @@ class GuardMaker(Maker):
         self._settings = recommended_settings(self._pipe)
 
     def make(self, unit: Unit) -> Output:
-        """PSNR in dB, compute fraction and the changes that the guard made."""
+        """The PSNR against the plain video in dB, the compute fraction, and the changes that the guard made."""
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
             made_with, output = self._guarded
@@ -101,14 +105,14 @@ class GuardMaker(Maker):
 
 
 def load(dtype: str) -> DiffusionPipeline:
-    """The pipeline of wan-tiny in this dtype."""
+    """The pipeline of wan-tiny in the torch dtype of this name."""
     pipe = load_pipeline(MODEL, dtype=getattr(torch, dtype))
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 def unseen_captions(count: int) -> list[str]:
-    """Captions that no calibration uses."""
+    """`count` captions that neither the training nor the calibration of wan-tiny used."""
     return draw_prompts(count, SEED, apart_from=read_prompts(WAN_TINY_PROMPTS))
 
 
@@ -126,10 +130,10 @@ def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str)
 
 
 def cost(speedups: Sequence[float], prompts: int) -> float:
-    """Block evaluations of the study / those of a plain generation.
+    """The block evaluations of the study, in plain generations.
 
-    Assumes that the guard acts only under failures, so that a healthy generation with the guard also serves as the one
-    without it.
+    Assumes that the guard acts only under failures, so that a healthy generation with the guard also serves as the
+    generation without it.
     """
     half = 1 / speedups[0]
     failing = sum(len(failure.steps) / 50 if failure.steps else half for failure in FAILURES)
@@ -138,9 +142,10 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """One generation of a caption: the data of its unit, and what was measured.
+    """One `Variant` of one caption, with its conditions and measurements.
 
-    `psnr` is against the plain video in dB; `actions` holds step and name of each change that the guard made.
+    `conditions` is the hash of `units_of`; `psnr` is against the plain video in dB; `actions` holds step and name of
+    each change that the guard made.
     """
 
     prompt: str

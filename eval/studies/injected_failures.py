@@ -1,6 +1,7 @@
 """Failures that are injected into the plugin, to see whether its guard keeps them from harming a video.
 
-The guard limits prediction and correction by the errors that full steps show (`FullStepGuard`).
+The guard limits prediction and correction by the errors that full steps show (`FullStepGuard`). The plugin attaches an
+`Engine` to each transformer, which computes or predicts the transformer's calls; two failures are mixins for `Engine`.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ SEED = 0
 
 
 class UnguardedEngine(Engine):
-    """The plugin's engine with a guard that measures, but limits nothing."""
+    """An `Engine` whose guard measures errors, but limits nothing."""
 
     def _make_guard(self) -> FullStepGuard:
         guard = super()._make_guard()
@@ -51,7 +52,7 @@ class WrongSigmas:
 
 
 class NoisyOutputs:
-    """Mixin for `Engine`: white noise, drawn anew for each call, is added to each computed output."""
+    """Mixin for `Engine`: adds white noise, drawn anew for each call, to each computed output of the transformer."""
 
     def __init__(self, *arguments: Any) -> None:
         self._generator = torch.Generator().manual_seed(SEED)
@@ -76,7 +77,12 @@ def _with_noise(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure: a `mixin` for the engine, or full `steps` in place of the schedule; with neither, nothing fails."""
+    """A failure of the engine or of the choice of full steps; with neither `mixin` nor `steps`, nothing fails.
+
+    Attributes:
+        mixin: base class that makes an `Engine` fail, such as `WrongSigmas`.
+        steps: indices of the full steps that replace the policy of the configuration; empty keeps the policy.
+    """
 
     name: str
     mixin: type | None = None

@@ -31,11 +31,14 @@ from galaxydit.runtime.observer import Observer
 logger = logging.getLogger(__name__)
 SEED, BATCH = 77, 6
 Weights = Callable[[Sequence[float], float], Sequence[float]]
-"""Function of the places of the computed steps, oldest first, and of the predicted step's place; returns weights."""
+"""Function of the places of the computed steps, oldest first, and of the predicted step's place.
+
+Returns the weights of the outputs of the last computed steps, oldest first; it may leave out older steps.
+"""
 
 
 def repeated(places: Sequence[float], place: float) -> list[float]:
-    """Weights that repeat the last computed step."""
+    """Weights that repeat the output of the last computed step."""
     return [1.0]
 
 
@@ -74,15 +77,15 @@ def by_log_ratio(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Variant:
-    """One prediction: a weighted sum of computed outputs.
+    """One way to predict: a weighted sum of computed outputs.
 
     Attributes:
-        weights: weights of the computed steps, by the places of the steps.
-        place: place of a step, by its noise level.
+        weights: function that returns the weights of the computed steps.
+        place: function from the noise level of a step to its place.
         clean: whether the sum is of the clean videos that the outputs imply, instead of the outputs.
-        correction: share of the prediction's error at the last computed step that is added (the modifier of Hamming's
-            predictor-corrector method, J. ACM 6, 1959, doi:10.1145/320954.320958); used only if reused steps came
-            before that step.
+        correction: share of the prediction's error at the last computed step that is added to the prediction (the
+            modifier of Hamming's predictor-corrector method, J. ACM 6, 1959, doi:10.1145/320954.320958); used only if
+            reused steps came directly before that step.
     """
 
     weights: Weights
@@ -92,7 +95,7 @@ class Variant:
 
 
 class Prediction(Observer):
-    """Computes the given steps and predicts the others."""
+    """Computes the steps with the indices `steps`, and predicts the others in the way of `variant`."""
 
     def __init__(self, steps: Sequence[int], variant: Variant) -> None:
         self.steps, self.variant = frozenset(steps), variant
@@ -138,7 +141,7 @@ VARIANTS = {
 
 
 def measure(pipe: WanPipeline, prompts: Sequence[str], speedups: Sequence[float]) -> None:
-    """Log mean and worst PSNR over the prompts of each of `VARIANTS` at each speedup, in dB."""
+    """Log the mean and the worst PSNR in dB over the prompts, for each of `VARIANTS` at each speedup."""
     profile, settings = load_profile("wan-tiny"), recommended_settings(pipe)
     batches = Cases(tuple(prompts), tuple(range(SEED, SEED + len(prompts))), BATCH).batches
     plain = [generate_batch(pipe, *batch, settings) for batch in batches]

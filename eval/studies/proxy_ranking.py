@@ -1,10 +1,10 @@
 """Does a proxy that ranks the error of reuse better give better videos? The claim of GalaxyDiT (arXiv 2512.03451).
 
-`python -m galaxydit.eval.studies.proxy_ranking --parts profile.parts --out DIR` takes the recordings of a calibration,
-ranks their proxies, solves the threshold of the paper's rule for each, and compares the videos at equal compute on
-captions not used in training. It writes `results.json` with the PSNR of each prompt, `table.md`, `ranking.json` and
-`ranking.png`. `--alone` also runs each proxy with guidance branches that decide alone, at the same thresholds, and adds
-the difference that alignment, one decision for both branches, makes at equal compute.
+`python -m galaxydit.eval.studies.proxy_ranking --parts profile.parts --out DIR` takes the recordings (plain
+generations) of a calibration, ranks the proxies by them, solves the threshold of the paper's rule for each proxy, and
+compares the videos at equal compute on captions not used in training. It writes `results.json` with the PSNR of each
+prompt, `table.md`, `ranking.json` and `ranking.png`. `--alone` also runs each proxy with guidance branches that decide
+alone, and adds the PSNR that alignment, one decision for both branches, gains at equal compute.
 
 A proxy is a cheap tensor whose change since the last step stands for the change of the output. The paper's rule reuses
 a step while the summed changes of the proxy since the last full step stay below a threshold.
@@ -48,9 +48,11 @@ from galaxydit.validation import parse
 
 logger = logging.getLogger(__name__)
 ENCLOSING = (0.965, 1.06)
-"""Factors of the first and of the last speedup at which thresholds are solved on recordings; others have the factor 1.
-While steps are reused, a proxy moves more than in a recording. The factors make the measured speedups enclose the
-wanted ones nevertheless."""
+"""Factors on the first and on the last wanted speedup before thresholds are solved for them on recordings.
+
+While steps are reused, a proxy moves more than in a recording, so a generation misses the speedup of its threshold. The
+factors make the measured speedups enclose the wanted ones nevertheless.
+"""
 ALONE = " branches alone"
 MORE_ALONE = 1.1  # branches that decide alone compute more at the same threshold
 LIMITS = Limits(warmup=0.2, keep_last=0, max_consecutive=None)
@@ -58,7 +60,7 @@ CALLS, BLOCKS = 2, 10  # of wan-tiny: guidance branches and blocks
 
 
 def read_recordings(folder: Path) -> tuple[Recording, ...]:
-    """The recordings of a calibration from the folder of its parts."""
+    """The recordings of a calibration, from the folder of its finished parts (`galaxydit calibrate --resume-dir`)."""
     store = Store(folder)
     names = sorted(path.stem for path in (folder / "units").glob("sample-*.json"))
     records = [record for name in names if (record := store.read(name)) is not None and record.is_done]
@@ -66,7 +68,10 @@ def read_recordings(folder: Path) -> tuple[Recording, ...]:
 
 
 def solve(recordings: Sequence[Recording], proxy: str, speedup: float) -> float:
-    """The threshold of the paper's rule at which the recordings have the speedup in the mean, by bisection."""
+    """The threshold on `proxy` at which the paper's rule, replayed on the recordings, has this mean speedup.
+
+    The threshold is found by bisection on the mean compute fraction, 1 / speedup.
+    """
     low, high = 1e-6, 10.0
     for _ in range(40):
         middle = float(np.sqrt(low * high))
@@ -83,9 +88,9 @@ def _fraction(recording: Recording, proxy: str, threshold: float) -> float:
 def method_of(
     recordings: Sequence[Recording], proxy: str, speedups: Sequence[float], *, aligned: bool = True
 ) -> Method:
-    """The paper's rule on one proxy as a method whose settings are the thresholds solved on the recordings.
+    """The paper's rule on one proxy as a method whose settings are thresholds, one solved for each speedup.
 
-    Without `aligned` each guidance branch decides alone.
+    Without `aligned` each guidance branch decides alone; the last threshold is then larger (`MORE_ALONE`).
     """
     most = ENCLOSING[1] * (1.0 if aligned else MORE_ALONE)
     asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * most)
@@ -99,7 +104,10 @@ def method_of(
 
 
 def alignment_lines(comparison: Comparison) -> list[str]:
-    """For each proxy and speedup a Markdown line: the PSNR that alignment gains in dB, mean and 95 % interval."""
+    """A Markdown line for each proxy and speedup: the PSNR in dB that alignment gains, mean and 95 % interval.
+
+    Only proxies that the comparison also ran with branches that decide alone have lines.
+    """
     at = {(result.method, result.speedup): result for result in comparison.at_speedups if result.psnr is not None}
     lines = []
     for (name, speedup), aligned in at.items():
@@ -114,9 +122,10 @@ def alignment_lines(comparison: Comparison) -> list[str]:
 
 
 def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float, float]:
-    """Spearman's rho of `rhos`, one number for each proxy, with the proxies' mean PSNRs.
+    """Spearman's rho between `rhos`, the numbers of the proxies in the ranking, and the mean PSNRs of the proxies.
 
-    `psnrs` is in dB, `(proxies, prompts)`. Returns rho and the ends of its 95 % bootstrap interval over prompts.
+    `psnrs` is in dB, `(proxies, prompts)`. Returns Spearman's rho and the low and high end of its 95 % bootstrap
+    interval over prompts.
     """
     drawn = [spearmanr(rhos, psnrs[:, draw].mean(axis=1)).statistic for draw in draws_of(psnrs.shape[1])]
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -124,7 +133,7 @@ def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float,
 
 
 def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
-    """Write table.md, ranking.json and ranking.png, and log the correlations."""
+    """Write table.md, ranking.json and ranking.png to `out`, and log how the ranking correlates with PSNR."""
     speedups = comparison.plan.speedups
     rows = {row.proxy: row for row in ranking.rows}
     headings = ["proxy", "rho along a trajectory", "rho between samples"]

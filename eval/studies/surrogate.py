@@ -1,9 +1,9 @@
 """Compares PSNRs that surrogates predict for a model with PSNRs that `galaxydit realism` measured on the model.
 
-`python -m galaxydit.eval.studies.surrogate runs/realism/realism.json` fits surrogates (see
-`galaxydit.calibration.surrogate`) to the model's own curvature, and logs the PSNRs that they predict for the published
-step lists beside the measured PSNRs. One constant, fitted to the step lists that reuse the residual, makes both PSNRs
-comparable.
+`python -m galaxydit.eval.studies.surrogate runs/realism/realism.json` fits surrogates to the measured curvature of the
+model's trajectory, and logs the PSNRs that they predict for the published step lists beside the measured PSNRs. A
+surrogate stands in for the model: simple distributions with exact denoisers (`galaxydit.calibration.surrogate`). One
+offset in dB, fitted to the step lists that reuse the residual, makes both PSNRs comparable.
 """
 
 import argparse
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def measured_curvature(realism: dict[str, Any], published: Published) -> Curvature:
-    """The curvature that a realism.json holds of its model, at the steps of the published curvature."""
+    """The model's curvature at the steps of the published curvature; `realism` is the content of its realism.json."""
     table = published.data["curvature"]
     flow_shift = table["flow_shift"] * realism["conditions"]["shift_factor"]
     lengths = -np.diff(unipc(flow_shift, STEPS).sigmas, append=0.0)
@@ -35,7 +35,10 @@ def measured_curvature(realism: dict[str, Any], published: Published) -> Curvatu
 
 
 def predictions(realism: dict[str, Any], published: Published) -> dict[str, list[float]]:
-    """The predicted PSNR in dB of each published step list, for each of `DISTRIBUTIONS` by name."""
+    """The predicted PSNR in dB of each published step list, by name of the surrogate's distribution.
+
+    `realism` is the content of realism.json.
+    """
     curvature, factor = measured_curvature(realism, published), realism["conditions"]["shift_factor"]
     known = [row["mean"] for row in realism["step lists"]["rows"]]
     return {

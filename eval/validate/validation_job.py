@@ -1,4 +1,7 @@
-"""The job of a validation: the plain pipeline, controls that need no plugin, and the plugin."""
+"""The job of a validation: the plain pipeline, controls that need no plugin, and the plugin.
+
+A run is here one way to generate the videos of all prompts, a variant of the job.
+"""
 
 from importlib.resources import files
 from pathlib import Path
@@ -18,16 +21,16 @@ RUNS = {
     "galaxydit-2.5x": "the plugin, `speedup=2.5`",
     "galaxydit-proxy-2x": 'the plugin, `speedup=2, policy="proxy"`',
 }
-"""The runs beside the plain one, and what each of them is."""
+"""The runs beside the plain run, each with its description."""
 
 
 def validation_prompts() -> tuple[str, ...]:
-    """Ten prompts of this project, on which no profile was measured."""
+    """Ten prompts of this project; no profile was measured on them."""
     return tuple((files(__package__) / "prompts.txt").read_text(encoding="utf-8").splitlines())
 
 
 def checkpoint_of(model: str) -> Checkpoint | None:
-    """The published model of this name or hub id; None if there is none."""
+    """The published model of this name or hub id; None for any other model."""
     named = (each for name, each in CHECKPOINTS.items() if model in (name, each.hub_id))
     return next(named, None)
 
@@ -35,12 +38,13 @@ def checkpoint_of(model: str) -> Checkpoint | None:
 def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[str, ...] = tuple(RUNS)) -> Job:
     """The job of a validation with these prompts.
 
-    Metrics are PSNR, SSIM and, if its weights are there, LPIPS. Raises GalaxyDiTError for an unknown run, and for a
-    model that is not published if `keys` has no number of steps.
+    Metrics are PSNR, SSIM and, if its weights are there, LPIPS.
 
     Args:
-        keys: keys of a job file, with at least "model".
-        runs: names in `RUNS`, the runs beside the plain one.
+        keys: keys and values of a job file, with at least "model", and with "steps" for a model that is not published.
+        runs: names in `RUNS`, the runs beside the plain run.
+
+    Raises GalaxyDiTError for an unknown run, and for a missing number of steps.
     """
     from galaxydit.eval.metrics import METRICS
 

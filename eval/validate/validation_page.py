@@ -1,4 +1,7 @@
-"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue."""
+"""The results of a validation as JSON data, and as a Markdown page for a GitHub issue.
+
+A way to generate is the plain pipeline or one of `RUNS`.
+"""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +44,10 @@ COLUMNS = {  # heading: figure, field of its estimate, format
 
 
 def validation_data(run: Run) -> dict[str, Any]:
-    """The page as JSON data: conditions, the figures of each run, differences in PSNR, and values of every video."""
+    """The page as JSON data: conditions, figures of each way to generate, differences in PSNR, values of each video.
+
+    `run` is the validation as `read_run` returns it; its folder must be on this machine.
+    """
     plain = next(iter(run.baselines.values()), run.records[0])
     bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
     names = [variant.name for variant in run.job.variants]
@@ -62,9 +68,9 @@ def validation_data(run: Run) -> dict[str, Any]:
 
 
 def _identity(run: Run) -> dict[str, str | None]:
-    """Return the model's name, and for a model of the hub its id, revision and downloaded commit (else None).
+    """The model's name, and its hub id, revision and downloaded commit, which are None for a model not from the hub.
 
-    For a model in a local folder the name is the folder's last part, so no path of a machine is published.
+    For a local folder the name is the last part of its path, so that no path of a machine is published.
     """
     given, checkpoint = run.job.model, checkpoint_of(run.job.model)
     if checkpoint is None and ("/" not in given or Path(given).is_dir()):
@@ -86,7 +92,10 @@ def _figures(run: Run, name: str) -> dict[str, Any]:
 
 
 def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
-    """PSNR of the plugin at 2x minus that of `other` over the prompts that both finished, if there are any."""
+    """Yield the PSNR of the plugin at 2x minus that of `other`: mean and interval over the prompts that both finished.
+
+    Yields nothing if they finished no prompt in common.
+    """
     done = [record for record in run.records if record.is_done]
     ours, theirs = (
         {record.pair: record.metrics["psnr"] for record in done if record.variant == name} for name in (AT_2X, other)
@@ -97,7 +106,7 @@ def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """The page of `validation_data`: conditions, the table of runs, differences, and what was not measured."""
+    """The page from `validation_data`: conditions, a table of the ways to generate, differences in PSNR, and notes."""
     heading = f"## `galaxydit validate` on {data['conditions']['model']['name']}"
     shown = {
         name: column for name, column in COLUMNS.items() if any(column[0] in row["figures"] for row in data["runs"])

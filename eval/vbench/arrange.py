@@ -1,7 +1,8 @@
 """Choose the videos of a run that one dimension of a benchmark measures, their file names, and their shares.
 
-A share is a part of these videos that is measured by itself. A unit is one video of the run, and a clip is its record.
-Upstream is the benchmark's own code; the protocol is its rule of which videos to measure for each prompt.
+A dimension is one of the benchmark's scores. A share is a part of the dimension's videos that is measured by itself. A
+unit is one video of the run, and a clip is its record. Upstream is the benchmark's own code; the protocol is its rule
+of which videos to measure for each prompt.
 
 VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
 these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
@@ -36,7 +37,8 @@ class Arrangement:
         prompts: prompt by file name; empty in the standard mode.
         entries: entries of the benchmark's prompt list that have videos; empty in the custom mode.
         static_filter: whether only static videos count, the first five of each prompt.
-        complete: whether every prompt of the dimension has all videos of the protocol.
+        complete: whether every prompt of the dimension has all videos of the protocol, and `static_filter` is the
+            protocol's.
     """
 
     mode: str
@@ -54,12 +56,13 @@ def arrange(
     full_info: Sequence[Mapping[str, Any]],
     static_filter: bool | None = None,
 ) -> Arrangement:
-    """The arrangement of `clips` for one dimension: mode, videos and names.
+    """The arrangement of `clips` for one dimension.
 
     Args:
+        clips: records of the videos that one variant of the run's job has.
         full_info: upstream's list of prompts with their dimensions.
-        static_filter: whether only static videos count, in dimensions that the protocol filters (temporal flickering);
-            by default on for the benchmark's own prompts, as in the protocol.
+        static_filter: whether only static videos count; without effect in dimensions that the protocol does not filter
+            (all but temporal flickering). None means on for the benchmark's own prompts, as in the protocol, else off.
 
     Raises GalaxyDiTError if a clip has another prompt than the benchmark's and the dimension takes no others, or if no
     clip has a prompt of the dimension.

@@ -41,7 +41,7 @@ class Environment:
 
 
 def open_environment(folder: Path, suite: Suite) -> Environment:
-    """The environment in a folder; raises GalaxyDiTError if the folder holds none, or one without the benchmark."""
+    """The environment in a folder. Raises GalaxyDiTError if the folder holds no environment with the benchmark."""
     python = folder.absolute() / "bin" / "python"
     question = QUESTION.format(package=suite.package)
     done = subprocess.run([python, "-c", question], capture_output=True, text=True) if python.exists() else None
@@ -54,7 +54,7 @@ def open_environment(folder: Path, suite: Suite) -> Environment:
 
 
 def read_full_info(environment: Environment, suite: Suite) -> list[dict[str, Any]]:
-    """The benchmark's list of prompts with dimensions, from the package."""
+    """The benchmark's list of prompts with their dimensions, from the installed package."""
     return json.loads((environment.package / suite.full_info).read_text(encoding="utf-8"))
 
 
@@ -71,18 +71,20 @@ def set_up(
     detectron2: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Environment, str]:
-    """Build the environment of a suite in a folder. Returns it, and a text with its torch and torchvision versions.
+    """Build the environment of a suite in a folder.
 
-    A second call completes an interrupted one. Every package is pinned in packages/SUITE.txt; the benchmark itself
-    is installed without its dependencies, because it pins versions that no current torch supports.
+    Returns the environment, and a text with its versions of torch and torchvision. A second call completes an
+    interrupted one. Every package is pinned in packages/SUITE.txt; the benchmark itself is installed without its
+    dependencies, because it pins versions that no current torch supports.
 
     Args:
         pip_arguments: passed to each `pip install`, such as an index for another build of torch.
-        detectron2: a checkout of github.com/facebookresearch/detectron2, whose Python code is put on the path.
+        detectron2: a checkout of github.com/facebookresearch/detectron2, whose Python code is put on the
+            environment's path.
         tell: called with a line of text before each stage.
 
-    Raises GalaxyDiTError with pip's last words if a package cannot be installed, or if torch and torchvision do not
-    fit together.
+    Raises GalaxyDiTError with the last lines of pip's output if a package cannot be installed, or if torch and
+    torchvision do not fit together; also if `folder` holds something else, or `detectron2` is no checkout.
     """
     if detectron2 is not None and not (detectron2 / "detectron2" / "__init__.py").is_file():
         cure = "clone https://github.com/facebookresearch/detectron2, and name the clone"

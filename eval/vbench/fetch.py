@@ -34,7 +34,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
     Returns the paths of the files downloaded now, and of the hub's models, whether downloaded now or earlier.
 
     Raises GalaxyDiTError if a file cannot be downloaded, or has another content than published. The error for a failed
-    download names every missing file with its place and source, so that it can be carried there.
+    download names every missing file with its place and source, so that the user can copy the file there.
     """
     wanted = dict.fromkeys([*(weights for dimension in dimensions for weights in dimension.weights), *extra])
     missing = [weights for weights in wanted if not (cache / weights.path).exists()]
@@ -86,8 +86,9 @@ def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
 def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
     """Download one file, or the rest of it, to the path `place`, which is returned.
 
-    Raises GalaxyDiTError if the file's SHA-256 does not begin with `sha256`, which may be empty, or is not what the
-    server names. Raises OSError or HTTPException if the connection fails; the next call resumes the download.
+    `sha256` is the published SHA-256 or its first digits, "" without one. Raises GalaxyDiTError if the file's SHA-256
+    does not begin with it, or is not the SHA-256 that the server names. Raises OSError or HTTPException if the
+    connection fails; the next call resumes the download.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")

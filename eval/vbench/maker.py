@@ -1,4 +1,7 @@
-"""Measures one share, a part of the videos that one dimension measures: the unit of work of a VBench run."""
+"""Measures shares with a benchmark, VBench or VBench-2.0. Upstream is the benchmark's own code.
+
+A share is a part of the videos that one dimension of the benchmark measures; it is the unit of work.
+"""
 
 import json
 import os
@@ -35,11 +38,11 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Hands shares to the driver, a process in the benchmark's environment, which it keeps for the following shares.
+    """Hands shares to the driver, a process in the benchmark's environment that stays alive between shares.
 
-    store: of the run with the videos.
-    environment: of the benchmark, at the same path on every machine.
-    cache: folder of model files, at the same path on every machine.
+    store: the run with the videos.
+    environment: the benchmark's, at the same path on every machine.
+    cache: folder of the benchmark's model files, at the same path on every machine.
     trust: let the benchmark unpickle weights, which can run any code that they carry; by default torch loads tensors
         only.
     """
@@ -72,14 +75,17 @@ class ShareMaker(Maker):
             return Output(_result(folder, dimension, unit.data))
 
     def close(self) -> None:
-        """End the driver of this process; that of a worker ends with the worker."""
+        """End the driver that this process started; the driver of a worker process ends with the worker."""
         if self._driver is not None:
             self._driver.kill()
             self._driver.communicate()
             self._driver = None
 
     def _lay_out(self, paths: Mapping[str, str], folder: Path) -> None:
-        """Link the videos, or copy those of a remote store: a share's copies are removed with its folder."""
+        """Fill `folder` with links to the videos, or with copies if the store is remote.
+
+        `paths` has each video's path in the store, by file name in the folder.
+        """
         if self.store.is_local:
             lay_out({name: Path(self.store.root, path) for name, path in paths.items()}, folder)
             return
@@ -127,7 +133,7 @@ class ShareMaker(Maker):
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The record's result: the benchmark's score of the share, and value and count of each video by its unit id."""
+    """The share's result from `folder`: the benchmark's score, and (value, count) of each video by its unit id."""
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))

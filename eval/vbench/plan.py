@@ -16,17 +16,17 @@ from galaxydit.pipelines.runs import Unit
 SHARE = 100  # videos; loading a dimension's models takes as long as a few of them
 
 Selection = Mapping[str, Sequence[VideoRecord]]
-"""By variant, in the job's order: the videos that count, those of prompts and seeds that every variant has."""
+"""The videos that count, by variant in the job's order: videos whose prompt and seed have a video in every variant."""
 
 
 @dataclass
 class Plan:
-    """How a suite measures a run: makes the units of work.
+    """Makes the units of work with which a suite measures a run.
 
     Attributes:
-        version: of the installed benchmark.
+        version: version of the installed benchmark.
         full_info: the benchmark's list of prompts with their dimensions.
-        share: number of videos of a share.
+        share: least number of videos in a share; only the last share of a dimension may have fewer.
     """
 
     suite: Suite
@@ -35,9 +35,10 @@ class Plan:
     share: int = SHARE
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
-        """The units of work of one variant and dimension, the two names in `key`: one unit for each share.
+        """One unit of work for each share of one variant and dimension, whose names are in `key`.
 
-        A unit's data hold the SHA-256 of its videos, so that a video that was made again is measured again.
+        `arrangement` has the videos that the dimension measures. A unit's data hold the SHA-256 of its videos, so that
+        a video that was made again is measured again.
         """
         variant, name = key
         dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
@@ -65,7 +66,10 @@ class Plan:
 
 
 def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
-    """The videos of prompts and seeds that every variant has finished. Raises GalaxyDiTError if there are none."""
+    """The videos of the prompts and seeds for which every variant in `variants` has a video.
+
+    Raises GalaxyDiTError, which names the run `root`, if there are none.
+    """
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}
     pairs = set.intersection(*map(set, done.values()))

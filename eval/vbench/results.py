@@ -1,7 +1,7 @@
 """The results file of a run, `runs/x/vbench/results.json`, and the scores file of upstream, the benchmark's own code.
 
-A benchmark has dimensions in groups; its total is over the groups. A variant is one way to generate of the run's job.
-A unit is one video of the run.
+A benchmark has dimensions in groups; its total is over the groups. A variant is one of the ways to generate in the
+run's job. A unit is one video of the run.
 """
 
 import json
@@ -19,7 +19,7 @@ VERSION = 2
 CURE = "run `galaxydit eval vbench` again"
 
 Videos = Mapping[str, tuple[float, float]]
-"""Value and count of each video; a score is the mean of the values, weighted by the counts."""
+"""Value and count of each video, by file name; a score is the mean of the values, weighted by the counts."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class Drop:
 
 @dataclass(frozen=True)
 class DimensionScore:
-    """One dimension of one variant.
+    """The score of one variant in one dimension.
 
     Attributes:
         score: raw score of the benchmark.
-        points: normalised score, at best 100.
+        points: score scaled from the dimension's range to 0 to 100 (`normalise` in score.py), 100 being the best.
         mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
         complete: whether all prompts and videos of the benchmark's protocol were present; only then the dimension
             counts in groups and total.
         videos: raw score of single videos by unit id. VBench's imaging_quality scores them on a scale a hundred times
             larger than the dimension.
-        drop: against the baseline; None for the baseline itself, and if the baseline has no score with the same
-            `static`.
+        drop: points lost against the baseline; None for the baseline itself, and if the baseline has no score with the
+            same `static` or no video in common.
         static: whether only static videos count, as upstream's protocol for temporal flickering asks.
     """
 
@@ -66,10 +66,10 @@ class DimensionScore:
 
 @dataclass(frozen=True)
 class VariantScores:
-    """Scores of one variant.
+    """Scores of one variant in all measured dimensions.
 
     Attributes:
-        groups: points of each group whose dimensions are all complete.
+        groups: points of each group whose dimensions are all complete, by name.
         total: points over all groups; None unless every dimension is complete.
         missing: names of the dimensions that are not complete or not measured.
         dimensions: every dimension that was measured, by name.
@@ -83,14 +83,15 @@ class VariantScores:
 
 @dataclass(frozen=True)
 class Results:
-    """All dimensions of all variants.
+    """The scores of a run in one benchmark.
 
     Attributes:
-        version, package_version: of this format, and of the benchmark's package.
+        version: version of this format.
+        package_version: version of the benchmark's package.
         lossless: whether the measured videos are lossless.
-        left_out: pairs of prompt and seed without a video in every variant, which do not count.
-        variants: by name, in the job's order, the baseline first.
-        failed: why a dimension gave no score in the last call, by "variant/dimension".
+        left_out: number of pairs of prompt and seed that do not count, because some variant has no video of them.
+        variants: scores by variant, in the job's order, the baseline first.
+        failed: why a dimension of the last call of `evaluate` gave no score, by "variant/dimension".
         suite: name of the benchmark.
     """
 
@@ -124,8 +125,8 @@ def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tup
     The score is None if no video counts. It is the mean of the values, weighted by the counts: frames where upstream
     averages over frames, else 1 for each video. So the scores of shares combine to the score of all videos.
 
-    Raises GalaxyDiTError if the file is damaged, if it lacks one of the videos `names` and the dimension leaves out
-    none on purpose, or if the score does not follow from the videos; OSError if there is no file.
+    `names` are the file names of the videos. Raises GalaxyDiTError if the file is damaged, if it lacks a video although
+    the dimension leaves out none on purpose, or if the score does not follow from the videos; OSError without a file.
     """
     try:
         score, entries = json.loads(path.read_text(encoding="utf-8"))[dimension.name]
@@ -156,7 +157,10 @@ def _count(entry: Mapping[str, Any], dimension: Dimension) -> float:
 
 
 def combine(dimension: Dimension, videos: Iterable[tuple[float, float]]) -> float:
-    """The score of a dimension from values and counts of its videos; raises ZeroDivisionError if nothing counts."""
+    """The raw score of a dimension from the (value, count) of each video: the mean value, weighted by the counts.
+
+    Raises ZeroDivisionError if no video counts.
+    """
     pairs = list(videos)
     counts = math.fsum(count for _, count in pairs)
     return math.fsum(value * count for value, count in pairs) / counts / dimension.video_scale

@@ -1,7 +1,7 @@
 """Measures the videos of a run with a benchmark: choose videos, check weights, measure shares, combine their scores.
 
-A variant is one way to generate of the run's job. A share is a part of the videos of one variant and one dimension; it
-is measured by itself. Upstream is the benchmark's own code.
+A variant is one of the ways to generate in the run's job. A share is a part of the videos of one variant and one
+dimension; it is measured by itself. Upstream is the benchmark's own code.
 
 runs/x/vbench/
   results.json   what `results.py` describes
@@ -48,25 +48,26 @@ def evaluate(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Measure dimensions of all variants of a run, and write the results together with those of earlier calls.
+    """Measure dimensions of all variants of a run, and write results.json, which keeps the scores of earlier calls.
 
     Finished shares of earlier calls are kept, failed shares are measured again. Nothing is downloaded.
 
     Args:
         root: the run, a folder or an address that fsspec reaches.
         names: names of the dimensions.
-        environment: of the suite, from `open_environment` or `set_up`.
+        environment: the suite's environment, from `open_environment` or `set_up`.
         cache: the folder of upstream's weights, by default upstream's own.
         suite: the benchmark.
-        share: number of videos of a share, by default as in earlier calls, else 100. A dimension whose score does not
-            follow from shares is measured whole.
+        share: number of videos of a share, by default as in earlier calls, or 100 in the first call. A dimension whose
+            score does not follow from the scores of shares is measured whole.
         static_filter: measure temporal flickering on static videos alone; by default on for the benchmark's own
             prompts.
         trust: let upstream unpickle its weights, which can run code.
         executor: measures the shares, by default one after the other in this process.
+        progress: is told how many shares are finished.
 
-    Raises GalaxyDiTError before anything runs if a dimension is unknown or does not suit the prompts, or if weights
-    or videos are missing, or if earlier shares had another size. What fails later is in `Results.failed`.
+    Raises GalaxyDiTError before anything runs if a dimension is unknown or does not suit the prompts, if weights or
+    videos are missing, or if earlier shares had another size. Later failures are in `Results.failed`.
     """
     dimensions = suite.select(names)
     store, job = load_run(root)
@@ -122,9 +123,10 @@ def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, st
 
 
 def open_shares(store: Store, suite: Suite, environment: Environment, share: int | None) -> tuple[Store, int]:
-    """The store of a run's shares, and the number of videos of a share: `share`, else that of the store, else 100.
+    """The store of a run's shares, which is created if needed, and the number of videos of a share.
 
-    Raises GalaxyDiTError if the store holds shares of another size or of another version of the benchmark.
+    This number is `share`; if `share` is None, that of the shares in the store, or 100 without any. Raises
+    GalaxyDiTError if the store holds shares of another size or of another version of the benchmark.
     """
     if share is not None:
         check_count("share", share, 1)
@@ -146,8 +148,8 @@ def collect(
 ) -> tuple[dict[str, VariantScores], dict[str, str]]:
     """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
 
-    Scored are all dimensions whose shares this call or earlier calls measured. `kept` is the store of the shares;
-    `asked` has the arrangements of this call by variant and dimension.
+    Includes all dimensions whose shares this call or earlier calls of `evaluate` measured. `kept` is the store of the
+    shares; `asked` has the arrangements of this call by (variant, dimension).
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
@@ -174,7 +176,7 @@ def collect(
 
 
 def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
-    """The ways in which an earlier call may have arranged the videos of a dimension."""
+    """The arrangements that an earlier call may have used: with and without the static filter, if there is one."""
     arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
@@ -185,7 +187,10 @@ def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) ->
 def _score(
     plan: Plan, kept: Store, selection: Selection, key: tuple[str, str], arrangement: Arrangement
 ) -> DimensionScore:
-    """Combine the shares of a dimension. Raises GalaxyDiTError if a share is missing or failed, or no video counts."""
+    """The score of one (variant, dimension), `key`, from its shares in `kept`, without a drop.
+
+    Raises GalaxyDiTError if a share is missing or failed, or if no video counts.
+    """
     dimension = plan.suite.dimensions[key[1]]
     videos: dict[str, tuple[float, float]] = {}
     score = None

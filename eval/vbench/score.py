@@ -12,7 +12,7 @@ POINTS = 100.0  # scores are published in points, of which 100 are the best
 
 
 def normalise(dimension: Dimension, score: float) -> float:
-    """A dimension's raw score in points: 100 (score - low) / (high - low)."""
+    """A dimension's raw score in points: 100 (score - low) / (high - low), with the ends of the dimension's range."""
     return POINTS * (score - dimension.low) / (dimension.high - dimension.low)
 
 
@@ -37,9 +37,9 @@ def measure_drop(
 ) -> Drop | None:
     """The points that a variant lost against the baseline in one dimension; None if they share no video.
 
-    `baseline` and `variant` have the raw score of each video by (prompt index, seed). Only pairs that both have count,
-    because the static filter and some dimensions leave out videos. The interval is by drawing prompts with
-    replacement, since videos of one prompt are not independent.
+    `baseline` and `variant` have the raw score of each video by (prompt index, seed). Only pairs with a
+    score in both count, because the static filter and some dimensions leave out videos. The interval is by bootstrap
+    over prompts, since videos of one prompt are not independent.
     """
     scale = POINTS / dimension.video_scale / (dimension.high - dimension.low)
     pairs = [pair for pair in baseline if pair in variant]

@@ -89,7 +89,10 @@ def calibrate(
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:
-    """The rows for a terminal: headings take several lines, columns that only the HTML report shows are left out."""
+    """A table for the terminal from rows of cells by heading.
+
+    Headings take several lines, and columns that only the HTML report shows are left out.
+    """
     from galaxydit.calibration.tables import PAGE_ONLY
 
     shown = [{heading: cell for heading, cell in row.items() if heading not in PAGE_ONLY} for row in rows]

@@ -1,4 +1,4 @@
-"""Prompts of a command: a text file, or for the embedded model a number of captions not used in training."""
+"""Prompts of a command: a text file, or for the embedded model (wan-tiny) a number of captions not used in training."""
 
 import re
 from collections.abc import Container
@@ -19,8 +19,8 @@ Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-t
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
     """The prompts of a text file, or by default the embedded model's captions for calibration and tuning.
 
-    No comparison scores these captions. `option` is the command line option that errors name. Raises
-    typer.BadParameter if another model is given no file, GalaxyDiTError for a file that cannot be read.
+    No comparison scores these captions. `given` is the path of the file, `option` the command line option that errors
+    name. Raises typer.BadParameter without a file for any other model, GalaxyDiTError for a file that cannot be read.
     """
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)
@@ -56,7 +56,7 @@ def _read(path: Path, option: str) -> tuple[str, ...]:
 
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:
-    """Say which words of a caption the embedded model has never seen."""
+    """Warn on stderr of words in a caption that are not among `known`, the vocabulary of the embedded model."""
     if unknown := ", ".join(word for word in re.findall(r"\w+", prompt.lower()) if word not in known):
         example = "a red ball moves left over a plain background"
         say(f"warning: {WITH_CAPTIONS} does not know {unknown}; it knows captions like '{example}'", "yellow")

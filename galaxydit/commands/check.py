@@ -1,4 +1,4 @@
-"""`galaxydit eval check`: hold a run to gates."""
+"""`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values."""
 
 import math
 from collections.abc import Sequence
@@ -56,7 +56,10 @@ def check(
 
 
 def _checked(run: "Run", names: Sequence[str]) -> tuple[str, ...]:
-    """The variants to check: `names`, by default all but the baseline. Raises typer.BadParameter for any other name."""
+    """The variants to check: `names`, by default all variants but the baseline.
+
+    Raises typer.BadParameter for a name that is none of these variants.
+    """
     from galaxydit.eval.jobs.record import BASELINE
 
     variants = [each.name for each in run.job.variants if each.name != BASELINE]

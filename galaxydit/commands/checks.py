@@ -10,13 +10,16 @@ from galaxydit.pipelines.inputs import parse_inputs
 
 
 def check_prompt_inputs(prompts: Iterable[str]) -> None:
-    """Raise GalaxyDiTError for a prompt that names an image or a video which is no file."""
+    """Raise GalaxyDiTError for a prompt in JSON, such as {"prompt": "a cat", "image": "cat.png"}, that is not allowed.
+
+    Not allowed are damaged JSON, unknown keys, and a path of an image or a video that is no file. Plain text passes.
+    """
     for prompt in prompts:
         parse_inputs(prompt)
 
 
 def check_output_file(path: Path, suffix: str) -> None:
-    """Raise GalaxyDiTError unless the file can be written and its name ends in `suffix`; leaves nothing behind."""
+    """Raise GalaxyDiTError unless the file of `--out` can be written and ends in `suffix`; leaves nothing behind."""
     if path.suffix != suffix:
         example = f"{path.stem.strip('.') or 'x'}{suffix}"
         raise refusal("--out", str(path), f"a name ending in {suffix}", f"pass for example {example}")
@@ -33,7 +36,10 @@ def check_output_file(path: Path, suffix: str) -> None:
 
 
 def check_output_folder(path: Path, option: str = "--out") -> None:
-    """Raise GalaxyDiTError unless files can be written in this folder; leaves nothing behind."""
+    """Raise GalaxyDiTError, which names `option`, unless files can be written in a folder; leaves nothing behind.
+
+    The folder need not exist yet.
+    """
     try:
         _write_nearby(path)
     except OSError as error:

@@ -124,7 +124,7 @@ def _numbers(text: str, option: str, kind: type) -> tuple[Any, ...]:
 
 
 def build_table(comparison: "Comparison", speedup: float) -> Table:
-    """Methods at one speedup, best first; the caption names those that do not reach it."""
+    """The scores of the methods at one speedup, best first; the caption names the methods that do not reach it."""
     from galaxydit.eval.compare.markdown import scores, settings_of
 
     headings = ("PSNR\ndB", "worst\nprompt", "\nSSIM", "ahead of\nbest other", "95 %\ninterval", "speedup by\nseconds")

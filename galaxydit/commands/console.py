@@ -1,4 +1,4 @@
-"""Messages of commands on stderr, so that stdout holds results alone."""
+"""Output of commands: results and the line of an interrupted command on stdout, messages and progress on stderr."""
 
 import json
 import math
@@ -56,7 +56,10 @@ def show_json(data: Any) -> None:
 
 
 def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iterable[str], **options: Any) -> Table:
-    """A table of the columns `labels`, of which the last may wrap, and the right-aligned columns `numbers`."""
+    """A table of `rows` under the headings `labels`, then `numbers`, whose columns are right-aligned.
+
+    Only the last column of `labels` may wrap. `options` go to rich's `Table`.
+    """
     *unfolded, last = labels
     columns = [*(Column(heading, no_wrap=True) for heading in unfolded), Column(last, overflow="fold")]
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
@@ -68,9 +71,9 @@ def table_of(rows: Iterable[Iterable[str]], labels: Iterable[str], numbers: Iter
 
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, in a live line or without a terminal in plain lines.
+    """Show `text`, which says what the program does, until the block ends: in a live line, or without a terminal once.
 
-    Yields a function that shows a new text.
+    Yields a function that shows another text instead.
     """
     if messages().is_terminal:
         with messages().status(Text(printable(text))) as status:
@@ -82,9 +85,10 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """End the command at Ctrl-C and at SIGTERM, which schedulers send, with a line that says `how_far` the work is.
+    """End the command at Ctrl-C and at SIGTERM, which job schedulers send, and print that the same command resumes.
 
-    The exit code is 128 + the signal's number, as in shells: 130 or 143.
+    The printed line holds the text that `how_far` returns on the finished work. The exit code is 128 + the signal's
+    number, as in shells: 130 or 143.
     """
     received = signal.SIGINT
 
@@ -108,7 +112,8 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
 def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows progress and the time left, in a bar or without a terminal in about ten lines.
 
-    Its arguments are the numbers of finished and of all units; `unit` is the lines' word for what is counted.
+    Its arguments are the number of finished steps and the number of all steps. The lines without a terminal call a step
+    `unit`.
     """
     if messages().is_terminal:
         columns = ("denoising", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), "left")
@@ -128,9 +133,9 @@ def step_bar(unit: str = "step") -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def download_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows downloads: a bar for each file, or without a terminal one line when it begins.
+    """Yield a function that shows downloads: a bar for each file, or without a terminal one line at its beginning.
 
-    Its arguments are the file's name, its bytes so far, and its size in bytes, 0 if the size is not known.
+    The function's arguments are the file's name, its bytes so far, and its size in bytes, 0 if the size is not known.
     """
     if messages().is_terminal:
         columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())

@@ -51,7 +51,7 @@ def headline(made: "Estimate") -> str:
 
 
 def build_table(made: "Estimate") -> Table:
-    """The columns of `galaxydit latency`'s table as rows, plain and accelerated side by side."""
+    """The predictions: a row for each column of `galaxydit latency`'s table, plain and accelerated side by side."""
     from galaxydit.eval.cost.cost_rows import rows_of
     from galaxydit.eval.latency.latency_table import columns_of
 
@@ -61,7 +61,7 @@ def build_table(made: "Estimate") -> Table:
 
 
 def conclusions(made: "Estimate") -> list[str]:
-    """Sentences on the savings of the plugin, and a warning if the video does not fit into the GPU's memory."""
+    """Lines on the savings of the plugin, and a warning if the video does not fit into the memory of one GPU."""
     lines = []
     if made.accelerated is not None and made.saved_joules is not None:
         plain, faster = made.plain.batch_latency_s.value, made.accelerated.batch_latency_s.value

@@ -31,7 +31,7 @@ StaticFilter = Annotated[
 
 
 class ScoreByDefault(TyperGroup):
-    """A group whose arguments go to `score` where they do not begin with the name of a command."""
+    """A group of commands whose arguments go to the command `score` if they do not begin with a command's name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, args if args[0] in self.commands else ["score", *args])
@@ -156,12 +156,12 @@ for command in (score, setup, fetch, dimensions, prompts):
 
 
 def split(given: list[str]) -> list[str]:
-    """The names in the values of a repeatable option, each of which may hold several names with commas."""
+    """The names in the values of a repeatable option; each value may hold several names, separated by commas."""
     return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
 def build_table(results: "Results") -> Table:
-    """One row for each dimension and variant: the raw score, the points, and those lost against the baseline."""
+    """One row for each dimension and variant: raw score, points, points lost against the baseline, number of videos."""
     rows = []
     names = dict.fromkeys(name for scores in results.variants.values() for name in scores.dimensions)
     for name in names:
@@ -188,7 +188,7 @@ def dimension_table(suite: Suite) -> Table:
 
 
 def describe(results: "Results") -> Iterator[str]:
-    """Lines with groups and total of each variant, why there is no total, and which videos do not count."""
+    """Lines with groups and total of each variant, and notes: why there is no total, how many videos do not count."""
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:

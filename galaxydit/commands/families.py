@@ -1,4 +1,7 @@
-"""`galaxydit families`: the DiT families, what each combines with, and the models that are not accepted."""
+"""`galaxydit families`: the families of transformers, the features of each, and the models that are not accepted.
+
+A family is one diffusers class of transformers. A row is a dict of texts by column heading.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ def families(
     name: Annotated[str, typer.Argument(help="Show only names that contain this, such as wan or Cosmos.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the transformer of each family and what it combines with, then the models that are not accepted, and why."""
+    """Show each family's transformer, reuse, profiles and features such as LoRA, then models not accepted, and why."""
     with working("loading diffusers"):
         accepted, refused = (_with(name, rows) for rows in (family_rows(), unsupported_rows()))
     if not accepted and not refused:
@@ -43,7 +46,9 @@ def _with(name: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def family_rows() -> list[Row]:
-    """One row for each family, texts by heading: its transformer, what it combines with, and its shipped profiles."""
+    """One row for each family: its transformer, guidance, reuse and shipped profiles, and whether it supports LoRA,
+    regional compile and context parallelism.
+    """
     import diffusers
 
     from galaxydit.families import FAMILIES
@@ -73,7 +78,7 @@ def family_rows() -> list[Row]:
 
 
 def unsupported_rows() -> list[Row]:
-    """One row for each reason of refusal, texts by heading: the pipelines or transformers refused, and the reason."""
+    """One row for each reason to refuse models: the names of these pipelines or transformers, and the reason."""
     names = defaultdict(list, {U_NET: ["any pipeline with a U-Net, such as AnimateDiff or Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)

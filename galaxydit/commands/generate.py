@@ -83,10 +83,11 @@ def generate(
 def _generate_many(
     data: dict[str, Any], acceleration: dict[str, Any] | None, out: str, cluster: options.RayOptions
 ) -> None:
-    """Make one video of each prompt, print their paths in the order of the run, and exit with 1 if a video failed.
+    """Make one video of each prompt in the folder or address `out`, print the paths of the videos, and exit with 1 if
+    a video failed.
 
-    `data` holds the keys of a job file. `acceleration` holds arguments of `galaxydit.accelerate`; with None, the
-    pipeline runs without the plugin.
+    `data` holds the keys of a job file, among them the prompts. `acceleration` holds arguments of
+    `galaxydit.accelerate`; with None, the pipeline runs without the plugin. `cluster` says where videos are made.
     """
     from galaxydit.eval.jobs.job import PLUGIN
     from galaxydit.eval.jobs.jobfile import job_of

@@ -18,7 +18,7 @@ RANKING_UNKNOWN = "the ranking of the proxies on this model"
 
 
 def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
-    """Load a pipeline and show its transformers, where hooks go, which profile is used and what is known about it."""
+    """Load a pipeline and show its transformers, where hooks go, its profile, and what is known of speed and PSNR."""
     with working(f"loading {source.model}"):
         from dataclasses import asdict
 
@@ -59,9 +59,10 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sentences by heading: "profile" describes the profile in use, "known" and "unknown" list facts of speed and PSNR.
+    """Texts by heading: "profile" describes the profile in use, "known" and "unknown" list properties of the speed and
+    the PSNR that are known and that are not.
 
-    `notes` are those of the resolved settings; without a profile, they say why there is none.
+    `profile` is None if the model has none; `notes` (`galaxydit.profiles.resolve.Settings`) then say why.
     """
     known = ["the speedup by compute"]
     if profile is None:

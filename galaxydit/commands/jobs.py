@@ -1,4 +1,7 @@
-"""Run a job, or show which videos it would make. Commands that make many videos share these functions."""
+"""Run a job, or show which videos it would make. Commands that make many videos share these functions.
+
+A job lists prompts, seeds and variants (ways to generate). A run is the folder or address of a job's results.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +28,9 @@ def make_videos(
 ) -> "Outcome":
     """Make the videos of a job that the run in the folder or address `out` lacks, and show the progress.
 
-    `retry_failed` also makes failed videos again, `verify` also those whose SHA-256 differs from the recorded one.
-    Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are done and how many failed.
+    `cluster` says where: in this process or on Ray. `retry_failed` also makes failed videos again, `verify` also videos
+    whose SHA-256 differs from the recorded one. Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are
+    done and how many failed.
     """
     from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
     from galaxydit.pipelines.runs import LiveProgress
@@ -44,9 +48,10 @@ def make_videos(
 
 
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
-    """Show how many videos of each variant the run in `out` lacks, and the expected seconds. Writes nothing.
+    """Show how many videos of each variant the run in `out` lacks, and in how many seconds one worker would make them.
 
-    The seconds are also shown divided by `workers`. The other arguments are those of `make_videos`.
+    The seconds are also shown divided by the number of `workers`. The other arguments are those of `make_videos`.
+    Nothing is written.
     """
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run

@@ -24,7 +24,9 @@ def latency(
     table: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Only show this JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time the steps of each method at the sizes of Wan2.1, with random weights and a fixed list of full steps."""
+    """Time full and reused steps of the plugin and of other methods at the sizes of Wan2.1, with random weights and a
+    fixed list of full steps.
+    """
     if table is not None:
         data = load(table)
         try:
@@ -83,7 +85,10 @@ def latency(
 
 
 def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of the rows for a terminal of 80 columns: medians only; the JSON also has the quartiles."""
+    """A table for a terminal of 80 columns from the "rows" of the JSON, one for each method, eager or compiled.
+
+    It shows medians; the JSON also has the quartiles.
+    """
     columns = columns_of(rows, quartiles=False)
     headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]
     return table_of(zip(*columns.values(), strict=True), [""], headings, collapse_padding=True)

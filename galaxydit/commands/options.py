@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError if `model` cannot name one."""
+    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError if `model` names no usable model."""
 
     model: ModelName
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
@@ -71,14 +71,17 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class WanTinyByDefault(ModelOptions):
-    """Options that load a model; by default wan-tiny."""
+    """Options of how a model is loaded, by default wan-tiny, the small Wan model in this package."""
 
     model: ModelName = WITH_CAPTIONS
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Options of a video's shape, named as in GenerationSettings; raises GalaxyDiTError for sizes no model allows."""
+    """Options of a video's shape, named as in GenerationSettings; None leaves the value to the model.
+
+    Raises GalaxyDiTError for sizes that no model allows.
+    """
 
     height: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
     width: Annotated[int | None, typer.Option(min=1, help="Pixels.")] = None
@@ -91,7 +94,7 @@ class Shape:
         return replace(settings, **{name: value for name, value in vars(self).items() if value is not None})
 
     def settings_for(self, pipe: "DiffusionPipeline") -> GenerationSettings:
-        """The settings that the authors of the model recommend; options that the user gave take their place."""
+        """The settings that the authors of the model recommend, overridden by the options that the user gave."""
         from galaxydit.pipelines.published_models import recommended_settings
 
         return self._in_place_of(recommended_settings(pipe))
@@ -108,7 +111,7 @@ class Sizes(Shape):
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `galaxydit.accelerate`; raises GalaxyDiTError for values that suit no model."""
+    """Options of `galaxydit.accelerate`; raises GalaxyDiTError for values that are wrong for every model."""
 
     speedup: Annotated[
         float | None, typer.Option(min=1, help="Block evaluations without the plugin / with it; by default 2.")
@@ -163,9 +166,10 @@ class RayOptions:
         return nullcontext(InProcess()) if self.ray is None else OnRay(self.ray, self.workers, self.gpus_per_worker)
 
     def load(self, model: ModelOptions) -> "tuple[DiffusionPipeline, Callable[[], DiffusionPipeline] | None]":
-        """The pipeline, and the function that loads it on a worker of Ray, or None without --ray.
+        """The pipeline, and a function that loads it again on a worker of Ray; None instead of the function without
+        --ray.
 
-        With --ray, the returned pipeline stays on the CPU.
+        Without --ray, the pipeline is on the device that computes; with --ray, it stays on the CPU.
         """
         if self.ray is None:
             return model.load(), None

@@ -1,4 +1,7 @@
-"""`galaxydit realism`: compare a Wan model with published measurements of the real Wan2.1 weights."""
+"""`galaxydit realism`: compare a Wan model with published measurements of the real Wan2.1 weights.
+
+A step list says which steps are computed; `galaxydit.eval.realism.PARTS` lists the parts of the measurement.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +32,8 @@ def realism(
     shape: options.Shape,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure step lists, methods, curvature, error propagation and residuals beside the published numbers.
+    """Measure what is published of Wan2.1 (PSNRs of step lists and methods, curvature, error propagation, residuals),
+    and show it beside the published numbers.
 
     The same command resumes: it measures only the parts that realism.json lacks.
     """
@@ -68,9 +72,10 @@ def realism(
 
 
 def build_tables(measured: dict[str, Any], prompts: int) -> Iterator[Table]:
-    """Yield a table of PSNRs for each measured part of `PSNR_PARTS`, then one of the figures with allowed ranges.
+    """Yield a table of PSNRs for each measured part of `PSNR_PARTS`, then a table of the "goals": measures of agreement
+    with the published numbers, each with its allowed range.
 
-    `measured` is the content of realism.json, and `prompts` the number of prompts, which the titles state.
+    `measured` is the content of realism.json, and `prompts` the number of prompts, for the titles.
     """
     for part in PSNR_PARTS:
         if part in measured:

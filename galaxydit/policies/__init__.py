@@ -1,1 +1,1 @@
-"""Policies: which steps are computed and which are reused. Numbers only, no tensors."""
+"""Policies: objects that decide which steps are computed and which are reused, from numbers alone, not tensors."""

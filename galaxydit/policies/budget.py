@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 
 def full_step_count(steps: int, speedup: float) -> int:
-    """Number of full steps among `steps` for a speedup, the ratio of steps to full steps; at least 2."""
+    """Number of full steps among `steps`: `steps` / `speedup`, rounded, from 2 to `steps`."""
     return max(2, min(steps, round(steps / speedup)))
 
 
 def distinct_steps(places: Sequence[float], steps: int) -> tuple[int, ...]:
-    """Round rising positions to distinct, rising indices of steps; the first becomes 0, and the last `steps` - 1."""
+    """Round the rising positions `places` to distinct, rising step indices; the first is 0, the last `steps` - 1."""
     chosen: list[int] = []
     for index, place in enumerate(places):
         low = chosen[-1] + 1 if chosen else 0

@@ -1,6 +1,7 @@
-"""Calibrated expectations: the error by proxy distance (monotone, piecewise linear), and the distance by sigma.
+"""Calibrated expectations: the error of a reused step by proxy distance, and the proxy distance by sigma.
 
-The proxy distance is the relative change of the proxy (`galaxydit.proxies.distance_of`), summed over steps.
+The error is that of the predicted output, relative to the output. The proxy distance is the relative change of the
+proxy from step to step (`galaxydit.proxies.distance_of`), summed over steps.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from galaxydit.errors import GalaxyDiTError, check_ascending, check_number
 
 @dataclass(frozen=True)
 class Curve:
-    """Expected error as a function of proxy distance since the last full step, at one noise level.
+    """Expected error by proxy distance since the last full step, at one noise level: monotone, piecewise linear.
 
     Attributes:
         sigma: noise level in [0, 1] for which the curve was fitted.
@@ -50,7 +51,8 @@ class Curve:
 class ErrorMap:
     """Curves of the expected error at one or more noise levels.
 
-    Between two of them the expected error is interpolated in sigma; beyond all of them the nearest curve holds.
+    Between the noise levels of two curves the expected error is interpolated in sigma; above the highest and below the
+    lowest of these noise levels the nearest curve holds.
 
     Attributes:
         curves: in the order of rising sigma.
@@ -64,7 +66,7 @@ class ErrorMap:
         check_ascending("curves' sigma", tuple(curve.sigma for curve in self.curves), strictly=True)
 
     def __call__(self, distance: float, sigma: float) -> float:
-        """Expected relative error for a distance at a noise level, at least 0."""
+        """Expected relative error, at least 0, for a proxy distance since the last full step, at a noise level."""
         sigmas = [curve.sigma for curve in self.curves]
         return float(np.interp(sigma, sigmas, [curve(distance) for curve in self.curves]))
 
@@ -91,5 +93,5 @@ class CumulativeDistance:
             )
 
     def __call__(self, sigma: float) -> float:
-        """The mean distance at a noise level, interpolated in sigma, so that other numbers of steps can use it, too."""
+        """The mean distance at a noise level, interpolated in sigma, so that it serves any number of steps."""
         return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

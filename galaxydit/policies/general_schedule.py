@@ -9,7 +9,7 @@ from galaxydit.policies.schedule import Schedule
 USUAL_STEPS = 50
 """The usual number of steps of video models, for which the schedule is planned. Other numbers stretch it."""
 LATE = 0.15
-"""Weight of the term that makes full steps denser in the last steps; that of the first steps has the weight 1."""
+"""Weight of the term that makes full steps denser late in the generation; the term for early steps has weight 1."""
 
 
 def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
@@ -18,10 +18,10 @@ def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
 
     An error of the output, made after the share u of the steps, is multiplied by g = 1.214 (1 - u)^3.832 + 0.246 until
     the end (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the output itself changes fastest in the last steps
-    (arXiv 2609.39343). The density of full steps, at most 1, is proportional to g^1.5 + LATE u^4. The power 1.5 was
-    chosen on captions of wan-tiny, LATE by the error that this project's planner of schedules predicts from the
-    published curvature. `speedup` is the ratio of steps to full steps. Raises GalaxyDiTError for a speedup below 1 and
-    for a negative warm-up.
+    (arXiv 2609.39343). So the density of full steps, at most 1, is proportional to g^1.5 + LATE u^4. The power 1.5 was
+    chosen by videos of the test model wan-tiny, LATE by the error that the planner of calibrated schedules predicts
+    from the published curvature. `speedup` is the ratio of steps to full steps. Raises GalaxyDiTError for a speedup
+    below 1 and for a negative warm-up.
     """
     check_number("speedup", speedup, 1.0)
     check_count("warmup_steps", warmup_steps, minimum=0)

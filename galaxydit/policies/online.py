@@ -15,9 +15,10 @@ class OnlineState:
 
     Attributes:
         accumulated: proxy distance since the last full step.
-        tested_distance: proxy distance between the last two full steps; 0 after a reused step and where it is unknown.
-        error_sum, distance_sum: sums of the prediction errors measured at full steps, and of the proxy distances over
-            which these errors arose.
+        tested_distance: if the previous step was full, the proxy distance between it and the full step before it; 0 if
+            the previous step was reused, and where the distance is unknown.
+        error_sum, distance_sum: sums of the prediction errors measured at full steps, and of the proxy distances
+            between each of these full steps and the full step before it.
         schedule: state of the policy's schedule; None before the first step and without a schedule.
     """
 
@@ -30,7 +31,7 @@ class OnlineState:
 
 @dataclass(frozen=True)
 class Online:
-    """Keep the expected error of each reused step below a limit. The proxy distance of the sample gives the error.
+    """Reuse a step while its expected error, which follows from the sample's proxy distance, stays within a limit.
 
     Attributes:
         max_error: largest expected relative error of a reused step, at least 0.

@@ -1,6 +1,7 @@
 """The interface of policies: frozen values that decide at each step whether to compute or to reuse.
 
-A computed step is also called a full step. A reused step predicts its tensor from earlier full steps.
+A computed step is also called a full step. A reused step predicts the transformer's output, or what its block stack
+adds to its input, from earlier full steps. The engine (`galaxydit.runtime.engine`) carries the decisions out.
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 from galaxydit.errors import check_count, check_number, refusal
 
 FEW_STEPS = 8
-"""Generations of this many steps or fewer are computed in full, because their steps differ too much."""
+"""Generations of this many steps or fewer are computed in full, because neighbouring steps differ too much."""
 
 
 class Reason(Enum):
@@ -42,7 +43,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the configuration that policies respect; `galaxydit.GalaxyDiTConfig` describes each.
+    """Limits that the configuration sets for policies; `galaxydit.GalaxyDiTConfig` describes each.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -59,13 +60,13 @@ class Limits:
 
 
 def warmup_steps(steps: int, warmup: float) -> int:
-    """Number of first steps that are always computed: the share `warmup` of `steps`, rounded up, at least 1."""
+    """Number of steps at the start that are always computed: the share `warmup` of `steps`, rounded up, at least 1."""
     return max(1, math.ceil(round(steps * warmup, 9)))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The input of a decision about one step. The `Controller` adds `limits` and `consecutive`.
+    """The input of a policy's decision about one step. The `Controller` adds `limits` and `consecutive`.
 
     Attributes:
         step: index of the step, from 0.
@@ -73,7 +74,8 @@ class Observation:
         distance: relative change of the proxy since the previous step, at least 0; None where it was not measured.
         has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
-        error: relative error that a prediction would have had at the last full step; None where it was not measured.
+        error: relative error that a prediction would have had in place of the last full step; None where it was not
+            measured.
         first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
         limits: limits of the configuration.
         consecutive: number of steps reused in a row before this one.
@@ -125,10 +127,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision.
+    """The decision of a policy about one step.
 
     Attributes:
-        reuse: whether the step is reused.
+        reuse: True reuses the step, False computes it.
         reason: why the step is reused or computed.
         accumulated: proxy distance summed since the last full step; infinite where the distance is unknown, 0 for
             policies that read no proxy.
@@ -163,7 +165,7 @@ class Policy(Protocol):
         """Whether `Observation.error` is used, so that the engine must measure it."""
 
     def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
-        """Decide one step. Returns the decision and the state for the next step; `state` is None at the first step."""
+        """Decide one step. Returns the decision and the state for the next step. At the first step `state` is None."""
 
 
 class Controller:

@@ -1,4 +1,8 @@
-"""The calibrated proxy policy: reuse while the proxy has moved less than it moves between planned full steps."""
+"""The calibrated proxy policy: reuse while the proxy has changed less than it changes between planned full steps.
+
+The proxy distance is the relative change of the proxy from step to step, summed over steps. The schedule plans which
+steps are computed (full steps). A calibration knows the mean proxy distance from the first step to each step.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,7 +13,7 @@ from galaxydit.policies.policy import Decision, Observation, Reason
 from galaxydit.policies.schedule import Schedule
 
 MEMORY = 0.8
-"""Weight of the past in the running mean of distances, where no calibration knows the mean distance of each step."""
+"""Weight of the mean so far in the running mean of proxy distances, which is used without a calibration."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +22,13 @@ class ProxyState:
 
     Attributes:
         planned: number of planned full steps up to and including each step, `(steps,)`.
-        moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; the index of the step
-            where no calibration knows this distance.
-        allowances: for each step the distance since the last full step at which it is computed if `threshold` is 1, in
-            the unit of `moved`, `(steps,)`.
-        accumulated: proxy distance since the last full step; its deviation from the calibration's mean is multiplied by
-            `deviation_weight`.
-        mean: running mean of the proxy distance per step; None before the first distance.
+        moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; without a
+            calibration, the index of each step.
+        allowances: for each step, the distance since the last full step from which on the step is computed if
+            `threshold` is 1, in the unit of `moved`, `(steps,)`.
+        accumulated: proxy distance since the last full step; its deviation from the calibration's mean counts
+            `deviation_weight` times.
+        mean: running mean of this sample's proxy distance per step; None before the first distance.
         done: number of full steps so far.
     """
 
@@ -38,29 +42,30 @@ class ProxyState:
 
 @dataclass(frozen=True)
 class ProxyThreshold:
-    """Reuse a step while the summed proxy distance stays below a threshold that varies with the noise level.
+    """Reuse a step while the proxy distance since the last full step stays below a threshold that varies by step.
 
-    Let the schedule compute the steps a and b with none between them, and let D be the proxy's mean distance since the
-    first step in a calibration. At the steps after a, up to b, the threshold is
+    Let a and b be two successive full steps of the schedule, and D(s) the calibration's mean proxy distance from the
+    first step to step s. At the steps after a, up to b, the limit is
 
         threshold * ((D(b - 1) + D(b)) / 2 - D(a))
 
-    A sample that moves like the mean of the calibration follows the schedule if `threshold` is 1. A sample that moves
-    faster or slower at some noise levels is computed earlier or later there, as far as its deviation from the mean
-    counts: `deviation_weight` of it is added to the mean distance. So the schedule's knowledge (early errors cost more,
-    solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses while a proxy
-    has moved little; the threshold by noise level and the weight are this project's.
+    A sample whose proxy moves like the mean of the calibration follows the schedule if `threshold` is 1. A sample whose
+    proxy moves faster or slower at some noise levels is computed earlier or later there: its distance counts as the
+    mean distance plus `deviation_weight` times its deviation from the mean. So the schedule's knowledge (early errors
+    cost more, solver, correction) and the sample's own signal decide together. GalaxyDiT (arXiv 2512.03451) reuses
+    while a proxy has moved little; the limit by step and the weight are this project's.
 
     Attributes:
-        schedule: the planned full steps. Its `cumulative_distance` is D; without it, D is the running mean of this
-            sample's own distances times the step, so that the threshold is learned during the generation.
+        schedule: the planned full steps. Its `cumulative_distance` is D; if it has none, D(s) is s times the running
+            mean of this sample's own distance per step, so that the limit is learned during the generation.
         threshold: at least 0; larger is faster and less faithful. A calibration solves it for a speedup.
         leeway: number of full steps by which a generation may be ahead of the schedule or behind it at any step, at
-            least 1; in the end it has computed as many as the schedule. None leaves the number to the proxy. Proxies
-            also react to the errors of reuse, so without a leeway a sample can miss the requested speedup by far.
+            least 1; in the end the generation has computed as many full steps as the schedule. None leaves the number
+            of full steps to the proxy. Proxies also react to the errors of reuse, so without a leeway a sample can miss
+            the requested speedup by far.
         deviation_weight: share of the sample's deviation from the calibration's mean distance that counts, in [0, 1];
-            0 follows the schedule. A calibration measures it (`galaxydit.calibration.thresholds`); it has no effect
-            where no calibration knows the mean distance of each step.
+            0 follows the schedule. A calibration measures the weight (`galaxydit.calibration.thresholds`); it has no
+            effect if the schedule has no `cumulative_distance`.
     """
 
     schedule: Schedule
@@ -130,7 +135,7 @@ class ProxyThreshold:
 def full_speedup(speedup: float, share_of_step: float) -> float:
     """Ratio of steps to full steps, at least 1, at which a generation reaches `speedup` in block evaluations.
 
-    Each reused step runs the share `share_of_step` of a full step, because it reads the proxy.
+    A reused step still runs the share `share_of_step` of a full step's block evaluations, to read the proxy.
     """
     share_of_full_steps = (1 / speedup - share_of_step) / (1 - share_of_step)
     return 1 / max(share_of_full_steps, 1e-3)

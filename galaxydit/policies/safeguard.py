@@ -1,4 +1,4 @@
-"""The guard: halve or drop the slope, and turn off the correction, where full steps show that they do harm.
+"""The guard: halve or drop the slope, and turn off the correction, where full steps show that slope or correction harm.
 
 At a full step the output y is compared with the predictions that reuse would have made. Order 0 repeats the last full
 step; order 1 also follows the slope between the last two full steps. The correction makes a full step compensate the
@@ -23,12 +23,15 @@ that a video hardly shows. Failures such as wrong noise levels have ratios of 5 
 """
 
 RIGHT_AGAIN = 1.0
-"""The same ratio at the next larger slope, over `RECOVERY` full steps, below which that slope is restored."""
+"""The same ratio for the next larger share of the slope, over `RECOVERY` full steps, below which the guard restores
+that share.
+"""
 
 SMALLEST_SHARE = 0.4
-"""Smallest share of its estimated error that an interval must really have had for the correction to help.
+"""Smallest ratio of an interval's measured error to its estimated error at which the correction helps.
 
-`WINDOW` full steps in a row below it turn the correction off; as many at or above it turn the correction on again.
+`WINDOW` full steps in a row with a smaller ratio turn the correction off; `WINDOW` full steps in a row with this ratio
+or a larger one turn it on again.
 """
 
 WINDOW, RECOVERY = 3, 8  # full steps
@@ -54,8 +57,8 @@ class Hindsight:
 
     Attributes:
         step: index of the full step.
-        products: mean products of the differences y - y_1, y_1 - y_2, y_2 - y_3 with each other, as far as these full
-            steps exist, `(1, 1)` to `(3, 3)`. They determine the error of every prediction.
+        products: matrix of the mean products of the differences y - y_1, y_1 - y_2, y_2 - y_3 with each other, as far
+            as these full steps exist, `(1, 1)` to `(3, 3)`. It determines the error of every prediction.
         ahead: factor with which order 1 adds y_1 - y_2 to y_1 to predict y (`galaxydit.extrapolation.slope_ahead`).
         skipping: factors with which order 1 adds y_2 - y_3 to y_2 to predict y, and to predict y_1.
         inner: distance in sigma from y_2 to y_1 / from y_2 to y.
@@ -114,14 +117,15 @@ class GuardRecord:
     Attributes:
         step: index of the full step.
         transformer: name of the component of the pipeline, "transformer" or "transformer_2".
-        scope: the guidance branch that has decisions of its own, or "all branches".
+        scope: name of the guidance branch if each branch is decided separately, else "all branches".
         sample: index of the sample in the batch; 0 where one decision serves the batch.
-        reused: number of steps reused between the full step before it and this one.
+        reused: number of steps reused between the previous full step and this one.
         error: mean square of the step's output minus the prediction that reuse would have made, beyond rounding.
-        slope_ratio: error of order 1 / error of order 0, as root mean squares; None if it is unknown.
-        correction_share: error that an interval had / error that the correction estimates for it, by least squares;
-            None if it is unknown.
-        slope: share of the configured slope that predictions follow after this step.
+        slope_ratio: error of order 1 with the whole configured slope / error of order 0, as root mean squares; None if
+            it is unknown.
+        correction_share: `Hindsight.correction_share` of this step: measured error / error that the correction would
+            have estimated; None if it is unknown.
+        slope: share of the configured slope that predictions follow after this step; 0 at order 0.
         corrects: whether full steps are corrected after this step.
         actions: changes that the guard made at this step.
     """
@@ -148,7 +152,7 @@ class Safeguard:
     Attributes:
         order: order of predictions in the configuration; at order 0 there is no slope to guard.
         slope: share of the configured slope that predictions follow, one of `SLOPES`.
-        corrects: whether the guard allows that full steps are corrected; the configuration may still forbid it.
+        corrects: whether the guard allows full steps to be corrected; the configuration may still forbid corrections.
         recent: measurements at the last full steps, oldest first.
     """
 
@@ -159,7 +163,7 @@ class Safeguard:
 
     @property
     def followed(self) -> float:
-        """Share of the slope that predictions follow at the order of the configuration."""
+        """Share of the configured slope that predictions follow: `slope`, or 0 if `order` is 0."""
         return self.slope if self.order else 0.0
 
     def after(self, hindsight: Hindsight) -> tuple["Safeguard", tuple[GuardAction, ...]]:
@@ -202,7 +206,7 @@ def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
 
 
 def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
-    """Root mean square of the slope ratios of `count` full steps at this slope; None unless all of them are known."""
+    """Root mean square of the slope ratios of `recent` at the share `slope`; None unless `count` of them are known."""
     ratios = [ratio for record in recent if (ratio := record.slope_ratio(slope)) is not None]
     return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None
 

@@ -32,7 +32,7 @@ class FixedSteps:
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        """Compute the listed steps, and steps without a cached full step."""
+        """Compute the listed steps, and steps where there is no earlier full step to reuse."""
         if observation.step in self.steps:
             return Decision(False, Reason.SCHEDULE), None
         if not observation.has_history:
@@ -59,13 +59,14 @@ class Schedule:
 
     Attributes:
         speedup: block evaluations without the plugin / with it, at least 1.
-        sigmas: noise levels of the planned full steps, falling. Another number of full steps stretches them.
+        sigmas: noise levels of the planned full steps, falling. If a generation computes another number of full steps,
+            they are interpolated to that number.
         error_map: expected error by proxy distance and sigma, for the report; None leaves the error unknown.
-        cumulative_distance: mean proxy distance of the calibration by sigma. It stands in `error_map` for the distance
-            of the sample, because the proxy is not read. None leaves the error unknown.
-        fewest_steps: generations of fewer steps are computed in full.
-        boundary: noise level below which a second transformer computes; its first step is always computed. None for a
-            single transformer.
+        cumulative_distance: mean proxy distance of the calibration by sigma. `error_map` takes it in place of the
+            sample's own distance, because the proxy is not read. None leaves the error unknown.
+        fewest_steps: generations of fewer steps than this are computed in full.
+        boundary: noise level below which a second transformer computes; the first step of the second transformer is
+            always computed. None for a single transformer.
         planned_sigmas: noise levels of all steps of the plan, falling. With them, planned steps keep their positions
             among all steps if the flow shift differs; without them, planned steps keep their noise levels.
     """
@@ -89,7 +90,7 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute scheduled steps and steps that `warmup` and `keep_last` force; `max_consecutive` is ignored."""
+        """Compute planned steps and steps that `warmup` and `keep_last` force; `max_consecutive` is ignored."""
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
         expected = self._expected_error(levels[placement.last_full], levels[step])
@@ -129,12 +130,13 @@ def place_full_steps(
     switch: int = 0,
     planned_sigmas: tuple[float, ...] = (),
 ) -> tuple[int, ...]:
-    """Indices of `count` steps to compute, rising, with the first and the last step among them, and with `switch`, the
-    first step of a second transformer.
+    """Indices of `count` steps to compute, rising. They include the first step, the last step and, if `count` is at
+    least 3, the step `switch`, the first step of a second transformer (0 without one).
 
-    The `planned` noise levels are stretched to `count` levels. Each is placed at the nearest step of `sigmas`; then the
-    step nearest to `switch` is moved there. With `planned_sigmas`, the noise levels of all steps of the plan, a level
-    keeps its relative position among the steps instead, whatever the flow shift.
+    The `planned` noise levels of full steps are interpolated to `count` levels. Each is placed at the nearest of
+    `sigmas`, the noise levels of all steps of the generation; then the step nearest to `switch` is moved there. With
+    `planned_sigmas`, the noise levels of all steps of the plan, a level instead keeps its relative position among the
+    steps, whatever the flow shift.
     """
     last = len(planned) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)
@@ -152,8 +154,9 @@ def with_forced(
 ) -> tuple[int, ...]:
     """The `full_steps` of a generation of `steps` steps, changed to include the forced steps; rising indices.
 
-    Forced are the first `warmup_steps`, the last `keep_last` and the step `switch`. Those that `full_steps` lacks
-    replace others, spread evenly, so there are more full steps only if more steps are forced.
+    Forced are the first `warmup_steps` steps, the last `keep_last` steps, and the step `switch`, the first step of a
+    second transformer. Forced steps that `full_steps` lacks replace other full steps, spread evenly, so the number of
+    full steps grows only if more steps are forced than `full_steps` has.
     """
     forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in full_steps if step not in forced]

@@ -1,4 +1,7 @@
-"""The evidence of a profile: how its recipe was chosen, and which quality was measured. People read this part."""
+"""The evidence of a profile: how its recipe (the settings) was chosen, and which quality was measured, for people.
+
+Held-out prompts are prompts of the calibration that its choices did not use.
+"""
 
 import math
 from bisect import bisect_left
@@ -18,13 +21,14 @@ Count = Annotated[int, Ge(0), Le(2**64)]
 
 @dataclass(frozen=True)
 class RankedProxy:
-    """Rank correlations of one proxy with the error of reuse (`galaxydit.calibration.rank`).
+    """Rank correlations of a proxy's distance with the error of reuse (`galaxydit.calibration.rank`).
 
     Attributes:
+        proxy: name of the proxy.
         cost: measured seconds of reading the proxy / seconds of a full step.
-        rho, low, high: mean Spearman correlation along a trajectory, with its 95 % interval over prompts.
-        between, between_low, between_high: correlation between samples at the same step, with its 95 % interval. It is
-            0 for a proxy that follows the step number alone.
+        rho, low, high: mean Spearman correlation over the steps of a generation, with its 95 % interval over prompts.
+        between, between_low, between_high: rank correlation over samples at the same step, with its 95 % interval. It
+            is 0 for a proxy that follows the step number alone.
         paper: `rho` for order 0 after the first 20 % of the steps, as in arXiv 2512.03451.
     """
 
@@ -44,12 +48,13 @@ class RankedProxy:
 
 @dataclass(frozen=True)
 class Fit:
-    """Quality of a fitted error map on held-out samples, by twofold cross-validation.
+    """Quality of a fitted error map on samples left out of the fit, by twofold cross-validation.
 
     Attributes:
-        r2_one_curve, r2_by_sigma: share of the variance of the error that one curve for all sigmas explains, and that
-            one curve for each range of sigmas explains; negative where the mean explains more.
-        spearman: rank correlation of the expected error, by range of sigmas, with the measured error.
+        r2_one_curve: share of the variance of the error that one curve for all sigmas explains; negative where the mean
+            explains more.
+        r2_by_sigma: the same for one curve for each range of sigmas.
+        spearman: rank correlation of the error that the curves by sigma expect with the measured error.
     """
 
     r2_one_curve: float
@@ -77,7 +82,9 @@ class ErrorPropagation:
             raise refusal("propagation's sensitivities", self.sensitivities, expected, "calibrate again")
 
     def sensitivity(self, sigma: float) -> float:
-        """The sensitivity at a noise level, log-linear between and beyond the measured ones; 1 if unmeasured."""
+        """The sensitivity at a noise level, from log-linear interpolation and extrapolation of the measured
+        sensitivities; 1 if none was measured.
+        """
         if len(self.sigmas) < 2:
             return self.sensitivities[0] if self.sensitivities else 1.0
         right = min(max(1, bisect_left(self.sigmas, -sigma, key=lambda value: -value)), len(self.sigmas) - 1)
@@ -89,15 +96,15 @@ class ErrorPropagation:
 
 @dataclass(frozen=True)
 class Verification:
-    """One policy at one of the requested speedups, measured on prompts that it was not fitted to.
+    """Measurements of one policy at one requested speedup, on held-out prompts unless in a `ComparedProxy`.
 
     Attributes:
         speedup: the requested speedup.
         expected_error: largest relative error that the profile's error map expects of a reused step; None for the
             policy "proxy".
         compute_fraction: block evaluations done / block evaluations without the plugin; None if nothing was measured.
-        psnr_db, psnr_low, psnr_high: PSNR against the plain video, mean over prompts with its 95 % interval; None if
-            nothing was measured, and the interval also for a single prompt.
+        psnr_db, psnr_low, psnr_high: PSNR in dB against the video without the plugin, mean over prompts with its 95 %
+            interval; None if nothing was measured; the interval is None also for a single prompt.
         prompts: number of prompts; 0 if nothing was measured.
     """
 
@@ -112,7 +119,10 @@ class Verification:
 
 @dataclass(frozen=True)
 class ComparedProxy:
-    """A proxy and its measurements under the policy "proxy" on sample prompts, one for each compared speedup."""
+    """A proxy, and measurements of its videos with the policy "proxy", by which a calibration chooses among proxies.
+
+    `measured` has one entry for each compared speedup, on prompts that are not held out.
+    """
 
     proxy: str
     measured: tuple[Verification, ...]
@@ -123,10 +133,12 @@ class Seconds:
     """Seconds on the calibration's device, and the speedups of denoising that they predict.
 
     Attributes:
-        step, block: of a full step, and of one block in one transformer call.
-        outside_blocks, outside_transformer: of a step, in the transformer outside its blocks, and outside it.
+        step: seconds of a full step.
+        block: seconds of one block in one transformer call.
+        outside_blocks: seconds of a step in the transformer but not in its blocks.
+        outside_transformer: seconds of a step outside the transformer.
         predicted_speedup, measured_speedup: seconds without the plugin / with it for each verified speedup, predicted
-            from the seconds above, and measured.
+            from the four seconds above, and measured.
     """
 
     step: Positive
@@ -139,7 +151,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Reasons for the recipe and its measured quality. The runtime reads only the verifications.
+    """Why the recipe was chosen, and its measured quality. The runtime reads only the verifications.
 
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 
@@ -148,8 +160,9 @@ class Evidence:
         ranking: the rank correlations of all proxies, best first; empty in a published profile.
         fit: quality of the recipe's error map; None in a published profile.
         propagation: growth of errors until the end of a generation.
-        verifications, proxy_verifications: of the policies "schedule" and "proxy" on held-out prompts, by speedup.
-        compared_proxies: the proxies among which generated videos decided, the chosen proxy first.
+        verifications, proxy_verifications: measurements of the policies "schedule" and "proxy", by rising speedup.
+        compared_proxies: the proxies whose generated videos were compared to choose one, the chosen proxy first.
+        seconds: timings of the calibration; None in a published profile.
     """
 
     reason: str

@@ -20,14 +20,15 @@ FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_proj
 
 
 def model_of(transformer: nn.Module) -> Model:
-    """The model's identity, to be stored in a profile or compared with one."""
+    """The identity of a transformer, to be stored in a profile or compared with a profile."""
     name, weights = type(transformer).__name__, project_weights(transformer)
     return Model(name, plain_config(transformer), weights, adapters_of(transformer))
 
 
 def project_weights(transformer: nn.Module) -> tuple[float, ...]:
-    """Eight sums of projections of all weight matrices, including active adapters. Each matrix is projected on a
-    fixed pattern and divided by its norm; its name determines the sum and the sign.
+    """Eight sums of projections of all weight matrices, including active adapters. The first 65,536 elements of each
+    matrix are divided by their norm and projected on a fixed pattern. The name of the matrix determines which sum gets
+    the projection, and with which sign.
 
     The sums change by about the relative change of the weights: by more than TOLERANCE for another checkpoint or a
     fine-tune, by less for a cast to bfloat16. Empty if any weights cannot be read (meta device, quantised).
@@ -51,7 +52,7 @@ def project_weights(transformer: nn.Module) -> tuple[float, ...]:
 
 
 def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor:
-    """The weights of the parameter called `name`. With sequential offloading, they come from CPU memory."""
+    """The weights of the `parameter` called `name`; from CPU memory if sequential offloading keeps them there."""
     path, _, own = name.rpartition(".")
     hook = getattr(transformer.get_submodule(path), "_hf_hook", None)
     maps = (getattr(part, "weights_map", None) for part in (hook, *getattr(hook, "hooks", ())))
@@ -67,7 +68,7 @@ def is_readable(weights: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a profile does not belong to a model: the part of its identity that differs, and a text for people."""
+    """Why a profile does not belong to a model: the part of the identity that differs, and a text for people."""
 
     part: Literal["transformers", "class", "config", "adapters", "weights"]
     text: str
@@ -77,7 +78,9 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does or if it is shared with them."""
+    """Why a profile does not belong to the transformers of a pipeline; None if it does, or if they share it (see
+    `is_shared`).
+    """
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
         text = f"it is for a pipeline with {len(models)} denoising transformer(s), and this has {len(transformers)}"
@@ -87,12 +90,14 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
 
 
 def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline has a single transformer that is one of the models which share a profile (`shared_with`)."""
+    """Whether a pipeline has a single transformer, and it is one of the profile's `shared_with`: models that use the
+    profile without measurements of their own.
+    """
     return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
-    """Why the model of a profile is not this transformer; None if it is."""
+    """Why a transformer is not `profile`, the model that a profile belongs to; None if it is."""
     own = type(transformer).__name__
     if own != profile.class_name:
         return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")
@@ -111,7 +116,10 @@ def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
 
 
 def plain_config(model: Any) -> dict[str, Setting | tuple[int, ...]]:
-    """The plain entries of a model's configuration, without diffusers' bookkeeping, whose names begin with "_"."""
+    """The entries of a model's configuration that are scalars, strings, None or sequences of integers (as tuples).
+
+    Names that begin with "_", which diffusers adds for itself, are left out.
+    """
     config: Any = getattr(model, "config", {})
     settings: dict[str, Setting | tuple[int, ...]] = {}
     for name, value in dict(config).items():

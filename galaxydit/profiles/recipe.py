@@ -1,4 +1,7 @@
-"""The recipe of a profile: the settings that the runtime follows."""
+"""The recipe of a profile: the settings that the plugin follows if the profile is used.
+
+A measured profile comes from a calibration; a published profile was planned from published measurements.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,12 +17,12 @@ from galaxydit.proxies import PROXIES
 
 @dataclass(frozen=True)
 class Target:
-    """The settings for one speedup.
+    """The settings of a recipe for one speedup.
 
     Attributes:
         speedup: block evaluations without the plugin / with it.
         warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
-        sigmas: noise levels of the full steps, falling.
+        sigmas: noise levels of the planned full steps, falling.
         threshold: threshold of the policy "proxy" (`galaxydit.policies.proxy_threshold.ProxyThreshold`), solved on the
             calibration's recordings; None in a published profile.
         policy: the policy that did better on held-out prompts, which `policy="auto"` follows.
@@ -38,12 +41,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings that the runtime follows.
+    """The settings that a profile prescribes: what is predicted and how, and the full steps for each speedup.
 
     Attributes:
         proxy, reuse, order, slope, largest_ahead, correction_share: see `GalaxyDiTConfig`.
-        error_map: expected error of the guided prediction by proxy distance and sigma; None in a published profile.
-        cumulative_distance: mean proxy distance by sigma; None in a published profile.
+        error_map: expected relative error of a reused step, after guidance, by proxy distance since the last full step
+            and sigma; None in a published profile.
+        cumulative_distance: mean proxy distance from the first step to each sigma; None in a published profile.
         targets: settings for each planned speedup, in rising order.
         proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
         deviation_weight: argument of `galaxydit.policies.proxy_threshold.ProxyThreshold`, the policy "proxy".

@@ -37,7 +37,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of these transformers and an empty text, or None and the reason why there is none.
+    """The shipped profile of a pipeline with these transformers and "", or None and the reason why there is none.
 
     A measured profile takes precedence over a published profile.
     """

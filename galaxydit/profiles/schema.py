@@ -1,6 +1,7 @@
-"""The profile: what a calibration measured on one model, as a versioned JSON file.
+"""The profile: settings of the plugin for one model, with the evidence for them, as a versioned JSON file.
 
-`Profile.recipe` is all that the runtime follows. `Profile.evidence` says how it was found and how good it is.
+A profile comes from a calibration on the model ("measured") or from published measurements ("published"). The runtime
+follows `Profile.recipe`. `Profile.evidence` says how the recipe was found and how good it is.
 """
 
 import hashlib
@@ -22,14 +23,14 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Model:
-    """Identity of the model that a profile belongs to.
+    """Identity of the transformer that a profile belongs to.
 
     Attributes:
         class_name: class of the transformer.
-        config: the entries of its configuration that must agree; a published profile names only some.
+        config: the entries of the transformer's configuration that must agree; a published profile names only some.
         weights: projections of the weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty where any
             checkpoint of this architecture will do.
-        adapters: names of the adapters that were active.
+        adapters: names of the adapters that must be active.
     """
 
     class_name: str
@@ -40,7 +41,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Served:
-    """Settings for which a published profile was planned: the lowest and the highest value of each."""
+    """Settings of the generations for which a published profile was planned: lowest and highest value of each."""
 
     steps: tuple[Count, Count]
     flow_shift: tuple[float, float]
@@ -49,12 +50,20 @@ class Served:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of the calibration.
+    """Conditions under which a profile was calibrated, or for which a published profile was planned.
 
-    `samples` is the number of recorded generations; `prompts_sha256` covers their prompts, seeds and order. `sigmas`
-    are the noise levels of the steps, falling. `guidance_scale_2` is for a second transformer, which computes below the
-    noise level `boundary`; `boundary` is None without a second transformer. `served` holds the settings for which a
-    published profile was planned; None for a measured profile.
+    Attributes:
+        scheduler: class of the scheduler.
+        steps, flow_shift, guidance_scale: settings of the recorded generations.
+        latent_shape, dtype, device, versions: of the recorded generations, with the versions of the packages; empty in
+            a published profile.
+        samples: number of recorded generations; 0 in a published profile.
+        seed: argument of the calibration.
+        prompts_sha256: hash of the prompts and seeds of the recorded generations, in order.
+        sigmas: noise levels of the steps, falling.
+        guidance_scale_2: guidance scale of the second transformer, which computes below the noise level `boundary`.
+        boundary: None without a second transformer.
+        served: settings for which a published profile was planned; None for a measured profile.
     """
 
     scheduler: str
@@ -83,9 +92,12 @@ class Conditions:
 class Profile:
     """Settings of the plugin for one model, with the evidence for them.
 
-    `kind` is "measured" for a calibration, "published" for a plan from published measurements that was never run here.
-    Pipelines with a `transformer_2` need a profile with its `second_model`. Models `shared_with` have no measurements
-    of their own, so the profile is a guess for them.
+    Attributes:
+        kind: "measured" for a calibration, "published" for a plan from published measurements that was never run here.
+        source: origin of the profile, as a text for people.
+        model: the transformer that the profile belongs to.
+        second_model: the pipeline's `transformer_2`; None for a pipeline with one transformer.
+        shared_with: other transformers that may use the profile. Nothing was measured on them, so it is a guess there.
     """
 
     schema_version: int
@@ -106,8 +118,8 @@ class Profile:
         return asked[-1].speedup
 
     def target_for(self, speedup: float) -> Target:
-        """The target whose number of full steps is nearest to that of a speedup. Of equally near targets, the one with
-        the nearest speedup is taken; if these are equally near as well, a verified one.
+        """The target of the recipe whose number of full steps, `conditions.steps` divided by its speedup, is nearest to
+        that of `speedup`. Among equally near targets, the nearest speedup wins; then a speedup that was verified.
         """
         steps, verified = self.conditions.steps, {row.speedup for row in self.evidence.verifications}
         return min(
@@ -120,13 +132,13 @@ class Profile:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, with `digest`, ready for JSON."""
+        """The profile as plain data for JSON, plus `digest`, the SHA-256 of this data."""
         data = asdict(self)
         return data | {"digest": _digest(data)}
 
     @property
     def identity(self) -> str:
-        """SHA-256 of everything but the measured seconds: equal for two runs of the same calibration."""
+        """SHA-256 of everything but `evidence.seconds`: equal for two runs of the same calibration."""
         data = asdict(self)
         del data["evidence"]["seconds"]
         return _digest(data)
@@ -141,8 +153,9 @@ class Profile:
 def read_profile(path: str | Path) -> Profile:
     """Read and check a profile file.
 
-    Raises GalaxyDiTError, naming the place, the value, what is expected and the cure, for anything that this version
-    did not write: another schema version, unknown or missing keys, numbers out of range, a file changed after saving.
+    Raises GalaxyDiTError for a file that cannot be read, and for anything that this version of the plugin did not
+    write: another schema version, unknown or missing keys, numbers out of range, a file changed after saving. The
+    message names the place in the file, the value, what is expected and the cure.
     """
     shown = f"profile={str(Path(path))!r}"
     try:
@@ -156,7 +169,7 @@ def read_profile(path: str | Path) -> Profile:
 
 
 def parse_profile(data: Any) -> Profile:
-    """A profile from the plain data of `Profile.to_dict`, checked as by `read_profile`."""
+    """The profile from the plain data of `Profile.to_dict`. Raises GalaxyDiTError as `read_profile` does."""
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
     version = data.get("schema_version")

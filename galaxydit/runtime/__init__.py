@@ -1,1 +1,1 @@
-"""Runtime: hooks, generations and the engine that computes or reuses one transformer call."""
+"""Runtime: an engine that computes or reuses each transformer call, hooks that run it, and the state of generations."""

@@ -1,4 +1,7 @@
-"""The transformer call under way."""
+"""The transformer call under way: what identifies it, how it is decided, and the tensors that are kept until its end.
+
+A computed call is part of a full step; a reused call predicts its output from earlier full steps.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +20,7 @@ class LeaveForward(Exception):  # noqa: N818  (it is no error)
 
 @dataclass
 class Call:
-    """The transformer call under way.
+    """The state of one transformer call, which is kept until the report has the call's records.
 
     A sample is one video of the batch. Of n samples, the sample at place i has the batch rows i, i + n, i + 2 n and so
     on: one row for each guidance branch in the batch.
@@ -25,7 +28,7 @@ class Call:
     Attributes:
         generation: the generation that the call belongs to.
         state: the transformer's state in this generation.
-        branch: guidance branch, "cond" or "uncond", or "call 0", "call 1" where the pipeline names none.
+        branch: guidance branch, "cond" or "uncond"; "call 0", "call 1" if the pipeline names none.
         scope: decision scope, the branches that share one decision: the name of the branch, or "all branches".
         info: step, number of steps and noise level.
         latent: the transformer's `hidden_states`.
@@ -36,15 +39,16 @@ class Call:
         is_bypassed: whether the generation has too few steps to reuse any.
         decisions: one for each sample; empty until the step is decided.
         distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
-        blocks_run: block evaluations done, in blocks; a block left half way counts by its share.
-        skips_stack: whether the block stack is reused.
+        blocks_run: number of blocks that ran; a block that was left half way counts by its share.
+        skips_stack: whether the call is reused, so that the remaining blocks do not run.
         is_repeated: whether the transformer runs a second time, for the outputs that reuse would have given; observers
             receive nothing from this run.
-        block_input: hidden states `(batch, tokens, dim)` before the first block, where a proxy needs them.
-        before: hidden states `(batch, tokens, dim)` before the block stack, where the stack is watched.
-        residual: what the block stack added to `before` in a full step.
-        first_output: what the first block returned, where only some samples are computed after it.
-        parts: a call of the computed samples and a call of the reused samples, where the batch has both.
+        before: input of the first block `(batch, tokens, dim)`, kept to compute `residual`; None with `reuse="output"`.
+        block_input: the same tensor, kept for proxies that read it later in the first block; None without such proxies.
+        residual: what the block stack added to `before` in a full step; None with `reuse="output"`.
+        first_output: output of the first block, kept so that the computed samples of a mixed batch do not run this
+            block again; else None.
+        parts: in a mixed batch, a call of the computed samples and a call of the reused samples; else empty.
     """
 
     generation: Generation
@@ -90,16 +94,18 @@ class Call:
 
     @property
     def is_reused(self) -> bool:
-        """Whether all samples are reused."""
+        """Whether all samples are reused; False until the step is decided."""
         return bool(self.decisions) and all(self.reused)
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some samples are reused and the others computed."""
+        """Whether the batch is mixed: some samples are reused and the others computed."""
         return len(set(self.reused)) > 1
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
-        """One record for each sample in order; `component` names the transformer, which has `blocks` blocks."""
+        """Records for the report, one for each sample in order. `component` is the transformer's name in the pipeline,
+        and `blocks` the number of its blocks.
+        """
         if self.parts:
             of_parts = (record for part in self.parts for record in part.records(component, blocks))
             return sorted(of_parts, key=lambda record: record.sample)

@@ -21,8 +21,8 @@ class Discontinuity(Enum):
 
 
 def branch_of(generation: Generation, call: CallIdentity) -> str:
-    """The guidance branch of a call: its name, or else "call 0", "call 1" by its position among the transformer's calls
-    of the step.
+    """Name of the guidance branch of a call. If the pipeline names none, "call 0", "call 1" and so on by the order of
+    the transformer's calls in the step.
     """
     earlier = [name for name, _ in generation.seen if name == call.component and call.info.step == generation.step]
     return call.branch or f"call {len(earlier)}"
@@ -37,7 +37,7 @@ def switches_guidance(generation: Generation, call: CallIdentity) -> bool:
 
 
 def discontinuity(generation: Generation, call: CallIdentity) -> Discontinuity | None:
-    """Why a call begins a new generation; None if it continues this one."""
+    """Why a call begins a new generation; None if it continues `generation`."""
     info, branch, state = call.info, branch_of(generation, call), _state_of(generation, call)
     if generation.finished:
         return Discontinuity.ENDED

@@ -1,4 +1,8 @@
-"""The engine of one transformer: locate each call, decide it, and compute or reuse it."""
+"""The engine of one transformer: find generation and step of each call, decide the call, and compute or reuse it.
+
+A computed call is part of a full step; a reused call predicts its output from earlier full steps. A sample is one video
+of the batch.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -27,7 +31,8 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class Engine:
     """Runs the calls of one transformer. All state between calls is in the session's generation.
 
-    A subclass may decide in its own way (`consider`) and predict in its own way (`_make_reuse`); see `Acceleration`.
+    `component` is the transformer's name in the pipeline. A subclass may decide in its own way (`consider`) and predict
+    in its own way (`_make_reuse`); it is the argument `engine` of `galaxydit.acceleration.Acceleration`.
     """
 
     few_steps = FEW_STEPS
@@ -62,7 +67,7 @@ class Engine:
         return FullStepGuard(self.transformer, self.component, self.family, self.session)
 
     def end_generation(self) -> None:
-        """End the current generation; the hook calls this when the pipeline has finished."""
+        """End the current generation; the transformer's hook calls this when the pipeline has finished."""
         self.session.end()
         self.observer.on_end()
 
@@ -129,10 +134,10 @@ class Engine:
 
     @beside_the_model
     def consider(self, call: Call) -> None:
-        """Decide a call whose policy reads no proxy.
+        """Decide a call if the policy reads no proxy; otherwise the proxy decides it during the forward pass.
 
-        Called before the forward pass, and again after each proxy and module output that the observer receives, so that
-        a subclass can decide by these.
+        Called before the forward pass, and again after each proxy and each module output that the observer receives, so
+        that a subclass can decide by these tensors.
         """
         if not call.decisions and self._policy_proxy is None:
             self.samples.decide(call)
@@ -163,7 +168,7 @@ class Engine:
 
     @around_the_model
     def _run_part(self, part: Call, forward: Callable[[], Any]) -> tuple[Tensor, ...]:
-        """The outputs of some samples of a batch, which are all computed or all reused."""
+        """The outputs of one part of a batch, whose samples are all computed or all reused."""
         self.stack.call = part
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)

@@ -1,4 +1,8 @@
-"""The guard of one transformer: measure at full steps how predictions would have erred, and limit later ones."""
+"""The guard of one transformer: measure at full steps how predictions would have erred, and limit later predictions.
+
+A prediction follows the slope between the last two full steps. The correction makes a full step compensate the error of
+the reused steps before it (`galaxydit.extrapolation`).
+"""
 
 from typing import TYPE_CHECKING
 
@@ -18,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class FullStepGuard:
-    """Limits slope and correction of one transformer's predictions, for each sample and decision scope by itself.
+    """Limits slope and correction of one transformer's predictions, separately for each sample and decision scope.
 
-    Under context parallelism, the measurements are summed over the ranks, so that all ranks set the same limits.
+    A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly. Under context
+    parallelism, the measurements are summed over the ranks, so that all ranks set the same limits.
     """
 
     acts = True
@@ -30,14 +35,14 @@ class FullStepGuard:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
 
     def limits_for(self, call: "Call", sample: int) -> Safeguard:
-        """The current limits of the slope and the correction of a sample in the decision scope of a call."""
+        """The current limits of slope and correction, for the sample of this index in the call's decision scope."""
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
 
     @beside_the_model
     def observe(self, call: "Call", outputs: tuple[Tensor, ...]) -> None:
-        """Learn from the outputs of a full step. Once the outputs of all branches are known, the guard of each sample
-        decides how the following steps are predicted and corrected.
+        """Measure prediction errors with the outputs of one call of a full step. Once the outputs of all branches are
+        known, set the limits of each sample for the following steps.
         """
         count, scale = len(call.samples), guidance_of(self._session.source.pipe, self._component)
         if count > 1 and any(len(output) != len(call.latent) for output in outputs):

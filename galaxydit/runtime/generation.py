@@ -25,10 +25,11 @@ class TransformerState:
     A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly.
 
     Attributes:
-        samples: number of samples with decisions of their own; 0 until it is known.
+        samples: number of samples with decisions of their own; 0 until a call is divided into samples.
         signatures, shapes, texts: signature of calls, shapes of outputs, and text embeddings, by guidance branch.
         history: cached full steps, oldest first, by branch and sample.
-        errors: relative error that the prediction of the last full step would have had, by branch and sample.
+        errors: relative error that a prediction would have had at the last full step, by branch and sample; removed
+            when the next decision has used it.
         proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope.
         controllers: make the decisions, by decision scope and sample.
         trails: values sampled from the outputs of the last full steps, and the guard's state, by decision scope and
@@ -58,9 +59,10 @@ class TransformerState:
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def release(self, branch: str, scope: str, step: int) -> None:
-        """Drop the tensors of a branch after the last step, because the video decoder needs the memory.
+        """Drop the tensors of a branch and its decision scope after the last step, because the video decoder needs the
+        memory.
 
-        The trails stay if `step` is a full step of which other branches are still to come.
+        Trails stay while other branches of `step` are still to be computed.
         """
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
@@ -75,27 +77,30 @@ class TransformerState:
 
 @dataclass
 class Generation:
-    """One run through the steps. Each run is a new object, so no state leaks from one generation to the next.
+    """The state of one run through the denoising steps, as in one call of a pipeline.
+
+    Each run is a new object, so no state leaks from one generation to the next.
 
     Attributes:
         config: the settings of the plugin.
         first: index of the first step that runs.
         steps: number of steps.
-        scheduler: drives the generation; None if it is unknown.
-        timesteps: the scheduler's timesteps, which identify the generation.
+        scheduler: the scheduler that drives the generation; None if it is unknown.
+        timesteps: the scheduler's tensor of timesteps, which identifies the generation; None if it is unknown.
         text_seconds: seconds in the text encoders before the first call.
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
         response: the final latent's linear response to each step's output; None until it is measured.
         timesteps_address: memory address of the pipeline's timesteps; None where calls do not show it.
-        goal: the request that the generation has to meet; None where settings were given by hand.
-        step, sigma: index and noise level of the current step.
+        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
+        step, sigma: index and noise level of the current step; -1 and infinity before the first.
         latent: the transformer's input in the current step; None where the calls of a step do not share it.
-        seen: transformer and branch of each call of the current step up to now.
+        seen: component name of the transformer, and branch, of each call of the current step up to now.
         states: the state of each transformer, by component name.
         calls, notes, guard, bytes_held: contents of the report, see `Report`.
-        denoise_started, denoise_ended, decoded_at: clock readings in seconds; None until the event.
-        energy: readings of the devices' energy counters.
+        denoise_started, denoise_ended, decoded_at: clock readings in seconds at the first call, at the end of the
+            latest call, and at the end of decoding; None before.
+        energy: readings of the devices' energy counters; None before the first call.
         finished: whether the generation has ended and its tensors are dropped.
     """
 
@@ -143,8 +148,9 @@ class Generation:
         )
 
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
-        """Register a call, and return the state of its transformer. At the first call of a step, drop stale state.
+        """Register a call, and return the state of its transformer.
 
+        At the first call of a step, drop the state of branches that were not called in the last step.
         `switches_guidance` says that guidance with both branches in one batch was switched off or on at this call. The
         transformer then forgets its earlier steps, because their tensors have another batch size.
         """

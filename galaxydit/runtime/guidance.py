@@ -1,4 +1,4 @@
-"""Guided predictions: which guidance branches an output holds, and how a pipeline combines them."""
+"""Guided predictions: which guidance branches a transformer's output holds, and how a pipeline combines them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,16 +13,20 @@ _NAMES = {"call 0": CONDITIONAL, "call 1": UNCONDITIONAL}  # where a pipeline na
 
 
 def guidance_of(pipe: Any, component: str = "transformer") -> float:
-    """The guidance scale of the generation under way; 1 for a pipeline without guidance, and for a bare transformer."""
+    """The guidance scale of the generation under way; 1 for a pipeline without guidance, and for a bare transformer.
+
+    The component "transformer_2" may have a scale of its own.
+    """
     own = getattr(pipe, "_guidance_scale_2", None) if component == "transformer_2" else None
     scale = getattr(pipe, "_guidance_scale", None) if own is None else own
     return float(scale) if isinstance(scale, int | float) else 1.0
 
 
 def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> dict[str, Tensor]:
-    """The rows of each branch in the output `(rows, ...)` of one call with the guidance scale `scale`.
+    """The rows of each guidance branch, "cond" or "uncond", in the output `(rows, ...)` of one call.
 
-    A concatenated batch has the unconditional half first. All rows of any other call belong to its `branch`.
+    If the family concatenates both branches in one batch and the guidance scale `scale` is above 1, the first half is
+    unconditional. All rows of any other call belong to its `branch`; of unnamed branches, "call 0" is conditional.
     """
     if family.branches == CONCATENATED and scale > 1 and len(output) % 2 == 0:
         return dict(zip((UNCONDITIONAL, CONDITIONAL), output.chunk(2), strict=True))
@@ -39,8 +43,8 @@ def weights_of(branches: Mapping[str, Tensor], scale: float) -> dict[str, float]
 
 
 def guided(branches: Mapping[str, Tensor], scale: float) -> Tensor:
-    """The guided prediction from the flat output `(values,)` of each branch; all outputs one after the other where
-    their combination is unknown.
+    """The guided prediction `(values,)` from the flat output `(values,)` of each branch; where it is not known how they
+    are combined (`weights_of`), all outputs one after the other.
     """
     weights = weights_of(branches, scale)
     if weights is None:

@@ -1,8 +1,9 @@
-"""Measure prediction errors at full steps, from values sampled from the guided outputs; the guard decides by them.
+"""Measure at full steps the errors that predictions would have had, from values sampled from the guided outputs.
 
-The errors of all predictions follow from the inner products of differences between the outputs of full steps. So the
-measurement costs these products of a few vectors, and one transfer of some numbers from the device. No block and no
-output head runs for it.
+A guided output combines the outputs of the conditional and the unconditional branch. The guard decides by the measured
+errors (`galaxydit.policies.safeguard`). The errors of all predictions follow from the inner products of differences
+between the outputs of full steps. So the measurement costs these products of a few vectors, and one transfer of some
+numbers from the device. No block and no output head runs for it.
 """
 
 import math
@@ -26,10 +27,10 @@ KEPT = 4  # full steps
 
 @dataclass(frozen=True)
 class SampledStep:
-    """A full step: its number and noise level, its guidance branches, and values `(values,)` sampled from its guided
-    output.
+    """A full step: its index from 0 and noise level, its guidance branches, and `values`, a vector sampled from its
+    guided output.
 
-    `rounding`, `()`, is the expected square of the rounding error, summed over these values.
+    `rounding` is a scalar tensor: the expected square of the rounding error, summed over these values.
     """
 
     step: int
@@ -41,14 +42,16 @@ class SampledStep:
 
 @dataclass
 class Trail:
-    """The last full steps of one sample of the batch in one decision scope, and the guard of this sample.
+    """The last full steps of one sample in one decision scope, and the guard of this sample.
+
+    A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly.
 
     Attributes:
         guard: the limits of the slope and the correction.
         steps: the last full steps whose branches are all known, oldest first.
         pending: by branch, the values sampled from the newest full step, until all its branches are known.
-        pending_step: number and noise level of the pending step.
-        scale: guidance scale of the pending step.
+        pending_step: index and noise level of the newest full step.
+        scale: guidance scale of the newest full step.
     """
 
     guard: Safeguard
@@ -59,10 +62,10 @@ class Trail:
 
     @beside_the_model
     def add(self, step: int, sigma: float, branches: dict[str, Tensor], scale: float, epsilon: float) -> bool:
-        """Add the values sampled from some or all branches of a full step. Returns whether they complete a step that
-        can be compared with the full step before it, which had the same branches.
+        """Add values sampled from a full step: `branches` holds them for some or all of its guidance branches.
 
-        `scale` is the guidance scale, `epsilon` the relative rounding error of the outputs' dtype.
+        Returns whether the step is now complete, so that it can be compared with the full step before it, which had the
+        same branches. `scale` is the guidance scale, `epsilon` the relative rounding error of the outputs' dtype.
         """
         if self.pending and self.pending_step[0] != step:
             self._complete(epsilon)  # its branches differ from those of the step before; all are known by now
@@ -96,10 +99,11 @@ class Trail:
 def measure(
     steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
-    """Errors that predictions of the newest of these full steps would have had; at least two steps, oldest first.
+    """Errors that predictions of the newest full step would have had.
 
-    `group` is the process group whose ranks each hold a part of the tokens (`token_group`). `slope` and `largest` are
-    the arguments of `galaxydit.extrapolation.slope_ahead`.
+    `steps` are at least two full steps, oldest first. `group` is the process group whose ranks each hold a part of the
+    tokens (`token_group`); None means this process alone. `slope` and `largest` are the arguments of
+    `galaxydit.extrapolation.slope_ahead`.
     """
     ahead_of = partial(slope_ahead, slope=slope, largest=largest)
     newest_first = steps[::-1]

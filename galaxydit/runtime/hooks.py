@@ -15,9 +15,9 @@ from galaxydit.torch_compile import around_the_model
 
 
 class RootHook(PluginHook):
-    """Hook on the transformer: runs each call through the engine. Its StateManager receives diffusers' cache context.
+    """Hook on the transformer: runs each call through `engine`. Its StateManager receives diffusers' cache context.
 
-    `hooks` are all hooks of the acceleration, so that they can be removed without the `Acceleration` object.
+    `hooks` are all hooks that one `accelerate` has attached, so that they can be removed without its `Acceleration`.
     """
 
     _is_stateful = True
@@ -64,10 +64,10 @@ class PlacedHook(PluginHook):
 
 
 class ReplacementHook(PluginHook):
-    """Hook on a text encoder or the VAE's decoder: warns if a transformer of the pipeline was replaced.
+    """Hook on a text encoder or the VAE's decoder: warns if the pipeline's transformer was replaced after `accelerate`.
 
-    `replaced` returns the text of the warning; an empty string if no transformer was replaced. The hook only warns,
-    because another pipeline may share the encoder.
+    `replaced` returns the text of the warning; an empty string if no transformer was replaced. The hook raises no
+    error, because another pipeline may share the encoder or the VAE.
     """
 
     def __init__(self, replaced: Callable[[], str]) -> None:

@@ -43,12 +43,12 @@ class CallIdentity:
         component: name of the transformer in the pipeline.
         branch: guidance branch; None where the pipeline names none.
         info: step, number of steps and noise level.
-        signature: what all calls of the generation have in common.
+        signature: shape, dtype, device and adapters, which all calls of the generation share.
         text: text embeddings, `(batch, tokens, dim)`; None where the call has none.
         latent: the transformer's input; None where the branches of a step do not share it.
         timesteps_address: memory address of the pipeline's tensor of timesteps; None where the call's timestep is no
             view of this tensor.
-        scheduler: drives the call; None where it is unknown.
+        scheduler: the scheduler that drives the call; None where it is unknown.
     """
 
     component: str
@@ -71,8 +71,8 @@ def identify(
 ) -> CallIdentity:
     """The identity of a call. Raises UnknownCallError where the call has to be computed in full.
 
-    `context` is diffusers' cache context of the call, `scheduler` drives the call; each is None where it is unknown.
-    `inputs` are the arguments of the call by name.
+    `component` is the transformer's name in the pipeline. `context` is diffusers' cache context of the call, and
+    `scheduler` drives the call; both are None where unknown. `inputs` are the arguments of the call by name.
     """
     latent, text, timestep = (inputs.get(name) for name in ("hidden_states", "encoder_hidden_states", "timestep"))
     if not isinstance(latent, Tensor):
@@ -128,11 +128,11 @@ class KnownInput:
         return same_kind and torch.equal(tensor, values)
 
     def goes_on_as(self, tensor: Tensor | None) -> bool:
-        """Whether `tensor` is the known tensor, or its successor.
+        """Whether `tensor` is the known tensor, or its successor with the same values.
 
-        Pipelines pass the same tensor in every step. Loops that create it anew for each call have dropped the previous
-        tensor by then. So a different tensor while the previous tensor lives belongs to another generation, whatever
-        its values.
+        Pipelines pass the same tensor in every step. A loop that makes a new tensor for each call has freed the known
+        tensor by then. So while the known tensor is alive, any other tensor belongs to another generation, whatever its
+        values.
         """
         known = self._tensor()
         return tensor is known if known is not None else self.equals(tensor)

@@ -1,4 +1,4 @@
-"""Observers watch every transformer call."""
+"""Observers receive proxies, outputs and hidden states of every transformer call, for example for a calibration."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ class Observer:
 
     Attach an observer with `Acceleration(pipe, config, observer=...)`. One decision then serves the whole batch.
 
-    The engine passes the call under way, see `galaxydit.runtime.call.Call`: its generation, step, number of steps,
-    sigma, branch and latent.
+    Most methods receive the call under way (`galaxydit.runtime.call.Call`), which holds the generation, the step, the
+    number of steps, sigma, branch and latent. A computed call runs the transformer; a reused call predicts its output.
 
     Attributes:
-        proxies: names of proxies that `on_proxy` receives; the family must offer them.
+        proxies: names of proxies (`galaxydit.PROXIES`) that `on_proxy` receives. The transformer's family must offer
+            them (`galaxydit.proxies.proxies_of`).
         modules: paths below the transformer, outside its blocks, whose outputs `on_module` receives.
     """
 
@@ -28,14 +29,18 @@ class Observer:
         """Receive a proxy's tensor, which the observer may keep. A reused call reads no proxy after its decision."""
 
     def on_module(self, call: "Call", path: str, output: Any) -> None:
-        """Receive the output of one of `modules`."""
+        """Receive the output of the module at `path`, one of `modules`."""
 
     def on_stack(self, call: "Call", before: Tensor, after: Tensor) -> None:
-        """With `reuse="residual"`: receive the hidden states `(batch, tokens, dim)` around a computed block stack."""
+        """Receive the hidden states `(batch, tokens, dim)` before and after the blocks of a computed call.
+
+        Called only with `reuse="residual"`.
+        """
 
     def on_output(self, call: "Call", output: Tensor) -> None:
-        """Receive the first tensor of the output of a computed call, before the correction, with the batch size of
-        `call.latent`.
+        """Receive the first tensor of a computed call's output, with the batch size of `call.latent`.
+
+        It is the transformer's own output, before the plugin corrects it for errors of reused steps.
         """
 
     def on_end(self) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 def tensors_of(output: Any) -> tuple[Tensor, ...]:
     """The predictions in what a transformer returned: one tensor, or two where a model denoises video and audio.
 
-    `output` is a tensor, a tuple, or an output class of diffusers. The result is empty where it holds anything but
-    tensors and None, because the plugin can predict only tensors.
+    `output` is a tensor, a tuple, or an output class of diffusers. If `output` holds anything but tensors and None, the
+    result is empty, because the plugin can predict only tensors.
     """
     values = (output,) if isinstance(output, Tensor) else output
     if not isinstance(values, tuple):
@@ -21,14 +21,14 @@ def tensors_of(output: Any) -> tuple[Tensor, ...]:
 
 
 def pack(tensors: Sequence[Tensor]) -> Tensor:
-    """One new tensor with the values of all: a copy of a single tensor, or several flattened to `(batch, elements)`."""
+    """A copy of a single tensor; several tensors are flattened and joined to one new tensor `(batch, elements)`."""
     if len(tensors) == 1:
         return tensors[0].clone()
     return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
 
 
 def unpack(packed: Tensor, shapes: tuple[torch.Size, ...]) -> tuple[Tensor, ...]:
-    """The tensors that `pack` joined. `shapes` are their shapes; the batch sizes in them are ignored."""
+    """The tensors that `pack` joined to `packed`. `shapes` are their shapes; the batch sizes in these are ignored."""
     if len(shapes) < 2:
         return (packed,)
     parts = packed.split([shape[1:].numel() for shape in shapes], dim=1)

@@ -1,4 +1,7 @@
-"""Register hooks innermost in diffusers' registries. Only this file uses private fields of diffusers' hooks."""
+"""Register the plugin's hooks in diffusers' registries, innermost: nearest to the module's own forward function.
+
+Only this file uses private fields of diffusers' hooks.
+"""
 
 from collections.abc import Callable
 from functools import partial, update_wrapper
@@ -15,7 +18,7 @@ HOOK_NAME = "galaxydit"
 
 
 class PluginHook(ModelHook):
-    """Base class of the hooks of the plugin."""
+    """Base class of the plugin's hooks; it refuses to copy or pickle an accelerated module."""
 
     name = HOOK_NAME
 
@@ -52,7 +55,7 @@ def _is_cache(hook: ModelHook) -> bool:
 
 
 class HookSet:
-    """Hooks that are registered together and removed together, which leaves every module as it was."""
+    """Hooks that are registered and removed together. Removing them leaves every module as it was before."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -80,11 +83,11 @@ class HookSet:
 
     @property
     def are_attached(self) -> bool:
-        """Whether there is anything to remove."""
+        """Whether hooks of the set are registered."""
         return bool(self._undo)
 
     def remove(self) -> None:
-        """Undo everything, newest first."""
+        """Remove all hooks, newest first."""
         while self._undo:
             self._undo.pop()()
         self.refresh()
@@ -106,9 +109,10 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
     """Register a hook innermost in the module's diffusers registry. Returns the function that removes the hook,
     whatever was registered around it since.
 
-    The innermost place has three reasons. Other hooks prepare what ours read (context parallelism splits a block's
-    input). accelerate drops every wrapper around its own hook when it offloads again after each generation. diffusers
-    0.42 disconnects a hook that has a `new_forward` when the hook beneath it is removed.
+    The innermost place has three reasons. Other hooks prepare the tensors that the plugin's hooks read (context
+    parallelism splits a block's input). The library accelerate drops every wrapper around its own hook when it offloads
+    again after each generation. diffusers 0.42 disconnects a hook that has a `new_forward` when the hook beneath it is
+    removed.
     """
     before = hasattr(module, "_diffusers_hook"), "forward" in vars(module)
     registry = HookRegistry.check_if_exists_or_initialize(module)
@@ -144,15 +148,15 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
 
 
 def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
-    """Owner and name of every attribute that may hold the forward function of the next layer inwards: the module's own,
-    accelerate's, and those of hooks.
+    """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare: the module's
+    `forward`, accelerate's `_old_forward`, and two of each hook.
     """
     of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
     return [(module, "forward"), (module, "_old_forward"), *of_hooks]
 
 
 def _innermost_slot(module: nn.Module, registry: HookRegistry) -> tuple[Any, str]:
-    """Owner and name of the attribute that holds the module's bare forward."""
+    """Owner and name of the attribute that holds the module's bare forward function, inside all wrappers."""
     under_accelerate = "_old_forward" in vars(module)
     if registry._fn_refs:
         reference = registry._fn_refs[0]

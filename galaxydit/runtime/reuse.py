@@ -1,4 +1,9 @@
-"""Store the tensors of full steps, predict the tensors of reused steps, and correct full steps."""
+"""Store the tensors of full steps, predict the tensors of reused steps, and correct full steps.
+
+A full step computes the transformer; a reused step predicts a tensor from earlier full steps. This tensor is the packed
+output of the transformer (`OutputReuse`), or what the block stack adds to its input (`ResidualReuse`). A sample is one
+video of the batch.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -35,7 +40,7 @@ class OutputReuse:
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:
-        """The predicted tensor of a reused call, `(rows, ...)`, in the form that `store` keeps."""
+        """The predicted tensor of a reused call, `(rows, ...)`: packed outputs, or what the block stack would add."""
         return join_samples([self._predict(call, place) for place in range(len(call.samples))])
 
     def _predict(self, call: Call, place: int) -> Tensor:
@@ -45,15 +50,15 @@ class OutputReuse:
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
-        """The predicted outputs of a reused call."""
+        """The predicted outputs of a reused call, unpacked; for output reuse only."""
         return unpack(self.predict(call), call.state.shapes.get(call.branch, ()))
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step, and let the guard learn from the outputs. If the policy learns errors, also
-        keep the relative error that the prediction of the tensor would have had.
+        """Keep the tensor of a full step in the history, and pass the outputs to the guard (`FullStepGuard`).
 
-        The tensor of the last step is not kept, because no step follows that could reuse it.
+        If the policy learns errors (`learns_errors`), also keep the relative error that a prediction of the tensor
+        would have had. The tensor of the last step is not kept, because no step follows that could reuse it.
         """
         if not outputs:
             self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
@@ -84,7 +89,7 @@ class OutputReuse:
             history[key] = remember(history.get(key, ()), step, config.history_length)
 
     def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
-        """The tensor of a full step that is kept; None where it is missing."""
+        """The tensor that `store` keeps of a full step; None where the call did not produce it."""
         return pack([output.detach() for output in outputs])
 
     @around_the_model

@@ -1,7 +1,8 @@
 """Decide a call: each sample of its batch independently of the others, or the whole batch as one sample.
 
 A sample is one video of the batch. A batch of n samples has the rows of sample i at i, i + n, i + 2 n and so on: one
-row for each guidance branch that the pipeline concatenates. The engine uses one class of this file, `Samples`.
+row for each guidance branch that the pipeline concatenates. A place is a position in `Call.samples`. The engine uses
+one class of this file, `Samples`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +37,10 @@ class Samples:
 
     @beside_the_model
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Find the samples and the conditional half of a call whose policy reads a proxy, and set them in the call.
+        """Find the samples of a call, and whether its batch has a conditional half; set both in the call.
 
         Returns whether some samples can be computed without the others. The number of samples is that of the
-        generation's first call.
+        generation's first call. Meant for policies that read a proxy.
         """
         latent, state = call.latent, call.state
         if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
@@ -56,7 +57,10 @@ class Samples:
 
     @beside_the_model
     def decide(self, call: Call, proxy: Tensor | None = None) -> None:
-        """Decide the step for each sample of a call, from the distance of the proxy where it was read."""
+        """Decide the step for each sample of a call, and store the decisions and distances in the call.
+
+        `proxy` is the proxy's tensor in this step; None for a policy that reads no proxy.
+        """
         state, generation, is_joint = call.state, call.generation, call.scope != call.branch
         if proxy is not None:
             previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy
@@ -83,7 +87,8 @@ class Samples:
             del state.errors[key]
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:
-        """For each sample, the largest distance among its rows; where one decision serves the batch, among all rows.
+        """For each sample, the largest distance of the proxy among the sample's rows; where one decision serves the
+        batch, among all rows.
 
         With `call.conditional_half`, only conditional rows count. Empty without a previous tensor of the same shape.
         """
@@ -174,7 +179,7 @@ def rows_of(places: Sequence[int], count: int, rows: int) -> list[int]:
 def take_rows(value: Any, rows: list[int], count: int) -> Any:
     """Select rows of a tensor, or of each tensor of a tuple, in a batch of `count` rows; None if that is impossible.
 
-    A tensor may hold several entries for each row of the batch; the entries of one row are then adjacent.
+    `rows` are indices. A tensor may hold several entries for each row of the batch, next to each other.
     """
     if isinstance(value, tuple):
         taken = tuple(take_rows(item, rows, count) for item in value)
@@ -187,7 +192,8 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
-    """Select rows of the inputs of a call: tensors with `count` rows keep only `rows`, other inputs are unchanged.
+    """The inputs of a call for some rows of its batch: tensors with `count` rows keep only `rows`, a list of indices;
+    other inputs are unchanged.
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -201,7 +207,7 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether `take_inputs` divides every input tensor of `count` rows; it divides none in a list, tuple or mapping."""
+    """Whether `take_inputs` can select rows of all inputs: no list, tuple or mapping holds a tensor of `count` rows."""
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
         if not _is_shared(name) and any(_has_rows(item, count) for item in held):
@@ -211,7 +217,7 @@ def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
 
 @beside_the_model
 def join_samples(tensors: Sequence[Tensor]) -> Tensor:
-    """Interleave the rows of each sample, `(branches, ...)`, into one batch."""
+    """Interleave the tensors of all samples, each `(branches, ...)`, into one batch."""
     return tensors[0] if len(tensors) == 1 else torch.stack(tuple(tensors), dim=1).flatten(0, 1)
 
 

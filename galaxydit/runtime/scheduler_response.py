@@ -1,4 +1,4 @@
-"""The linear response of the final latent to the predictions of each step, for any scheduler."""
+"""The linear response of the final latent to the model's prediction at each step, for any scheduler."""
 
 import inspect
 from collections.abc import Sequence
@@ -15,15 +15,16 @@ TOLERANCE = 1e-3  # of the largest response; schedulers in float32 stay far belo
 
 @torch.no_grad()
 def scheduler_response(scheduler: Any, sigmas: Sequence[float], first: int = 0) -> tuple[float, ...]:
-    """Linear response of the final latent to each step's prediction, `(steps,)`, with all later predictions held fixed.
+    """Linear response of the final latent to the model's prediction at each step, one number for each step.
 
-    The sign is that of `euler_response`: positive where a larger prediction makes the final latent smaller. Schedulers
-    that use a prediction in several steps (UniPC, DPM++), or call the model several times in each (Heun), have another
-    response than Euler's; with UniPC the last steps differ most. The response is measured by running a fresh scheduler
-    on one impulse per step, which takes UniPC two milliseconds per step.
+    The predictions of all other steps are held fixed. The sign is that of `euler_response`: positive where a larger
+    prediction makes the final latent smaller. Schedulers that use a prediction in several steps (UniPC, DPM++), or call
+    the model several times in each step (Heun), have another response than Euler's; with UniPC the last steps differ
+    most. The response is measured by running a fresh scheduler on one impulse per step, which takes UniPC two
+    milliseconds per step.
 
     Args:
-        scheduler: of the generation, with its timesteps set. Neither the scheduler nor the random state is changed.
+        scheduler: the generation's scheduler, with its timesteps set. Neither it nor the random state is changed.
         sigmas: noise level of each step.
         first: index of the step with which the generation begins. The measured response of earlier steps is 0.
 

@@ -1,4 +1,8 @@
-"""The generations of one acceleration: begin and end each, and keep the reports of finished generations."""
+"""The generations of one acceleration: begin and end each, and keep the reports of finished generations.
+
+An acceleration is the plugin attached to one pipeline (`galaxydit.acceleration.Acceleration`). A generation is one run
+through the denoising steps.
+"""
 
 import threading
 import time
@@ -65,7 +69,7 @@ class Source:
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a session runs one such method at a time, because pipelines in several threads may share a session."""
+    """Decorator: a session runs one of the decorated methods at a time, because several threads may share a session."""
 
     @wraps(method)
     def locked(session: "Session", *arguments: Any) -> Any:
@@ -77,20 +81,21 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(eq=False)
 class Session:
-    """The generations of one acceleration.
+    """The current generation of one acceleration, the reports of earlier generations, and what all have in common.
 
     Attributes:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: sentences that are added to every report.
-        differences: takes the number of steps, the sigmas and the source of a generation, and returns notes and
-            warnings on how it differs from the conditions of its profile; None without a profile.
-        keep_reports: how many finished reports are kept; None keeps all.
+        differences: function of a generation's number of steps, sigmas and source. It returns notes and warnings on how
+            the generation differs from the conditions under which its profile was calibrated. None without a profile.
+        keep_reports: how many reports of earlier generations are kept; None keeps all.
         warnings: sentences that are added to every report and also raised as Python warnings.
-        goal: the request, for the first line of the report; None where settings were given by hand.
-        current: the generation that runs, or that ran last.
+        goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
+        current: the generation that runs, or that ran last; None before the first and after `close`.
         text_seconds, text_joules: time and energy of text encoding since the last generation began; they count for the
             next generation.
+        lock: held while a method that changes generations runs.
         reports: reports of the last generations before `current`, oldest first.
     """
 
@@ -113,7 +118,10 @@ class Session:
 
     @_one_at_a_time
     def enter(self, call: CallIdentity) -> tuple[Generation, TransformerState, str]:
-        """The generation of a call, the state of its transformer, and its branch. Begins a new generation if needed."""
+        """The generation of a call, the state of its transformer, and the name of its guidance branch.
+
+        Begins a new generation if the call does not continue the current one.
+        """
         generation, info = self.current, call.info
         if generation is None:
             generation = self._open(call)
@@ -160,33 +168,35 @@ class Session:
 
     @_one_at_a_time
     def close(self) -> None:
-        """End the current generation: keep its report, drop its tensors."""
+        """End the current generation: drop its tensors and add its report to `reports`."""
         if self.current is not None:
             self.reports.append(self.current.report())
             self.current.release()
             self.current = None
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
-        """Add a note to the current report, and warn once per session."""
+        """Add a note to the current report, and raise it as a Python warning if the session has not yet raised it."""
         self.note(text)
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(f"galaxydit: {text}", category, stacklevel=2)
 
     def note(self, text: str) -> None:
-        """Add a note to the current report, once."""
+        """Add a note to the report of the current generation, unless it has this note or the generation has ended."""
         if self.current is not None and not self.current.finished and text not in self.current.notes:
             self.current.notes.append(text)
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the current generation: drop its tensors, keep its records, from which a report can still be made."""
+        """End the current generation: drop its tensors, but keep it as `current`, so that it can still be reported."""
         if self.current is not None:
             self.current.release()
 
     @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
-        """Record a finished call. In the last step, wait for the device first, so that the denoise time is true."""
+        """Record a finished call, with one record for each sample. In the last step, wait for the device first, so that
+        the denoising time includes all work.
+        """
         generation.calls += records
         generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
         if records[-1].step == generation.steps - 1:
@@ -196,7 +206,7 @@ class Session:
         generation.denoise_ended = time.perf_counter()
 
     def corrects(self, generation: Generation) -> bool:
-        """Whether full steps can be corrected: the scheduler is known and draws no noise. Else the report notes why."""
+        """Whether full steps can be corrected: the scheduler is known and draws no noise. If not, notes the reason."""
         if generation.scheduler is None:
             another = "another scheduler drives this generation than the accelerated pipeline's, so full steps correct "
             unknown = "the scheduler is unknown, so full steps correct nothing: pass scheduler=... to `accelerate`"
@@ -210,15 +220,17 @@ class Session:
 
     @_one_at_a_time
     def response(self, generation: Generation) -> tuple[float, ...] | None:
-        """The final latent's linear response to the output of each step, measured once in a generation; None without
-        known sigmas.
+        """The final latent's linear response to the output of each step (`scheduler_response`), measured once in a
+        generation; None if the sigmas are unknown.
         """
         if generation.response is None and generation.sigmas is not None:
             generation.response = scheduler_response(generation.scheduler, generation.sigmas, generation.first)
         return generation.response
 
     def decoded(self) -> None:
-        """Called when the VAE has decoded a part of the video; the last such call marks the end of the generation."""
+        """Store the time as the end of decoding. Called after each part of the video that the VAE decodes, so the last
+        part counts.
+        """
         if self.current is not None and not self.current.finished and self.current.step == self.current.steps - 1:
             self.current.decoded_at = time.perf_counter()
             if self.current.energy is not None:

@@ -1,4 +1,8 @@
-"""The block stack during a call: read proxies on the way, and leave the forward pass or skip the blocks."""
+"""The blocks of a transformer during a call: read proxies there, and skip the rest if the call is reused.
+
+With `reuse="output"`, a reused call leaves the forward pass. With `reuse="residual"`, only the blocks are skipped, and
+the predicted residual, which is what they would have added to the first block's input, is added instead.
+"""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +21,10 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Stack:
-    """The hooked modules of one transformer.
+    """Runs the hooked modules of one transformer and reads proxies and module outputs there.
+
+    `policy_proxy` is the name of the policy's proxy; None if the policy reads none. `consider` is called after each
+    tensor that the observer receives, and may decide the call.
 
     Attributes:
         call: the transformer call under way in this thread; None between calls.
@@ -60,7 +67,8 @@ class Stack:
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
         """Read the watched proxies of a place, or of a `part` of the first block, from the tensors there (see `Place`).
 
-        Raises LeaveForward if a proxy decides the step for reuse, except at Place.LATENT, before the forward pass.
+        Raises LeaveForward if all samples of the call are now decided for reuse; not at Place.LATENT, because the
+        forward pass has not begun there.
         """
         for proxy in self.watched_proxies:
             if self.call is not None and proxy.place is place and proxy.part == part:
@@ -88,8 +96,9 @@ class Stack:
 
     @around_the_model
     def run_module(self, path: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a module outside the blocks, which the observer receives. Raises LeaveForward if the step is
-        then decided for reuse of the transformer's output.
+        """The output of a module outside the blocks; the observer receives this output.
+
+        Raises LeaveForward if all samples are then decided for reuse and `reuse="output"`.
         """
         output = forward(*args, **kwargs)
         self._read_module(path, output)
@@ -116,7 +125,7 @@ class Stack:
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it."""
+        """The output of a block. A skipped block returns its input; the last block adds the predicted residual."""
         call = self.call
         if call is None:
             return forward(*args, **kwargs)
@@ -139,10 +148,10 @@ class Stack:
     def _run_first(
         self, call: Call, hidden: Tensor, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The output of the first block; reads the proxies around the block.
+        """The output of the first block; reads the proxies at the block's input and output.
 
-        If the proxies decide all samples for reuse, returns the block's input with `reuse="residual"`, and raises
-        LeaveForward with `reuse="output"`. Raises LeaveForward also if they decide only some samples for reuse.
+        If all samples are then decided for reuse, returns the block's input with `reuse="residual"`, and raises
+        LeaveForward with `reuse="output"`. If only some samples are, raises LeaveForward in both cases.
         """
         if self._reuse.runs_forward:
             call.before = hidden

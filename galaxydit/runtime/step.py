@@ -18,8 +18,9 @@ _READ_SIGMAS = WeakTensorKeyDictionary()
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step: its index from 0, the number of steps, and its noise level in [0, 1] (`noise_level`, or timestep / 1000
-    without sigmas).
+    """A step: its index from 0, the number of steps, and its noise level in [0, 1].
+
+    `sigma` is the result of `noise_level`, or the timestep divided by 1000 if the sigmas are unknown.
     """
 
     step: int
@@ -32,10 +33,11 @@ class StepInfo:
 
 
 def timesteps_address(*given: Any) -> int | None:
-    """Memory address of the pipeline's tensor of timesteps if a timestep of a call is a view of it, else None.
+    """Memory address of the pipeline's tensor of timesteps, if one of the timesteps `given` is a view of this tensor;
+    else None.
 
-    Such a view repeats one element. Timesteps by token (Wan2.2 TI2V) are no such views: they repeat a row of tokens,
-    which is made for each call.
+    Such a view repeats one element for all rows of the batch. Timesteps by token (Wan2.2 TI2V) are no such views: they
+    repeat a row of tokens, which is made for each call.
     """
     return next((address for value in given if (address := _address_beneath(value)) is not None), None)
 
@@ -137,11 +139,12 @@ def _sigmas(scheduler: Any | None) -> list[float] | None:
 def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
-    """The scheduler's own step counter, else the position of the `stated` timestep among the scheduler's timesteps.
+    """Index of the step: the scheduler's own counter, else the position of the timestep among its timesteps.
 
-    The timestep is looked up before the first step and without a counter, because video-to-video generations begin in
-    the middle of the schedule. Where the timestep is not found, the result is 0 for a scheduler that counts its steps,
-    else None. The result is also None where the model `received` several of the scheduler's timesteps.
+    `received` is the timestep argument of the transformer; `stated` is the timestep of the cache context, or else
+    `received`. The position serves schedulers without a counter, and the first step, because video-to-video generations
+    begin in the middle of the schedule. If the timestep is not found, the result is 0 for a scheduler with a counter,
+    else None. It is also None if `received` holds several of the scheduler's timesteps.
     """
     if scheduler is None or timesteps is None:
         return None

@@ -15,8 +15,10 @@ from galaxydit.torch_compile import around_the_model
 
 
 class TimerHook(PluginHook):
-    """Hook on a text encoder or the VAE's decoder: adds up seconds and joules of text encoding, or stores when decoding
-    ended.
+    """Hook on a text encoder or the VAE's decoder.
+
+    On a text encoder (`encodes_text`), it adds up the seconds and joules of text encoding in the session. On the
+    decoder, it stores the time at which decoding ended.
     """
 
     def __init__(self, session: Session, *, encodes_text: bool) -> None:

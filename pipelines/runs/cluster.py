@@ -30,7 +30,7 @@ class Cluster:
 
     Args:
         address: "local" starts a cluster on this machine; every other address joins a running cluster.
-        cpus: CPUs of a cluster that is started.
+        cpus: number of CPUs of a cluster that is started; without effect on a running cluster.
 
     Raises GalaxyDiTError if Ray is not installed, and ConnectionError if no cluster answers at the address or if Ray
     cannot start one here.
@@ -81,7 +81,7 @@ class Cluster:
             )
 
     def end(self) -> None:
-        """Leave the cluster, and end it if this process started it."""
+        """End the cluster if this object started it; leave it if this object joined it; else do nothing."""
         if self.is_own:
             self.ray.shutdown()
         if self._guard is not None and self._guard.stdin is not None:
@@ -105,9 +105,9 @@ class Cluster:
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def _join(self, address: str) -> None:
-        """Join a running cluster, once another process could connect to it.
+        """Join a running cluster, after a helper process has connected to it. Raises ConnectionError if that fails.
 
-        The other process comes first, because `ray.init` can wait without end and react to no signal.
+        The helper tries first, because `ray.init` can wait without end and react to no signal.
         """
         cure = "start one with `ray start --head`, or pass --ray alone for one on this machine"
         try:
@@ -134,10 +134,10 @@ class Cluster:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restore the handler of SIGTERM that `ray.init`, called within the context, replaces.
+    """Context for `ray.init`, which replaces the handler of SIGTERM: at the end the earlier handler is restored.
 
-    Ray's own handler would end the process with a dump of its stack. While Ray starts, a SIGTERM makes Ray raise
-    SystemExit; the restored handler is then called instead.
+    Ray's own handler would end the process with a dump of its stack. If SIGTERM comes while Ray starts, Ray raises
+    SystemExit; before this exception goes on, the restored handler is called.
     """
     before = signal.getsignal(signal.SIGTERM)
     is_ours = before is not None and threading.current_thread() is threading.main_thread()

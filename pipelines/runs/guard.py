@@ -1,8 +1,8 @@
 """Ends what is left of a Ray cluster once the process that started the cluster is gone, also after a kill -9.
 
-That process starts `python guard.py SESSION`, with the name of Ray's session, and holds the other end of the guard's
-standard input, which therefore ends with that process. Without the guard, Ray's own agents outlive their node by a
-minute or more. Imports nothing of galaxydit, so that it starts at once.
+The process that starts the cluster also starts this guard as `python guard.py SESSION`, with the name of Ray's session,
+and holds the other end of the guard's standard input, which therefore ends with that process. Without the guard, Ray's
+own agents outlive their node by a minute or more. The guard imports nothing of galaxydit, so that it starts at once.
 """
 
 import os
@@ -18,7 +18,10 @@ GRACE = 2.0  # seconds for the processes to end by themselves
 
 
 def cluster_of(parent: int, session: str) -> set[psutil.Process]:
-    """The children of process `parent` that belong to a session of Ray, with all descendants, without this process."""
+    """The children of the process with id `parent` whose command lines name the Ray session, and their descendants.
+
+    This process is not among them.
+    """
     members: set[psutil.Process] = set()
     with suppress(psutil.Error):
         for child in psutil.Process(parent).children():
@@ -36,7 +39,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def main() -> None:
-    """Remember the processes of the cluster until standard input ends, then give them time, then kill them."""
+    """Note the cluster's processes until standard input ends, wait up to `GRACE` seconds, and kill those left."""
     parent, session = os.getppid(), sys.argv[1]
     known: set[psutil.Process] = set()
     is_over = False

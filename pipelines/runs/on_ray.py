@@ -1,6 +1,7 @@
 """Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`.
 
-A worker is one actor, or several actors that share each video (context parallel). Each actor is a process.
+A unit is one piece of work, and a maker makes it. A worker is one actor, or several actors that share each video
+(context parallel). Each actor is a process.
 """
 
 import logging
@@ -24,7 +25,7 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 
 
 class Process:
-    """The process in one Ray actor of a worker: makes units one after the other."""
+    """Class of the Ray actors. Each is a process of a worker, alone or one of several, and makes units one by one."""
 
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker
@@ -50,9 +51,9 @@ class Process:
         self._maker.prepare(rank)
 
     def work(self, unit: Unit) -> Record | None:
-        """Make a unit. Returns its record; if several processes share the video, only the first commits and returns it.
+        """Make a unit, and commit and return its record.
 
-        The other processes return None.
+        If several processes share the video, only the first one commits a record; the others return None.
         """
         if self._rank.size == 1:
             return make_and_commit(unit, self._maker, self._store)
@@ -62,24 +63,25 @@ class Process:
 
 @dataclass(eq=False)
 class Worker:
-    """One actor, or several that share each video."""
+    """A worker as the process that called `run` sees it: its actors, and the units that it is to make."""
 
     number: int
     actors: list[Any]
     group: Any  # Ray's placement group, if there are several actors
-    units: deque[Unit] = field(default_factory=deque)  # of the group in hand; the first one is being made
-    record: Any = None  # of the first unit, once the first actor has written it
+    units: deque[Unit] = field(default_factory=deque)  # left of its present group; the first is being made
+    record: Any = None  # of the unit that is being made, once the first actor has committed it; before, of the last one
 
 
 class OnRay(Executor, AbstractContextManager["OnRay"]):
     """Makes units on a Ray cluster. Leaving the context ends the workers, and the cluster if this executor started it.
 
     address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one.
-    workers: by default one for each `gpus_per_worker` GPUs of the cluster, and one if the cluster has no GPU.
+    workers: their number; by default the GPUs of the cluster // `gpus_per_worker`, or 1 if workers use no GPU.
     gpus_per_worker: by default 1 if the cluster has GPUs, else 0. With more than 1, the GPUs share each video.
 
-    Raises GalaxyDiTError if Ray is not installed or this machine has too few GPUs, and ConnectionError if no cluster
-    answers at the address or none can be started. `work` raises ConnectionError if the cluster is lost.
+    Raises GalaxyDiTError if Ray is not installed or a cluster started here has fewer GPUs than one worker needs, and
+    ConnectionError if no cluster answers at the address or none can be started. `work` raises ConnectionError if the
+    cluster is lost.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None, gpus_per_worker: int | None = None) -> None:
@@ -157,8 +159,10 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._pending[actor.work.remote(worker.units[0])] = worker
 
     def _receive(self, reference: Any) -> None:
-        """Take the result of one finished call of one actor, and begin the worker's next unit once all its actors are
-        ready. Raises errors of `prepare` and of the store.
+        """Take the result of one finished call of an actor, known by its Ray reference.
+
+        If the worker's other actors have finished the unit, too, report it and begin the next unit of its group. If
+        the actor has died, replace the worker. Raises errors of the maker's `prepare` and of the store.
         """
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
@@ -178,10 +182,10 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._begin(worker)
 
     def _replace(self, worker: Worker, error: Exception) -> None:
-        """Remove a dead worker, and put its units back at the front of the queue.
+        """Remove a dead worker, and put its units back at the front of the queue. `error` says how it died.
 
-        If `DEATHS` workers have died at the same unit, it is recorded as failed instead. Raises ChildProcessError if as
-        many have died before their first unit.
+        If `DEATHS` workers have died at the same unit, this unit is recorded as failed instead. Raises
+        ChildProcessError if `DEATHS` workers have died before their first unit.
         """
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
         self._stop_workers([worker])

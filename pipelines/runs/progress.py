@@ -1,6 +1,7 @@
 """Progress of a run: one live view in a terminal, plain lines elsewhere; the same numbers from the records of a store.
 
-A finished unit has a record, which says that it is done or failed.
+A run makes units (pieces of work) in workers (processes). A finished unit has a record, which says that it is done or
+failed.
 """
 
 import time
@@ -29,7 +30,8 @@ RATE_OVER = 40  # last done units, over which the rate of a run is taken
 class Row:
     """Numbers of done and failed units of one worker or one host.
 
-    `seconds` is the sum over the done units. `running` is the name of the unit that is being made, "" if none is.
+    `seconds` is the sum of the wall-clock times of the done units. `running` is the name of the unit that is being
+    made, "" between units.
     """
 
     done: int = 0
@@ -40,11 +42,12 @@ class Row:
 
 @dataclass
 class Tally:
-    """The state of a run: numbers of all units, of done and of failed ones.
+    """The state of a run, to be shown.
 
     Attributes:
-        times: when the last `RATE_OVER` units were done, in seconds of one clock, ascending.
-        rows: by name of the worker or host.
+        total, done, failed: numbers of all units, of done units and of failed units.
+        times: when the last `RATE_OVER` done units were finished, in seconds of any one clock, ascending.
+        rows: the same numbers of each worker or host, by its name.
     """
 
     total: int
@@ -54,7 +57,7 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
-        """Count a record, in all and in the row of the worker or host `name`."""
+        """Count a record, in the numbers of the run and in the row of the worker or host `name`."""
         row = self.rows.setdefault(name, Row())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
@@ -63,12 +66,12 @@ class Tally:
 
     @property
     def remaining(self) -> int:
-        """Units without a record."""
+        """Number of units without a record."""
         return self.total - self.done - self.failed
 
     @property
     def left(self) -> timedelta | None:
-        """The time for the remaining units at the rate of the last done ones; None as long as `times` gives no rate."""
+        """Estimated time for the remaining units, at the rate of `times`; None without two different times."""
         if len(self.times) < 2 or self.times[-1] == self.times[0]:
             return None
         return timedelta(seconds=round(self.remaining * (self.times[-1] - self.times[0]) / (len(self.times) - 1)))
@@ -93,7 +96,10 @@ def tally(records: Iterable[Record], total: int) -> Tally:
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
-    """A bar, a line of numbers, and a table with a row for each worker or host; `heading` is for its first column."""
+    """A tally as a bar, a line of numbers, and a table with a row for each worker or host, to be printed by rich.
+
+    `heading` is the title of the table's first column.
+    """
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
     if counted.rows:
@@ -113,7 +119,7 @@ def render(counted: Tally, heading: str = "host") -> Group:
 class Stage(Progress):
     """Progress of a run that is one stage of a longer work.
 
-    Calls `tell` with the name of the stage and the numbers of finished and of all units.
+    Calls `tell` at the start and after each unit, with the stage's `name` and the numbers of finished and of all units.
     """
 
     tell: Callable[[str, int, int], None]
@@ -131,7 +137,8 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    If several runs follow each other, each is a stage, see `progress_of`. For a stage that is no run, call this object.
+    Leaving the context ends the view. In a work of several stages, `progress_of` makes this object the progress of a
+    stage that is a run; during a stage that is no run, call this object.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -179,7 +186,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         self.stop()
 
     def how_far(self) -> str:
-        """Text with the stage and its numbers of finished and all units: "scoring: 5 of 12 done"."""
+        """Text with the stage, if any, and the numbers of done and of all units, such as "scoring: 5 of 12 done"."""
         if not self._counted.total:
             return "nothing done yet"
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
@@ -198,8 +205,8 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
     """The progress to pass to `run` if the run is one stage of a longer work.
 
-    `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function, which is called with the stage
-    and the numbers of finished and of all units.
+    `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function, which is called with `stage` and
+    the numbers of finished and of all units.
     """
     if isinstance(tell, LiveProgress):
         tell.stage = stage

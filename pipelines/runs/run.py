@@ -1,4 +1,8 @@
-"""`run`: makes the units that a store lacks, in this process or on Ray, and writes their records."""
+"""`run` makes the units whose records a store lacks, in this process or on Ray, and writes their records.
+
+A unit is one piece of work, a maker makes it, and a record says whether it is done or failed. A store is a folder of
+records. A worker is a process, or several processes that share each video.
+"""
 
 import errno
 import os
@@ -21,7 +25,7 @@ ATTEMPTS = 3
 class Rank:
     """Rank of a process among the processes that compute one video on several GPUs.
 
-    index: from 0; the first process writes the records. size: number of processes of the worker.
+    index: from 0; process 0 writes the records. size: number of these processes, which are one worker.
     """
 
     index: int = 0
@@ -35,7 +39,7 @@ class Maker:
     """
 
     def prepare(self, rank: Rank) -> None:
-        """Load what all units need. An exception stops the run, because every worker would meet it."""
+        """Load what all units need, once in each process. An exception stops the run: every worker would meet it."""
 
     def make(self, unit: Unit) -> Output:
         """Make one unit. After an exception the unit is attempted again, up to three times in all; after a
@@ -47,8 +51,9 @@ class Maker:
 class Progress:
     """Listener to a run, called in the process that called `run`; this base class shows nothing.
 
-    `start` gets the numbers of all units and of those that are recorded as done and as failed already. `worker` is a
-    number from 0. `stop` comes at the end of the run, also after an exception.
+    `start` is called first, with the numbers of all units and of units recorded as done and as failed before the run.
+    `begin` is called when a worker (a number from 0) begins a unit, `finish` when that unit has a record, and `stop` at
+    the end of the run, also after an exception.
     """
 
     def start(self, total: int, done: int, failed: int) -> None: ...
@@ -61,11 +66,14 @@ class Executor(Protocol):
     """Executes units, for example in this process or on Ray."""
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """Make all units; those of a group one after the other on one worker. Returns when each has a record."""
+        """Make all units, and report to `progress`. Returns when each unit has a record in the store.
+
+        The units of a group are made one after the other on one worker.
+        """
 
 
 class InProcess(Executor):
-    """Makes one unit after the other in this process, and keeps what the last maker loaded."""
+    """Makes one unit after the other in this process. A further run with the same maker does not load again."""
 
     def __init__(self) -> None:
         self._prepared: Maker | None = None
@@ -82,7 +90,7 @@ class InProcess(Executor):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of done and failed units of a run."""
+    """Numbers of done and of failed units among all units of a run, also those finished before it."""
 
     done: int
     failed: int
@@ -98,13 +106,14 @@ def run(
     retry_failed: bool = False,
     verify: bool = False,
 ) -> Outcome:
-    """Make all units that have no record in the store. Returns when each unit has a record.
+    """Make all units that have no record in the store; when each has a record, return how many are done and failed.
 
     Units with a damaged record, a missing file or a file of another size are made again. If no unit is left to make,
     the maker loads nothing.
 
     Args:
         executor: by default `InProcess`.
+        progress: is told of each unit; by default nothing is shown.
         retry_failed: make failed units again.
         verify: also read the files of all records and make units again if a SHA-256 differs.
 
@@ -145,7 +154,7 @@ def run(
 
 
 def results(units: Sequence[Unit], store: Store) -> list[Any]:
-    """The results of units after `run`, in their order.
+    """The result that the maker returned for each unit, read from the store after `run`, in the order of `units`.
 
     Raises GalaxyDiTError naming the first unit that failed or has no record.
     """
@@ -160,7 +169,7 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 
 
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
-    """The record of a unit. If the store has none or a damaged one, make and commit the unit. Called by workers."""
+    """The record of a unit. If it is missing or damaged, make the unit and commit it to the store."""
     known = store.read_sound(unit.id)
     return store.commit(*attempt(unit, maker)) if known is None else known
 
@@ -209,7 +218,10 @@ def new_record(
     attempts: int = 1,
     seconds: float = 0.0,
 ) -> Record:
-    """The record of a unit that this process finished just now, failed if there is a traceback."""
+    """The record of a unit that this process finished just now, failed if there is a traceback, else done.
+
+    The other arguments are attributes of `Record`.
+    """
     return Record(
         unit=unit.id,
         data=unit.data,
@@ -225,8 +237,8 @@ def new_record(
 
 
 def full_disk_error(error: BaseException | None) -> OSError | None:
-    """The first exception in the chain of causes that reports a full disk, a full quota or a file above the limit of
-    the process; None if there is none.
+    """The first exception among `error` and its causes that reports a full disk, a full quota or a file above the size
+    limit of the process (ulimit -f); None if no exception does.
     """
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -237,7 +249,10 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
 
 @dataclass
 class _Counting(Progress):
-    """Hands progress on to another listener, and keeps, by id of the finished units, whether they are done."""
+    """Passes `begin` and `finish` on to the listener `progress`, and counts the finished units.
+
+    `is_done` says for the id of each finished unit whether it is done (or failed).
+    """
 
     progress: Progress
     is_done: dict[str, bool] = field(default_factory=dict)

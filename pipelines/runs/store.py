@@ -1,4 +1,6 @@
-"""A folder of records, on this machine or wherever fsspec reaches.
+"""The store of a run: a folder of records, on this machine or wherever fsspec reaches.
+
+A run makes units (pieces of work). A record says that a unit is done or failed.
 
 runs/x/
   run.json                       the format of the store, the kind of the run (such as "job") and its conditions
@@ -55,8 +57,8 @@ class Store:
         self.root = self._path if self.is_local else str(root)
 
     def create(self, kind: str, conditions: Mapping[str, Any]) -> "Store":
-        """Begin a run of this kind with these conditions in an empty folder, or join the equal run that the folder
-        holds. Returns this store.
+        """Begin a run of this kind with these conditions in an empty folder, or join the run in the folder if its kind
+        and conditions are equal. Returns this store.
 
         Raises GalaxyDiTError, before anything is written, if the folder holds another run or anything else.
         """
@@ -108,12 +110,13 @@ class Store:
         return conditions
 
     def write_conditions(self, kind: str, conditions: Mapping[str, Any]) -> None:
-        """Write run.json, for a new run or for one that is extended."""
+        """Write run.json, for a new run, or over the old run.json for a run that is extended."""
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
-        """Write `data` to `<what>.json` beside run.json. If the file is there already, raise GalaxyDiTError unless its
-        data are equal.
+        """Tie the run to `data`: write them to `<what>.json` beside run.json if there is no such file, else compare.
+
+        Raises GalaxyDiTError if the file holds other data.
         """
         before = self._load(f"{what}.json")
         if before is None:
@@ -136,18 +139,18 @@ class Store:
         return {name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")}
 
     def read(self, unit_id: str) -> Record | None:
-        """The record of a unit, None where there is none. Raises GalaxyDiTError if it is damaged."""
+        """The record of a unit, None if it has no record. Raises GalaxyDiTError if the record is damaged."""
         text = self._read(f"{UNITS}/{unit_id}.json")
         return None if text is None else decode(text, unit_id)
 
     def read_sound(self, unit_id: str) -> Record | None:
-        """The record of a unit, None where there is none or a damaged one."""
+        """The record of a unit, None if it is missing or damaged."""
         with suppress(GalaxyDiTError):
             return self.read(unit_id)
         return None
 
     def survey(self, unit_ids: Sequence[str], *, wholly: bool = False) -> Iterator[tuple[str, Record | None, str]]:
-        """For each unit that has a record: its id, the record, and a text on the damage to the record or its files.
+        """For each of these units that has a record: its id, the record, and a text on damage to record or files.
 
         The text is "" without damage. The record is None if it is damaged itself. Files are checked by their size and,
         if `wholly`, by their SHA-256.
@@ -189,12 +192,18 @@ class Store:
         return first
 
     def discard(self, unit_id: str, record: Record | None) -> None:
-        """Remove the record of a unit, and the files that it names, so that the unit is made again."""
+        """Remove the record file of a unit and the files that `record` names, so that the unit is made again.
+
+        `record` is None if it is damaged.
+        """
         files = record.files.values() if record is not None else ()
         self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
 
     def tidy(self, units: Sequence[Unit]) -> None:
-        """Remove what killed workers left of finished units: partial records and files that no record names."""
+        """Remove what killed workers left of these units: partial records, and files that no record names.
+
+        Units without a record are passed over.
+        """
         ids = {unit.id for unit in units} & self.unit_ids()
         for name in self._list(UNITS):
             if (match := PARTIAL.fullmatch(name)) and match["name"] in ids:
@@ -246,7 +255,7 @@ class Store:
             return None
 
     def _load(self, name: str) -> dict[str, Any] | None:
-        """The object in a JSON file, None where there is no file."""
+        """The object in a JSON file, None if there is no file. Raises GalaxyDiTError if the file is damaged."""
         text = self._read(name)
         try:
             return None if text is None else {**json.loads(text)}
@@ -274,7 +283,7 @@ class Store:
             self._fs.pipe_file(f"{self._path}/{name}", content)
 
     def _list(self, folder: str) -> dict[str, int]:
-        """The names in a folder, each with its size (bytes) if the folder is `files`."""
+        """The file names in a folder below the root, with sizes in bytes, which are meaningful in `files` alone."""
         sizes = {}
         if self.is_local:
             with suppress(FileNotFoundError), os.scandir(Path(self.root, folder)) as entries:
@@ -300,7 +309,7 @@ def _json(data: Any) -> bytes:
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """One line for each place where two values of plain data differ; after a dozen the rest is counted."""
+    """One line for each place where two values of plain data differ, at most twelve, and a line with how many more."""
     before, after = dict(_flatten(old)), dict(_flatten(new))
     lines = []
     for name in before | after:

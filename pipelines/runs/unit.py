@@ -1,6 +1,7 @@
-"""A unit of work as plain data, the output of its maker, and its record: a JSON file that says that it is finished.
+"""A unit of work as plain data, the output of its maker, and its record: a JSON file that says it is done or failed.
 
-A maker is the object that makes units, a worker the process (or the processes that share a video) in which it does so.
+A maker is the object that makes units. A worker is the process that runs a maker, or several processes that share each
+video.
 """
 
 import hashlib
@@ -24,10 +25,10 @@ class Unit:
     """One piece of work, such as one generation.
 
     Attributes:
-        name: what people read, at the front of the id; small letters, digits and "._+-".
+        name: the readable beginning of the id; small letters, digits and "._+-".
         data: everything that the result depends on, ready for JSON.
-        group: units of one group are made by one worker, in their order, so that they can share what it keeps in
-            memory; by default each unit is a group of its own.
+        group: name of a group. One worker makes the units of a group, in their order, so that they can share what the
+            worker keeps in memory. "" makes the unit a group of its own.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Unit:
 
     @cached_property
     def id(self) -> str:
-        """The name and the first 16 digits of the hash of `data`."""
+        """The name, a hyphen and the first 16 hexadecimal digits of the hash of `data`."""
         return f"{self.name}-{hash_of(self.data)[:16]}"
 
 
@@ -53,7 +54,7 @@ class PermanentError(Exception):
 
 
 def _check_time(text: str) -> str:
-    """The text itself. Raises ValueError unless it is an ISO 8601 time that has a timestamp."""
+    """The text unchanged. Raises ValueError unless it is an ISO 8601 time that converts to a Unix timestamp."""
     try:
         datetime.fromisoformat(text).timestamp()
     except OverflowError as error:
@@ -63,7 +64,7 @@ def _check_time(text: str) -> str:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that belongs to a record: its path below the store, its size and its SHA-256."""
+    """A file that belongs to a record: its path below the store's root, its size, and its SHA-256 in hexadecimal."""
 
     path: Annotated[str, Field(pattern=r"^files/[^/\\]+$")]
     bytes: int
@@ -79,12 +80,13 @@ class Record:
         data: the unit's data.
         attempts: how often the worker that finished the unit attempted it, from 1.
         seconds: wall-clock time of the last attempt.
-        worker: host and process, such as "node7:4711".
+        worker: host and process id, such as "node7:4711".
         finished_at: UTC, ISO 8601.
         traceback: of the last attempt of a failed unit, else None.
-        message: of the PermanentError or GalaxyDiTError that failed the unit, which people can read; else None.
-        result: what the maker returned, None for a failed unit.
+        message: text of the PermanentError or GalaxyDiTError with which the unit failed; else None.
+        result: `Output.result`, None for a failed unit.
         files: the unit's files, by the name that the maker gave them.
+        format: version of the record's format.
     """
 
     unit: str
@@ -102,7 +104,7 @@ class Record:
 
     @property
     def is_done(self) -> bool:
-        """Whether the unit has a result."""
+        """Whether the unit is done, not failed."""
         return self.status == "done"
 
     @property
@@ -145,9 +147,9 @@ def decode(text: bytes, unit: str) -> Record:
 
 
 def _hash_or_nothing(data: Any) -> str:
-    """The digits of the hash at the end of the id of a unit with these data.
+    """The first 16 digits of the hash of `data`, which end the id of a unit with these data.
 
-    For data that have no hash, a line break, with which no id ends.
+    A line break, which ends no id, for data that cannot be hashed.
     """
     try:
         return hash_of(data)[:16]

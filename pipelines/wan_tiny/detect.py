@@ -1,7 +1,8 @@
-"""Detect the objects of a clip of the synthetic world by its pixels, without a network; compare them with a caption.
+"""Detect the objects in a clip of wan-tiny's synthetic world by colour, without a network; compare with a caption.
 
 An object is the largest blob of its colour in each frame. Its centres over time tell moving, orbiting and bouncing
-apart; the pixels that it takes and frees tell growing, shrinking and standing still apart.
+apart; the pixels that it newly covers and uncovers tell growing, shrinking and standing still apart. A clause is the
+part of a caption that describes one object.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClauseAgreement:
-    """Whether one object of a caption was found, and moving (or standing still) as the caption says."""
+    """Whether the object of one clause was found by its colour, and whether it moves (or not) as the clause says."""
 
     clause: Clause
     colour_found: bool
@@ -46,7 +47,7 @@ class ClauseAgreement:
 class Agreement:
     """Agreement of a clip with its caption, clause by clause.
 
-    `colour_share` and `motion_share` are the shares in [0, 1] of clauses whose colour or motion was found.
+    `colour_share` is the share in [0, 1] of clauses whose colour was found, `motion_share` of those whose motion was.
     """
 
     clauses: tuple[ClauseAgreement, ...]
@@ -62,11 +63,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Track:
-    """Positions of one object, as shares of the frame's sides, in the frames that show it; `seen` is their number.
+    """Positions of one object, as shares of the frame's sides, in the `seen` frames that show it.
 
     time `(seen,)` is 0 for the clip's first frame and 1 for its last. x and y `(seen,)` are the centre, y points down.
-    columns `(seen, 2)` are the left and right edge, rows `(seen, 2)` the upper and lower edge. weight `(seen,)`, for
-    fits, is below 1 where other objects touch this one.
+    columns `(seen, 2)` are the left and right edge, rows `(seen, 2)` the upper and lower edge. weight `(seen,)` is the
+    weight of each frame in fits, below 1 where other objects touch this one.
     """
 
     time: Floats
@@ -78,7 +79,7 @@ class Track:
 
 
 def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
-    """Compare a clip `(frames, height, width, 3)`, uint8 or floats in [0, 1], with a caption of the world's grammar.
+    """Compare a clip `(frames, height, width, 3)`, uint8 or floats in [0, 1], with a caption of world.py's grammar.
 
     Raises ValueError for another shape, dtype or range, for under 5 frames and for a caption outside the grammar.
     """
@@ -97,9 +98,10 @@ def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
 
 
 def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
-    """For each colour of the world the mask `(frames, height, width)` of saturated pixels nearest to it in hue.
+    """Masks `(frames, height, width)` by colour name: a saturated pixel belongs to the colour nearest to it in hue.
 
-    A morphological opening removes the thin seam of a third colour that two blurred neighbours mix between them.
+    `frames` is `(frames, height, width, 3)` in [0, 1]. A morphological opening removes the thin seam of a third colour
+    that appears where two blurred objects touch.
     """
     saturated = np.ptp(frames, axis=-1) > MIN_CHROMA
     hues = _hue(np.array(list(COLOURS.values())))
@@ -110,10 +112,10 @@ def colour_masks(frames: NDArray[np.floating]) -> dict[str, Mask]:
 
 
 def observed_motion(mask: Mask, others: Mask) -> str:
-    """The motion of an object in the words of the grammar; empty for a still one, "unclear" for anything else.
+    """The motion of an object, a word of `MOTIONS` in world.py; "" if it stands still, "unclear" for any other motion.
 
-    Both masks are `(frames, height, width)`: the pixels of the object's colour, and those of all other colours. The
-    object must be seen in at least two frames.
+    `mask` holds the pixels of the object's colour, `others` those of all other colours, both
+    `(frames, height, width)`. The object must be seen in at least two frames.
     """
     blobs = _largest_blobs(mask)
     track = _track(blobs, others)
@@ -150,7 +152,7 @@ def _largest_blobs(mask: Mask) -> Mask:
 
 
 def _near(mask: Mask) -> Mask:
-    """The mask and two pixels around it in each frame."""
+    """The mask, widened by two pixels on every side in each frame."""
     return np.asarray(ndimage.binary_dilation(mask, np.ones((1, 5, 5))))
 
 
@@ -170,17 +172,19 @@ def _track(blobs: Mask, others: Mask) -> Track:
 
 
 def _edges(shadows: Mask) -> Floats:
-    """Return where each shadow begins and ends, `(frames, 2)`, in shares of the side from 0 to 1.
+    """First edge and last edge of an object along one side of the frame, `(frames, 2)`, as shares of the side.
 
-    `shadows` is `(frames, side)`, true where the object is seen in that column or row. The end is one past the last.
+    `shadows` is `(frames, side)`, true for the columns (or rows) of pixels that show the object. The last edge is the
+    far edge of the last true column.
     """
     side = shadows.shape[1]
     return np.stack([shadows.argmax(axis=1), side - shadows[:, ::-1].argmax(axis=1)], axis=1) / side
 
 
 def _line(track: Track, values: Floats) -> tuple[float, float]:
-    """Change over the clip of the straight line that fits `values` `(seen,)` best, and their root mean square distance
-    from the line.
+    """Fit a straight line over time to `values` `(seen,)`, one for each frame of the track.
+
+    Returns the change of the line over the clip and the root mean square distance of `values` from the line.
     """
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
     squares = (values - np.polyval(line, track.time)) ** 2
@@ -188,7 +192,7 @@ def _line(track: Track, values: Floats) -> tuple[float, float]:
 
 
 def _direction(track: Track) -> str:
-    """The motion word of a straight path along an axis; empty for any other path."""
+    """The key of `DIRECTIONS`, such as "moves left", for a straight path along an axis; "" for any other path."""
     (dx, stray_x), (dy, stray_y) = _line(track, track.x), _line(track, track.y)
     travel = np.hypot(dx, dy)
     if travel >= MIN_TRAVEL and np.hypot(stray_x, stray_y) <= MAX_STRAY * travel:
@@ -202,11 +206,12 @@ def _direction(track: Track) -> str:
 
 
 def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float]:
-    """Two shares of the pixels that the object ever covers: those that it takes after they were free, and those that it
-    frees after it covered them. Both are 1 for an object too small to tell.
+    """Of the pixels that the object ever covers, the share that it covers after they were free, and the share that is
+    free after it covered them. Both are 1 for an object too small to tell.
 
-    A growing object only takes, a shrinking one only frees and a still one does neither, whatever passes in front:
-    pixels in or near another object do not count as free.
+    A growing object has only the first share, a shrinking one only the second and a still one neither, whatever passes
+    in front: pixels in or near another object do not count as free. `blobs` is the object, `(frames, height, width)`;
+    `mask` and `others` are those of `observed_motion`.
     """
     free = ~mask & ~_near(others)
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)

@@ -1,4 +1,4 @@
-"""The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey dead leaves.
+"""The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey backgrounds.
 
 The grammar of captions is in README.md, section Data.
 """
@@ -33,7 +33,7 @@ MAX_OBJECTS = 3
 
 @dataclass(frozen=True)
 class Clause:
-    """One object of a caption; `motion` is empty for a still object that another one passes in front of."""
+    """The part of a caption that describes one object; `motion` is "" for a still object behind a moving one."""
 
     colour: str
     shape: str
@@ -45,7 +45,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """The scene of a caption. Objects are drawn last to first, so the first object is in front."""
+    """What a caption describes: objects over a background. The first object is in front of the others."""
 
     objects: tuple[Clause, ...]
     background: str
@@ -112,7 +112,7 @@ def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tupl
 
 
 def draw_prompts(count: int, seed: int, apart_from: Collection[str] = ()) -> list[str]:
-    """`count` different captions that are neither used in training nor among `apart_from`."""
+    """`count` different random captions that are neither used in training nor among `apart_from`; fixed by `seed`."""
     rng = np.random.default_rng([seed, 1])
     prompts: dict[str, None] = {}
     while len(prompts) < count:

@@ -1,8 +1,9 @@
 """Ablations: the shipped default with one component removed or one added.
 
-The shipped default is `accelerate(pipe)` with the profile that is shipped for the model. Two more components are shown
-by pairs of other methods: guidance alignment by `galaxydit paper` and `galaxydit paper branches alone`; the placement
-of full steps by `searched schedule` and `uniform skip order 1`, which both run without the correction.
+The shipped default is `accelerate(pipe)` with the profile (calibration for a model) that is shipped for the model. The
+effect of two more components shows in pairs of other methods: guidance alignment in `galaxydit paper` and `galaxydit
+paper branches alone`; the placement of full steps in `searched schedule` and `uniform skip order 1`, which both run
+without the correction.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from galaxydit.request import Request
 def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
     """Return the configuration that `accelerate(pipe, **target)` would take from the model's shipped profile.
 
-    Raises GalaxyDiTError if no profile is shipped for this model, or if the pipeline has two transformers.
+    `target` is the wanted `speedup` or `max_error`. Raises GalaxyDiTError if no profile is shipped for this model, or
+    if the pipeline has two transformers.
     """
     transformer = only_transformer(pipe)
     profile, why = find_profile(transformer)
@@ -35,7 +37,10 @@ def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
 
 
 def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: Any) -> Method:
-    """The shipped default with some fields of its configuration changed; `targets` are the method's settings."""
+    """The method that runs the shipped default with the fields `changed` of its configuration.
+
+    `targets` are the method's settings, each passed to `shipped`.
+    """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, config=replace(shipped(pipe, **setting), **changed))

@@ -1,4 +1,7 @@
-"""cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches."""
+"""cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches.
+
+The first blocks run at every step; the other blocks are reused while the residual of the first blocks changes little.
+"""
 
 import os
 from collections.abc import Iterator
@@ -12,10 +15,10 @@ from galaxydit.eval.compare.third_party import bytes_in, restored
 
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
-    """Candidate settings with two lengths of warm-up.
+    """Candidate settings with two numbers of warm-up steps; the entries of `calibrator` are added to each.
 
-    One block decides, because cache-dit's default of 8 leaves little to skip in the 10 blocks of wan-tiny, this
-    project's test model.
+    Only the first block runs at every step, because cache-dit's default of 8 blocks leaves little to skip in the 10
+    blocks of wan-tiny, this project's test model.
     """
     return [
         {"threshold": threshold, "warmup_steps": warmup, "first_blocks": 1, **calibrator}

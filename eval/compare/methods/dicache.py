@@ -2,7 +2,7 @@
 
 The first block runs at every step as a probe. The relative L1 change of its output since the previous step is summed
 until it reaches a threshold, in each guidance branch separately. A reused step extrapolates the residuals of the last
-two full steps in proportion to the probe's own residual, with a coefficient between 1 and 2.
+two full steps in proportion to the change of the probe's own residual, with a coefficient between 1 and 2.
 """
 
 from operator import attrgetter
@@ -27,7 +27,8 @@ def settings(steps: int) -> list[Setting]:
 def published_settings(steps: int) -> list[Setting]:
     """The authors' default, then the settings of arXiv 2610.10457 at three speedups.
 
-    The setting of arXiv 2609.36433, (0.4, 0.2), is left out, because it needs a probe of two blocks.
+    The setting of arXiv 2609.36433 (threshold 0.4, warm-up 0.2 of the steps) is left out, because it needs a probe of
+    two blocks.
     """
     published = ((0.08, 0.2), (0.155, 0.2), (0.365, 0.2), (12.0, 0.17))  # threshold, share of warm-up steps
     return [{"threshold": threshold, "first": share_of_steps(steps, share)} for threshold, share in published]

@@ -1,10 +1,10 @@
 """EasyCache (Zhou et al., arXiv 2507.02860; github.com/H-EmbodVis/EasyCache).
 
-Between two full steps the output changes roughly in proportion to the input (section 3.2, "transformation rate"). The
-input's change times the rate k of the last two full steps, divided by the size of the last output, estimates the
-relative change of the output; the estimates are summed until they reach a threshold (section 3.3). The conditional
-branch decides for both. A reused step adds the difference of prediction and latent at the last full step to the new
-latent.
+The transformer's output changes roughly in proportion to its input, the latent (section 3.2). The "transformation rate"
+k is the output's change / the latent's change between the last two full steps. k times the latent's change since the
+previous step, divided by the size of the last full step's output, estimates the relative change of the output; the
+estimates are summed until they reach a threshold (section 3.3). The conditional branch decides for both branches. A
+reused step adds output - latent of the last full step to the current latent.
 """
 
 from torch import Tensor
@@ -16,9 +16,10 @@ from galaxydit.eval.compare.rules.rule_observer import CachedOutput, under_rule
 
 
 def predicted_change(observation: StepObservation) -> float | None:
-    """Estimated relative change of the output, k |x_t - x_(t-1)| / |y|; None before two full steps have given k.
+    """Estimated relative change of the output since the previous step, k |x_t - x_(t-1)| / |y|.
 
-    x is the latent, y the output of the last full step, and |.| the mean of the absolute values.
+    x is the latent, y the output of the last full step, k the transformation rate, and |.| the mean of the absolute
+    values. None until two full steps have given k.
     """
     if observation.change_size is None or observation.slope is None or observation.output_size is None:
         return None
@@ -38,7 +39,7 @@ def settings(steps: int) -> list[Setting]:
 
 
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-    """Return the latent plus (output - latent) of the branch's last full step; all have the latent's shape."""
+    """Return `latent` plus (output - latent) of the branch's last full step, `cached`, in the shape of `latent`."""
     return latent + (cached.output - cached.latent)
 
 

@@ -39,7 +39,7 @@ PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22
 
 
 class OfflineSchedule(ScheduleRule):
-    """Compute the full steps of a fixed schedule; `sources` are those of `sources_under`."""
+    """Rule that computes the full steps of a fixed schedule and reuses the others. `sources`: from `sources_under`."""
 
     def __init__(self, sources: Sequence[int]) -> None:
         super().__init__(set(sources))
@@ -51,9 +51,10 @@ class OfflineSchedule(ScheduleRule):
 
 
 def sources_under(errors: Pairs, threshold: float) -> list[int]:
-    """For each step its source: the full step whose residual it uses. A full step is its own source.
+    """Return the source of each step: the full step whose residual the step uses. A full step is its own source.
 
-    A step is reused if the error of the residual of the last full step, from `errors`, is below the threshold.
+    A step is reused if the residual of the last full step has an error below `threshold` at the step. `errors` is the
+    table of these errors by pairs of steps, from `calibrate`.
     """
     sources = [0]
     for step in range(1, len(errors)):
@@ -63,8 +64,9 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
-    """The result of `sources_under` whose number of full steps is nearest to `full_steps`; of several such results the
-    one with the smallest threshold.
+    """The result of `sources_under` at the threshold that gives nearest to `full_steps` full steps.
+
+    Of several such thresholds, the smallest is taken.
     """
     thresholds = sorted({0.0, *(error for row in errors for error in row)})
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
@@ -87,8 +89,10 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """Tables over pairs of steps: `errors` of the residual of the earlier step at the later step, `factors` (K) by
-    branch, and `scales` (phi), first for reuse without K, then with K.
+    """Return tables over pairs of an earlier and a later step, which reuses the residual of the earlier step.
+
+    `errors`: relative L1 error of the reused residual. `factors`: K, one table for each branch. `scales`: phi, a table
+    for reuse without K, then a table for reuse with K.
     """
     recordings = record_each(pipe, prompts, generation, seed)
     steps, branches = recordings[0].steps, list(recordings[0].outputs)
@@ -130,7 +134,10 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Run the pipeline on the offline schedule, with phi if the setting says `adjust`, with K if it says `rectify`."""
+    """Return a context in which the pipeline follows the offline schedule.
+
+    phi is applied if the setting's `adjust` is True, K if its `rectify` is True.
+    """
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]
     check_count("full_steps", setting["full_steps"], 1)

@@ -1,8 +1,8 @@
-"""Upper limit of the methods that compute the schedule's full steps: predictions that are exact but for rounding.
+"""Upper limit of all methods that compute the full steps of the plugin's schedule and predict the other steps.
 
-At reused steps, a float32 copy of the transformer computes the output at the current latent. The 16-bit rounding error
-of the last full step is added to that output, because every prediction from cached outputs repeats this error. The
-method saves no time.
+The predictions are exact but for rounding: at reused steps, a float32 copy of the transformer computes the output at
+the current latent. The 16-bit rounding error of the last full step is added to that output, because every prediction
+from cached outputs repeats this error. The method saves no time.
 """
 
 from collections.abc import Collection, Iterator

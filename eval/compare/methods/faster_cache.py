@@ -1,6 +1,7 @@
 """FasterCache (arXiv 2410.19355): reuse attention outputs, and predict the unconditional branch in the Fourier domain.
 
-diffusers' cache works on one batch with the unconditional half first, so the adapter computes both branches together.
+diffusers' cache works on one batch with the unconditional half first. WanPipeline calls the transformer once per branch
+instead, so a hook around the cache computes both branches together.
 """
 
 import warnings
@@ -18,9 +19,10 @@ from galaxydit.eval.compare.third_party import AdapterHook, enabled, timestep_le
 
 
 class JoinedBranches(AdapterHook):
-    """Computes both branches in one batch at the conditional call; returns the unconditional half at the next call.
+    """Computes both branches in one batch at the conditional call; the next call returns the unconditional half.
 
-    The unconditional text is needed before the pipeline passes it, so the hook wraps `encode_prompt`.
+    The unconditional text embedding is needed before the pipeline passes it, so the hook takes it from the pipeline's
+    `encode_prompt`, which it wraps.
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:

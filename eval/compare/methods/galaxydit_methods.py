@@ -1,7 +1,8 @@
-"""This project's methods: GalaxyDiT's rule as published, its calibrated proxy policy, the schedule, and the default.
+"""This project's methods: the published rule of GalaxyDiT, and the plugin's policies "proxy", "schedule" and "auto".
 
-Each method, except those named "without a profile", follows the profile that is shipped for the model, or a profile
-file (`Method.with_profile`). "Branches alone" lets each guidance branch decide for itself.
+A profile holds the plugin's calibration for a model. Each method, except those named "without a profile", follows the
+profile that is shipped for the model, or a profile file (`Method.with_profile`). "Branches alone" in a name means that
+each guidance branch decides for itself.
 """
 
 from collections.abc import Iterator
@@ -32,19 +33,22 @@ PAPER: dict[str, Any] = {
 
 @contextmanager
 def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
-    """Run the pipeline with the plugin; the arguments are those of `galaxydit.accelerate`."""
+    """Within the context, the plugin accelerates the pipeline; the arguments are those of `galaxydit.accelerate`."""
     with galaxydit.accelerate(pipe, **arguments) as acceleration:
         yield Attached(lambda: acceleration.report.bytes_held)
 
 
 def profile_identity(pipe: DiffusionPipeline, path: Path | None = None) -> str:
-    """Identity of the plugin's code and of the profile that it uses: the file `path`, or by default the shipped one."""
+    """Hash of the plugin's code, and identity of the profile: the file `path`, or by default the shipped profile."""
     profile = _profile_of(pipe, path)
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
 
 def _asking(name: str, policy: str, path: Path | None = None, suffix: str = "") -> Method:
-    """The plugin under a policy, one setting for each of AT_SPEEDUPS. `path`: profile file; `suffix` ends the name."""
+    """The method that runs the plugin under `policy`, with AT_SPEEDUPS as its settings.
+
+    `path` is the profile file, by default the shipped profile; `suffix` is appended to the name.
+    """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
         return accelerated(pipe, speedup=setting["speedup"], policy=policy, profile=path)
@@ -66,11 +70,13 @@ def _without_profile(name: str, policy: str) -> Method:
 
 
 def paper_rule(proxy: str, threshold: float, *, guidance_alignment: bool = True) -> GalaxyDiTConfig:
-    """The configuration for the rule of arXiv 2512.03451: residuals repeated, first fifth computed, no correction.
+    """The configuration for the rule of arXiv 2512.03451.
+
+    The first fifth of the steps is computed, a reused step repeats the last residual, and nothing is corrected.
 
     Args:
         proxy: one of `galaxydit.PROXIES`.
-        threshold: a step is reused while the proxy's summed change is below it.
+        threshold: steps are reused while the proxy's changes since the last full step sum to less than this.
         guidance_alignment: whether both guidance branches share one decision.
     """
     return GalaxyDiTConfig(Threshold(threshold), proxy=proxy, guidance_alignment=guidance_alignment, **PAPER)

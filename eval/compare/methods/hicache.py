@@ -1,7 +1,7 @@
 """HiCache (arXiv 2508.16984): TaylorSeer with scaled Hermite polynomials in place of the powers of the step offset.
 
-With the physicists' polynomials H_n and sigma = 0.5, the power k^n becomes sigma^n H_n(sigma k). At order 1 that is
-k / 2, so the extrapolation goes half as far as TaylorSeer's.
+The offset k is the number of steps since the last full step. With the physicists' polynomials H_n and sigma = 0.5, the
+power k^n becomes sigma^n H_n(sigma k). At order 1 that is k / 2, so the extrapolation goes half as far as TaylorSeer's.
 """
 
 import math
@@ -18,7 +18,7 @@ SCALE = 0.5
 
 
 def scaled_hermite(order: int, offset: float) -> float:
-    """SCALE^order H_order(SCALE offset), which replaces offset^order; `offset` in steps."""
+    """Return SCALE^order H_order(SCALE offset), which replaces the power offset^order; `offset` is in steps."""
     return SCALE**order * float(hermite.hermval(SCALE * offset, [0] * order + [1]))
 
 
@@ -27,7 +27,7 @@ class HermiteState(TaylorSeerState):
 
     @torch.compiler.disable
     def predict(self) -> list[Tensor]:
-        """The outputs at the current step."""
+        """The module's outputs, extrapolated to the current step."""
         offset = self.current_step - self.last_update_step
         outputs = []
         for index, factors in self.taylor_factors.items():

@@ -1,4 +1,7 @@
-"""MagCache (arXiv 2506.09045): reuse while the predicted magnitude ratio of the residuals stays near 1."""
+"""MagCache (arXiv 2506.09045): reuse the residual while its magnitude is predicted to change little.
+
+The prediction is a list of ratios, one per step: the residual's magnitude / its magnitude at the previous step.
+"""
 
 import ast
 import io
@@ -40,7 +43,7 @@ def _settings(steps: int) -> list[Setting]:
 
 
 def _published_settings(steps: int) -> list[Setting]:
-    """The published thresholds with ratios measured on the model, and with the published ratios."""
+    """Every published setting twice: with ratios measured on the model, and with the published ratios."""
     return [
         {"steps": steps, "ratios": ratios, "threshold": threshold, "max_skip_steps": most, "retention_ratio": retention}
         for ratios in ("measured", WAN)
@@ -49,7 +52,7 @@ def _published_settings(steps: int) -> list[Setting]:
 
 
 def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagCacheConfig:
-    """The configuration of diffusers' cache.
+    """The configuration of diffusers' cache for a setting; `calibration` is the result of `_calibrate`.
 
     The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps.
     """
@@ -66,7 +69,10 @@ def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagC
 def _calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """The ratios that the cache prints in its calibration mode, averaged over branches and prompts."""
+    """Return as `ratios` the list that the cache prints in its calibration mode, averaged over branches and prompts.
+
+    Only the first CALIBRATED_PROMPTS prompts are used.
+    """
     if settings.steps is None:
         raise refusal("steps", None, "a whole number", "pass the number of steps, which MagCache needs")
     rows: list[list[float]] = []

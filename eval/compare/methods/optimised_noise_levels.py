@@ -1,7 +1,7 @@
 """Control: fewer steps of the plain pipeline at optimised noise levels, the strongest alternative without a plugin.
 
-A setting takes the noise levels either from another flow shift or from a schedule that dynamic programming finds on
-recorded generations (compare Align Your Steps, arXiv 2404.14507).
+The noise levels of a setting are either those of another flow shift, or a subset of the pipeline's own levels that
+dynamic programming chooses on recorded generations (compare Align Your Steps, arXiv 2404.14507).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +29,14 @@ class NoiseLevelSubset(UniPCMultistepScheduler):
     """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
     The configuration entry `_choice` holds the arguments `of`, `kept` and `ratio` of `at_noise_levels`, so that a copy
-    with another flow shift selects from its own levels. The name starts with an underscore because `from_config` warns
-    of public entries that `__init__` does not take.
+    of the scheduler with another flow shift chooses from its own levels. The entry's name starts with an underscore,
+    because `from_config` warns of public entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: Any = None, **kwargs: Any) -> None:
-        """Set the scheduler's own timesteps, then replace their noise levels."""
+        """Set the kept noise levels with the changed flow shift, and their timesteps; ignore `num_inference_steps`."""
         choice = self.config._choice
         super().set_timesteps(choice["of"])
         levels, kept, ratio = self.sigmas[:-1].double(), choice["kept"], choice["ratio"]
@@ -58,9 +58,9 @@ def at_noise_levels(
 
     Args:
         pipe: a pipeline with a UniPC scheduler; raises GalaxyDiTError for another scheduler.
-        of: number of steps whose noise levels the subset is taken from.
-        kept: indices of the kept levels, or a function that returns them.
-        ratio: factor of the flow shift.
+        of: number of steps; the subset is taken from the scheduler's noise levels for so many steps.
+        kept: indices of the kept levels among these, or a function from the levels to the indices.
+        ratio: factor by which the flow shift of the kept levels is multiplied.
     """
     original = pipe.scheduler
     if not isinstance(original, UniPCMultistepScheduler):

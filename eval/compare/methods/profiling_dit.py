@@ -3,7 +3,7 @@
 Some blocks attend to the foreground and some to the background, nearly independently of the prompt. The first 6 of 50
 steps and some later steps are computed in full. At the other steps only the foreground blocks run, and each group of
 consecutive background blocks adds its residual of the last full step. The authors compute every sixth step, or the
-listed ones, and reuse 28 of the 40 blocks of Wan2.1-14B.
+steps of a list, and reuse 28 of the 40 blocks of Wan2.1-14B.
 
 Differences from the original: the authors' lists of blocks are for 40 blocks, so a profile of the blocks is measured on
 the model: for each block the share of self-attention that goes to foreground tokens, divided by the share of foreground
@@ -58,11 +58,12 @@ class SegmentState(BaseState):
 
 
 class SegmentHook(ModelHook):
-    """Hook of one block of a segment: a full step runs the block; a reused step skips it.
+    """Hook of one block of a segment: a full step runs the block; a reused step skips the block.
 
     In a reused step the hook of the segment's first block adds the residual of the whole segment.
 
-    The hooks of a segment share `state_manager`, which has one `SegmentState` for each cache context.
+    The hooks of a segment share `manager`, which has one `SegmentState` for each cache context. `is_full` says whether
+    a step index is a full step; `is_first` and `is_last` say whether the block is the first or last of the segment.
     """
 
     _is_stateful = True
@@ -88,7 +89,10 @@ class SegmentHook(ModelHook):
 
 
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
-    """Ascending indices of the blocks that attend least to the foreground: `share` of all blocks, rounded."""
+    """Ascending indices of the blocks that attend least to the foreground.
+
+    `foreground_attention` is the profile from `calibrate`; `share` is the share of all blocks to return, rounded.
+    """
     by_attention = sorted(range(len(foreground_attention)), key=lambda block: foreground_attention[block])
     return sorted(by_attention[: round(share * len(foreground_attention))])
 
@@ -117,7 +121,10 @@ def is_full(setting: Setting, step: int) -> bool:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings around the authors' interval and share of blocks, with their warm-up and with one step."""
+    """Candidate settings around the authors' interval and share of blocks.
+
+    Each comes with the authors' warm-up and with a warm-up of one step.
+    """
     return [
         {"first": first, "interval": interval, "share": share}
         for first in warm_ups(steps, WARM_UP)
@@ -137,9 +144,10 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """Share of each block's self-attention that goes to the foreground / the foreground's share of tokens.
+    """Return the profile as `foreground_attention`, one value for each block.
 
-    A block without a preference has 1.
+    The value is the share of self-attention that goes to the foreground / the foreground's share of the tokens; a block
+    without a preference has 1. The values are means over the first PROFILED_PROMPTS prompts.
     """
     profiles = []
     for index, prompt in enumerate(prompts[:PROFILED_PROMPTS]):
@@ -161,10 +169,11 @@ def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
 
 
 class AttentionProbe(ExitStack):
-    """Measures the self-attention of every block until the probe is closed; `mask` is that of `foreground`.
+    """Measures each block's self-attention to the foreground until the probe is closed.
 
-    Attention is linear in its values. With the values 1 at foreground tokens and 0 elsewhere, the output is the share
-    of attention that goes to the foreground, whichever kernel computes the attention.
+    `mask` is the result of `foreground`. Every PROBED_CALLS-th call of a block is measured. Attention is linear in its
+    values. With the values 1 at foreground tokens and 0 elsewhere, the output is the share of attention that goes to
+    the foreground, whichever kernel computes the attention.
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
@@ -206,7 +215,7 @@ class AttentionProbe(ExitStack):
 
 @contextmanager
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    """Run the pipeline with the background blocks reused between the full steps."""
+    """Within the context, the pipeline reuses the background blocks between the full steps."""
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
     segments = consecutive_segments(background_blocks(calibration["foreground_attention"], setting["share"]))

@@ -4,13 +4,14 @@ One decision for both guidance branches, from the error that reuse causes in the
 error propagates to the final latent. Written from the repository, because the paper was not available.
 
 A polynomial of TeaCache's signal, here the change of the projected time embedding since the last full step, estimates
-each branch's error r. Guidance u + s (c - u) composes them, with rho the correlation of the branches' errors:
+each branch's error r. Guidance u + s (c - u), with scale s, combines the errors of the branches to an error e of the
+guided prediction, with rho the correlation of the branches' errors:
 
     e^2 = (1 - s)^2 r_u^2 + s^2 r_c^2 + 2 s (1 - s) rho r_u r_c
 
-and the sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b of step t of T, scaled to a mean of 1, weights e. The
-risks w e are summed since the last full step, and a step is reused while the sum is within a threshold. Two quantities
-are measured beforehand: rho for each pair of steps, and the law (a, alpha, b) of w, from generations in which one
+The sensitivity w(t) = a ((T - 1 - t) / (T - 1))^alpha + b of step t of T, scaled to a mean of 1, weights e. The risks
+w e are summed since the last full step, and steps are reused while the sum is at most a threshold. Beforehand are
+measured: the polynomial; rho for each pair of steps; and the law (a, alpha, b) of w, from generations in which one
 step's guided prediction is replaced by that of the previous step. A reused step adds the residual of the block stack at
 the last full step.
 """
@@ -53,7 +54,7 @@ def guided_error(unconditional: float, conditional: float, guidance_scale: float
 
 
 def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
-    """Sensitivity of the final latent to an error at each step, by the law (a, alpha, b); the mean is 1."""
+    """Sensitivity w of the final latent to an error at each step; `law` is (a, alpha, b), and the mean is 1."""
     a, alpha, b = law
     raw = [a * ((steps - 1 - step) / max(1, steps - 1)) ** alpha + b for step in range(steps)]
     mean = max(sum(raw) / steps, 1e-12)
@@ -62,16 +63,16 @@ def sensitivities(steps: int, law: Sequence[float]) -> list[float]:
 
 @dataclass
 class RiskRule:
-    """Reuse while the guided errors since the last full step, weighted by step, sum to at most `threshold`.
+    """Reuse while the sum of the risks w e since the last full step is at most `threshold`.
 
     Attributes:
-        threshold: 0 or less computes every step.
+        threshold: largest sum of risks; 0 or less computes every step.
         first: number of first steps that are always computed.
         coefficients: of the polynomial from the signal's change to a branch's error, from the highest degree down.
         rho: correlation of the branches' errors for each pair of steps.
-        weights: sensitivity of each step.
+        weights: sensitivity w of each step.
         last_full: index of the last full step.
-        accumulated: sum of the weighted errors since then.
+        accumulated: sum of the risks since the last full step.
     """
 
     threshold: float
@@ -97,8 +98,10 @@ class RiskRule:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings in three modes: the fitted law with the warm-up of the authors' Wan settings (10 of 50 steps)
-    and with one step, and a linear decay with one step. The authors report the linear decay to be nearly as good.
+    """Candidate settings in three modes, by the law of the sensitivities and the warm-up (first full steps).
+
+    The modes: the fitted law with the warm-up of the authors' Wan settings (10 of 50 steps); the fitted law with one
+    step; a linear decay with one step, which the authors report to be nearly as good.
     """
     modes = [*((first, "fitted") for first in warm_ups(steps, 0.2)), (1, "linear")]
     thresholds = geometric_grid(0.03, 4.0, 13)
@@ -113,7 +116,7 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """`coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` of the sensitivities."""
+    """Return `coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` (a, alpha, b)."""
     recordings = record_each(pipe, prompts, generation, seed)
     steps = recordings[0].steps
     changes, errors = [], []
@@ -132,9 +135,9 @@ def calibrate(
 
 
 def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int) -> float:
-    """Cosine between the errors of the two branches if `step` reuses the residual of `earlier`.
+    """Cosine between the errors of the two branches if step `step` reuses the residual of step `earlier`.
 
-    The result is the mean over the recordings, each of which counts 1 without guidance.
+    The result is the mean over the recordings; a recording without guidance counts as 1.
     """
     cosines = []
     for recording in recordings:
@@ -152,8 +155,8 @@ def _propagation(
     """By step: relative change of the final latent / relative error of the guided prediction that caused the change.
 
     The error comes from replacing the step's guided prediction by that of the previous step; `plain` holds recordings
-    without the replacement. The first tenth of the steps is left out, because the ratio is extreme there (the authors
-    omit the first 5 points).
+    without the replacement. About PERTURBED_STEPS evenly spaced steps are measured, without the first tenth of the
+    steps, where the ratio is extreme (the authors omit the first 5 points).
     """
     steps = plain[0].steps
     begin = share_of_steps(steps, 0.1)
@@ -171,7 +174,7 @@ def _propagation(
 
 
 def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
-    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to the ratios by step t of T.
+    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to `ratios`, which are keyed by step t; T is `steps`.
 
     a and b are at least 0, alpha is from 0.1 to 10.
     """

@@ -16,7 +16,10 @@ from galaxydit.runtime.call import Call
 
 
 class PerturbedRounding(Observer):
-    """Multiplies each element of the first step's outputs by 1 + eps u, with u uniform in [-0.5, 0.5)."""
+    """Multiplies each element of the first step's outputs by 1 + eps u, with u uniform in [-0.5, 0.5).
+
+    eps is the machine epsilon of the outputs' dtype.
+    """
 
     def __init__(self) -> None:
         self.generator = torch.Generator()

@@ -1,7 +1,7 @@
 """Control: fixed schedules that dynamic programming finds on calibration prompts.
 
 A schedule is the list of full steps. The search (`calibration/search.py`) finds the schedules with the least error on
-the recorded trajectories, if reused steps are extrapolated at order 1.
+recorded generations, under the assumption that reused steps are extrapolated linearly (order 1).
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ ORDER = 1
 def search(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, tuple[int, ...]]:
-    """The best schedule for each number of full steps; the numbers are strings, because JSON keys are.
+    """The best schedule by number of full steps; the numbers are strings, because JSON keys are strings.
 
-    A number of full steps gets an evenly spaced schedule if each of its schedules has a gap above `LONGEST_GAP` of
-    `calibration/search.py`. Errors of all noise levels count alike.
+    If a number of full steps is so small that some gap must exceed `LONGEST_GAP` (of `calibration/search.py`), its
+    schedule is evenly spaced instead. Errors at all noise levels count alike.
     """
     recordings = [record_sample(pipe, prompt, settings, seed + index)[0] for index, prompt in enumerate(prompts)]
     steps, counts = recordings[0].steps, full_step_counts(recordings[0].steps)
@@ -35,7 +35,7 @@ def search(
 
 
 def identity(pipe: DiffusionPipeline) -> str:
-    """SHA-256 of the extrapolation and the planner's version: the code that a searched schedule's results depend on."""
+    """SHA-256 of the extrapolation code, and the version of the search: the code that the results depend on."""
     return f"{prediction_identity(pipe)} planner {PLANNER_VERSION}"
 
 

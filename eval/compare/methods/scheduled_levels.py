@@ -1,6 +1,7 @@
 """Control: plain steps at the noise levels of the full steps that the plugin's schedule plans for a speedup.
 
-It separates the gain of choosing these noise levels from the gain of the reused steps between them.
+The control shows what the choice of these noise levels achieves alone, without the plugin's reused steps between them.
+A profile holds the plugin's calibration for a model.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,9 @@ LEVELS = Path(optimised_noise_levels.__file__)
 
 
 def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -> Choose:
-    """Return a function from the noise levels of all steps to the full steps of the schedule for a speedup.
+    """Return a function from the noise levels of all steps to the indices of the full steps for a speedup.
 
-    `path`: profile file; by default the schedule follows the model's shipped profile.
+    The schedule that plans them follows the profile file `path`, by default the model's shipped profile.
     """
     config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=path)).config
     schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
@@ -46,9 +47,9 @@ def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequ
 
 
 def _method(path: Path | None = None, suffix: str = "") -> Method:
-    """The control by the schedule of the profile file `path`, or else of the model's shipped profile.
+    """This control with the schedule of the profile file `path`, by default of the model's shipped profile.
 
-    `suffix` ends the method's name.
+    `suffix` is appended to the method's name.
     """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:

@@ -1,4 +1,7 @@
-"""SeaCache (arXiv 2602.18993): reuse while the spectrally filtered latent changes little."""
+"""SeaCache (arXiv 2602.18993): reuse the block stack's residual while the spectrally filtered latent changes little.
+
+At order 0 a reused step repeats the last residual, at order 1 it extrapolates the last two residuals.
+"""
 
 from dataclasses import replace
 

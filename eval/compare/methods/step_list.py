@@ -1,8 +1,8 @@
-"""Control: compute a given list of steps, and reuse the residual of the block stack per branch at all others.
+"""Control: compute the steps of a list, and at all other steps reuse each branch's last residual of the block stack.
 
-The lists are those that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the PSNR
-of each is published (`calibration/published.py`). They need no proxy and no threshold. PSNRs compare only at equal
-flow shift and guidance scale.
+The lists are the steps that MagCache's code (arXiv 2506.09045) computes on Wan2.1-1.3B at published settings, so the
+PSNR of each list is published (`calibration/published.py`). A list needs no proxy and no threshold. A published PSNR is
+comparable with a measured PSNR only at the same flow shift and guidance scale.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,10 @@ def settings(steps: int) -> list[Setting]:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Compute the steps in `full`, and those in `conditional_only` in the conditional branch alone."""
+    """Return a context in which the pipeline computes the steps of the setting's lists.
+
+    The steps of `full` are computed in both branches, those of `conditional_only` in the conditional branch alone.
+    """
     full, more = setting["full"], setting.get("conditional_only", ())
     return under_rule(pipe, lambda: ScheduleRule([*full, *more], unconditional=full), joint=not more)
 

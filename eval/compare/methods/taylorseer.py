@@ -1,4 +1,7 @@
-"""TaylorSeer (arXiv 2503.06923): extrapolate features from full steps at a fixed interval."""
+"""TaylorSeer (arXiv 2503.06923): extrapolate the outputs of modules from full steps at a fixed interval.
+
+The order of a setting is the degree of the extrapolating polynomial.
+"""
 
 import math
 from collections.abc import Iterator
@@ -36,10 +39,10 @@ def _settings(steps: int) -> list[Setting]:
 
 
 def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> TaylorSeerCacheConfig:
-    """The configuration of diffusers' cache.
+    """The configuration of diffusers' cache for a setting; `calibration` is not used.
 
-    The lite mode extrapolates the last projection only; otherwise every attention and feed-forward is extrapolated, as
-    published. diffusers' default patterns match none of Wan's modules, so the modules are named here.
+    The lite mode extrapolates the transformer's last projection only. The published mode extrapolates every attention
+    and feed-forward; diffusers' default patterns match none of Wan's, so their names are passed.
     """
     family = family_of(pipe.transformer)
     parts = [part for name, part in family.parts.items() if name != "modulated_input"]
@@ -56,10 +59,11 @@ def taylorseer_config(pipe: DiffusionPipeline, setting: Setting, calibration: An
 def on_published_steps(
     pipe: DiffusionPipeline, setting: Setting, state_class: type[TaylorSeerState] = TaylorSeerState
 ) -> Iterator[Attached]:
-    """Run TaylorSeer's cache on the steps of the published code: the first ones, then every `cache_interval`-th.
+    """Within the context, the pipeline runs TaylorSeer's cache with the full steps of the published code.
 
-    At an interval of 3 after 3 first steps, these are steps 0, 1, 2, 5, 8 and so on; diffusers' cache computes steps 0,
-    1, 2, 4, 7 and so on. `state_class` is the class that extrapolates each module.
+    The first `disable_cache_before_step` steps are full, then every `cache_interval`-th step. With 3 for both, these
+    are steps 0, 1, 2, 5, 8 and so on; diffusers' cache computes steps 0, 1, 2, 4, 7 and so on. `state_class` is the
+    class that extrapolates each module.
     """
 
     def measure(hook: Any) -> tuple[bool, TaylorSeerState]:

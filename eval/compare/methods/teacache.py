@@ -41,7 +41,10 @@ PUBLISHED_THRESHOLDS = {
 
 
 def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: int) -> AccumulationRule:
-    """The rule that sums the polynomial's estimates; `coefficients` from the highest degree down."""
+    """The rule that sums the polynomial's estimates until they reach `threshold`.
+
+    `coefficients` are from the highest degree down. The first `first` and the last `last` steps are always computed.
+    """
 
     def estimate(observation: StepObservation) -> float | None:
         return None if observation.change is None else float(np.polyval(coefficients, observation.change))
@@ -50,13 +53,13 @@ def new_rule(threshold: float, coefficients: Sequence[float], first: int, last: 
 
 
 def fit_polynomial(changes: Sequence[float], output_changes: Sequence[float]) -> list[float]:
-    """Coefficients that estimate the output's change from the embedding's, from the highest degree down."""
+    """Coefficients, highest degree first, of the polynomial from the embedding's change to the output's change."""
     degree = min(DEGREE, len(set(changes)) - 1)
     return [float(value) for value in np.polyfit(changes, output_changes, degree)]
 
 
 def modes(steps: int) -> tuple[Setting, Setting]:
-    """The authors' two modes, plain and retention.
+    """The authors' two modes, plain and retention, as settings without a threshold.
 
     Plain: the first and the last step are full, and the rule watches the time embedding. Retention: the first tenth of
     the steps is full, and the rule watches the projection of the embedding.
@@ -83,7 +86,7 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """By signal, the coefficients of the fitted polynomial, from the highest degree down."""
+    """By name of the watched embedding, the coefficients of the fitted polynomial, from the highest degree down."""
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
     for recorded in record_each(pipe, prompts, generation, seed):

@@ -1,4 +1,7 @@
-"""Control: evenly spaced full steps, and the extrapolation of the plugin between them."""
+"""Control: evenly spaced full steps, between which the plugin extrapolates the output, without its correction.
+
+At order 0 a reused step repeats the output of the last full step; order 1 extrapolates linearly.
+"""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -26,7 +29,7 @@ def even_schedule(steps: int, count: int) -> tuple[int, ...]:
 
 
 def following(pipe: DiffusionPipeline, schedule: Sequence[int], order: int) -> AbstractContextManager[Attached]:
-    """Run the plugin with these full steps, and extrapolate the output of the others at order 0 or 1."""
+    """Return a context in which the plugin computes the steps of `schedule` and extrapolates the others at `order`."""
     return accelerated(pipe, config=GalaxyDiTConfig(FixedSteps(tuple(schedule)), order=order, correction=False))
 
 

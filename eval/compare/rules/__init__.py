@@ -1,1 +1,1 @@
-"""Decision rules, written from the papers, for methods without code for diffusers."""
+"""Rules that decide which steps are reused, written from the papers, for methods that have no code for diffusers."""

@@ -1,4 +1,7 @@
-"""Decision rules on plain numbers: a rule gets an observation of a step and decides whether the step is reused."""
+"""Decision rules on numbers: a rule gets an observation of a step and decides whether the step is reused or computed.
+
+A full step is a computed step. "The authors" are those of the method that the rule belongs to.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance bra
 class StepObservation:
     """The input of a rule that decides a step. Sizes are means of absolute values, at least 0.
 
-    The watched tensor is the rule's `rule_observer.Signal`; without a signal, the changes of it are None.
+    The watched tensor is chosen by the rule's `rule_observer.Signal`; without a signal, its changes are None.
 
     Attributes:
         step: index of the step, from 0.
@@ -54,8 +57,8 @@ class Rule(Protocol):
 class AccumulationRule:
     """Reuse while the estimated costs since the last full step sum to less than `threshold`.
 
-    `estimate` returns the cost of reusing a step; a cost below 0 counts as 0, and None computes the step. The first
-    `first` and the last `last` steps are always computed.
+    `estimate` returns the cost of reusing a step. A cost below 0 counts as 0; at a cost of None the step is computed.
+    The first `first` and the last `last` steps are always computed.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class AccumulationRule:
 
 
 class ScheduleRule:
-    """Compute the steps in `full`, and reuse the others.
+    """Compute the steps with an index in `full`, and reuse the others.
 
     If `unconditional` is given, it replaces `full` in the unconditional branch; `under_rule` then needs `joint=False`.
     """
@@ -89,6 +92,9 @@ class ScheduleRule:
 def alignment(change: float, change_between: float) -> float:
     """Coefficient, from 1 to 2, of the extrapolation through the last two full steps (DiCache, arXiv 2508.17356).
 
+    The coefficient multiplies the residual's change from the older to the newer full step. The probe is the residual of
+    the first block.
+
     Args:
         change: size of the probe's change from the older full step to the current step.
         change_between: size of the probe's change from the older to the newer full step.
@@ -102,10 +108,16 @@ def is_kept_full(observation: StepObservation, first: int, last: int) -> bool:
 
 
 def share_of_steps(steps: int, share: float) -> int:
-    """A share of the steps, rounded, at least one. It converts the authors' counts, which are for 50 steps."""
+    """The number of steps that is nearest to `share` of `steps`, at least one.
+
+    It scales numbers of steps that the authors give for 50 steps.
+    """
     return max(1, round(steps * share))
 
 
 def warm_ups(steps: int, share: float) -> list[int]:
-    """Candidate numbers of warm-up steps: the authors' share of the steps, and one step."""
+    """Candidate numbers of warm-up steps, the first steps that are always computed, largest first.
+
+    They are the authors' `share` of the steps, and one step.
+    """
     return sorted({share_of_steps(steps, share), 1}, reverse=True)

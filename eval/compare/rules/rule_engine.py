@@ -1,4 +1,8 @@
-"""An engine of the plugin that takes decisions and predictions from a driver, which implements another method."""
+"""Apply the decisions and predictions of another method within this plugin.
+
+The plugin's engine computes or reuses each transformer call. Here the engine asks a driver, which implements the other
+method, for the decision and for the output of a reused call.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +19,13 @@ from galaxydit.runtime.reuse import OutputReuse
 
 
 class Driver(Protocol):
-    """Decides and predicts for an engine. A driver is an `Observer` as well, to receive the tensors that it needs."""
+    """Decides and predicts transformer calls. A driver is also an `Observer`, to receive the tensors that it needs."""
 
     def decide(self, call: Call) -> bool | None:
         """True to reuse this transformer call, False to compute it, None to be asked again later in the call.
 
-        Asked before the transformer runs, and after each of the observer's `modules` and `proxies`. A call without an
-        answer is computed.
+        Asked before the transformer runs, and after each tensor that the driver receives as an observer (`modules` and
+        `proxies`). A call for which all answers are None is computed.
         """
 
     def predict(self, call: Call) -> Tensor:
@@ -29,9 +33,10 @@ class Driver(Protocol):
 
 
 class DrivenReuse(OutputReuse):
-    """Reuse that takes its predictions from a driver, and itself caches and corrects nothing.
+    """Takes the predictions of reused calls from a driver; caches and corrects nothing itself.
 
-    `runs_forward`: see `OutputReuse`.
+    `runs_forward` says whether a reused call still runs the forward pass, with the blocks skipped; otherwise the call
+    leaves the forward pass.
     """
 
     def __init__(self, driver: Driver, *, runs_forward: bool) -> None:
@@ -52,7 +57,10 @@ class DrivenReuse(OutputReuse):
 
 
 class DrivenEngine(Engine):
-    """Asks a driver instead of the policy, also in generations of so few steps that `Engine` computes them all."""
+    """Asks `driver` instead of the policy; the other arguments are those of `Engine`.
+
+    It asks in short generations too, whose steps `Engine` would all compute.
+    """
 
     few_steps = 0
 
@@ -72,10 +80,10 @@ class DrivenEngine(Engine):
 
 
 def driven(pipe: Any, driver: Any, reuse: str = "output") -> Acceleration:
-    """Attach a driver, which must be an `Observer` as well, to a pipeline.
+    """Attach a driver, which must also be an `Observer`, to a pipeline until the returned context manager ends.
 
-    `reuse` is that of `GalaxyDiTConfig`: "output" or "residual". Raises GalaxyDiTError for a transformer that has a
-    cache already.
+    `reuse` says what the driver predicts: the transformer's "output" or the block stack's "residual". Raises
+    GalaxyDiTError for a transformer that has a cache already.
     """
     # The policy is never asked. This one reads no proxy.
     config = GalaxyDiTConfig(FixedSteps(()), reuse=reuse)

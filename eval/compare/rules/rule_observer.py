@@ -1,4 +1,5 @@
-"""Attach a decision rule to a pipeline: observe the tensor that the rule watches, cache full steps, and reuse them.
+"""Attach a decision rule to a pipeline: observe the tensor that the rule watches (the signal), cache full steps, and
+reuse them.
 
 Written for WanPipeline, which calls its transformer once per guidance branch, inside `cache_context("cond")` and then
 `cache_context("uncond")`.
@@ -44,7 +45,7 @@ class CachedOutput:
 
 @dataclass(frozen=True)
 class CachedResidual:
-    """Residual of the block stack (output - input) in a full step; `probe`: residual of the first block.
+    """Residual of the block stack (output - input) in a full step, and residual of its first block, the `probe`.
 
     The probe is empty unless the signal is "first_block".
     """
@@ -59,10 +60,20 @@ Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
 
 @dataclass
 class RuleState:
-    """State of one generation. Slopes, outputs and residuals are keyed by branch, the other dictionaries by scope.
+    """State of one generation; `slopes`, `outputs` and `residuals` are by branch, the other dictionaries by scope.
 
-    The scope of a decision is one branch, or ALL_BRANCHES if one decision holds for all branches. `decisions` are those
-    of the current step: True reuses it. `cached_signal` is the signal of the last full step.
+    The scope of a decision is one branch, or ALL_BRANCHES if one decision holds for all branches.
+
+    Attributes:
+        generation: the generation under way; None before the first call.
+        step: index of the current step; -1 before the first call.
+        rules: the rule of each scope.
+        decisions: of the current step; True reuses the step.
+        previous_signal: the signal at the last decided step.
+        cached_signal: the signal at the last full step; empty for the signal "latent".
+        slopes: size of the output's change / size of the latent's change between the last two full steps.
+        outputs: the last full step, if a `prediction` reuses it.
+        residuals: the last full step or the last two, oldest first, if their residuals are reused.
     """
 
     generation: Generation | None = None
@@ -78,9 +89,9 @@ class RuleState:
 
 @dataclass(eq=False)
 class RuleObserver(Observer):
-    """Decides and predicts for one pipeline under a rule.
+    """Observer and driver that decides and predicts the transformer calls of one pipeline under a rule.
 
-    The first five fields are the arguments of `under_rule`, of which `prediction` is called `predict` there.
+    The first five fields are the arguments of `under_rule`; its `predict` is called `prediction` here.
     """
 
     pipe: DiffusionPipeline
@@ -105,19 +116,22 @@ class RuleObserver(Observer):
         return bytes_in([state.previous_signal, state.cached_signal, state.outputs, state.residuals])
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
-        """Receive the time embedding before and after its projection."""
+        """Receive the output of the embedder; keep as the signal the time embedding before or after its projection."""
         if call.decision is None:
             self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Receive what the first block added to its input, then its output."""
+        """Receive the first block's residual and keep it as the probe; then receive the block's output, the signal."""
         if name == "block_residual":
             self._probe = tensor
         elif call.decision is None:
             self._signal = tensor
 
     def decide(self, call: Call) -> bool | None:
-        """Ask the rule once per step and scope, as soon as the signal is known; return None until then."""
+        """True to reuse this call, False to compute it, None until the signal is known.
+
+        The rule is asked once per step and scope. A branch without a cached full step is computed in any case.
+        """
         if self.state.generation is not call.generation:
             self.state = RuleState(call.generation)
         state, scope = self.state, ALL_BRANCHES if self.joint else call.branch
@@ -156,7 +170,7 @@ class RuleObserver(Observer):
         return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """Cache a full step's output, and measure the slope of the output over the latent; only with `prediction`."""
+        """With `prediction`, cache the output of a full step; for the signal "latent", also update `state.slopes`."""
         if self.prediction is None:
             return
         state, cached = self.state, CachedOutput(call.latent.detach(), output.detach())
@@ -168,15 +182,15 @@ class RuleObserver(Observer):
         state.outputs[call.branch] = cached
 
     def on_stack(self, call: Call, before: Tensor, after: Tensor) -> None:
-        """Cache what the blocks added to their input in a full step.
+        """Cache the residual of the block stack in a full step; `before` and `after` are its input and output.
 
-        The signal "first_block" keeps the last two full steps, any other signal only the last one.
+        With the signal "first_block" the last two full steps are kept, otherwise only the last one.
         """
         previous = self.state.residuals.get(call.branch, ())[-1:] if self.signal == "first_block" else ()
         self.state.residuals[call.branch] = (*previous, CachedResidual((after - before).detach(), self._probe))
 
     def predict(self, call: Call) -> Tensor:
-        """The output of a reused step, or without `prediction` the residual of its block stack."""
+        """The output of a reused call, or without `prediction` the residual of its block stack."""
         if self.prediction is not None:
             return self.prediction(call.latent.detach(), self.state.outputs[call.branch], call.branch, call.info.step)
         cached = self.state.residuals[call.branch]
@@ -196,18 +210,18 @@ def under_rule(
     joint: bool = True,
     predict: Predict | None = None,
 ) -> Iterator[Attached]:
-    """Run a pipeline under a rule for any number of generations.
+    """Within the context, a pipeline runs any number of generations under a rule.
 
     Args:
         pipe: a WanPipeline.
         new_rule: returns a new rule; called once for each generation, with `joint=False` once for each branch of it.
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
-        joint: one decision per step for all guidance branches, made in the branch that is called first. False lets each
-            branch decide for itself.
-        predict: returns the output of a reused step. None reuses what the blocks added to their input at the last full
-            step.
+        joint: True for one decision per step for all guidance branches, made in the branch that is called first. False
+            lets each branch decide for itself.
+        predict: returns the output of a reused step. None reuses the residual of the block stack instead; see `Signal`
+            for "first_block".
 
-    Raises GalaxyDiTError for other pipelines, and for a transformer that has a cache already.
+    Raises GalaxyDiTError as `check_branches` does, and for a transformer that has a cache already.
     """
     check_branches(pipe)
     observer = RuleObserver(pipe, new_rule, signal, joint, predict)

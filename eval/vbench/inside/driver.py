@@ -1,8 +1,9 @@
 """Run VBench or VBench-2.0 inside its own environment. Nothing here imports this project.
 
-The driver reads one folder a line, as JSON, from standard input until it ends, and answers "done" for each. A folder
-holds videos/, prompts.json and task.json. Upstream, the benchmark's own code, writes `scores_eval_results.json` there;
-if it raises, the driver writes `scores_error.txt`.
+The driver reads paths of folders from standard input, a JSON string a line, until the input ends, and answers "done"
+for each. A folder holds videos/, prompts.json (the benchmark's entries of the prompts) and task.json (suite, dimension,
+mode, prompts by file name, static_filter). Upstream, the benchmark's own code, writes `scores_eval_results.json` to the
+folder; if upstream raises, the driver writes `scores_error.txt`.
 """
 
 import gc
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def score(folder: Path) -> None:
-    """Measure one dimension of the videos in a folder."""
+    """Measure the videos in a folder in the dimension that its task.json names; writes `WRITTEN` to the folder."""
     import torch
 
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
@@ -71,7 +72,10 @@ def score(folder: Path) -> None:
 
 
 def _add_frame_counts(path: Path, dimension: str) -> None:
-    """Add the number of compared frames to each video: upstream averages over them, and does not write them."""
+    """Add the number of compared frames of each video to the results file `path`.
+
+    Upstream averages over these frames, and does not write their number.
+    """
     from vbench.utils import load_video
 
     results = json.loads(path.read_text(encoding="utf-8"))

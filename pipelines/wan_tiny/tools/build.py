@@ -1,4 +1,4 @@
-"""The untrained parts of wan-tiny: each a genuine diffusers or transformers class, only small."""
+"""The components of wan-tiny before training: genuine diffusers and transformers classes in small sizes."""
 
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
@@ -20,7 +20,7 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 
 def build_vae() -> AutoencoderKLWan:
-    """Wan's causal video autoencoder, 2x in time and 4x in space, with 16 latent channels."""
+    """Wan's causal video autoencoder, which compresses 2x in time and 4x in space, with 16 latent channels."""
     return AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,
@@ -65,7 +65,7 @@ def build_transformer() -> WanTransformer3DModel:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer over the caption grammar; other words become `<unk>`."""
+    """A word-level tokenizer for the words of the captions of world.py; other words become `<unk>`."""
     phrases = [*COLOURS, *SHAPES, *MOTIONS, *BACKGROUNDS, "a", "and", "over", "in front of", "background", ","]
     words = list(dict.fromkeys(word for phrase in phrases for word in phrase.split()))
     vocabulary = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", *words])}
@@ -118,7 +118,7 @@ def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
-    """The scheduler that Wan2.1 ships with, at flow shift 1.5: the published 5 times `SHIFT_FACTOR` of eval/realism."""
+    """Wan2.1's scheduler, at flow shift 1.5: Wan2.1's own 5, multiplied by `SHIFT_FACTOR` (0.3) of eval/realism."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=FLOW_SHIFT
     )

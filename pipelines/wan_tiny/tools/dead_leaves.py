@@ -6,8 +6,8 @@ leaves, at two depths, move as a camera that pans would show them. Some leaves r
 belongs to the captioned objects alone.
 
 A clip is drawn in poses (moments) of cells (squares of pixels, see drawing.py). A cell has one of four separated
-tones, so that outlines and texture, too, are choices between few values. A small error before the denoising has made
-such a choice can turn it, as in a natural video. With a continuum of tones or of places of edges, errors would stay in
+tones, so that outlines and texture, too, are choices between few values. As in a natural video, a small error in an
+early denoising step can reverse such a choice. With a continuum of tones or of places of edges, errors would stay in
 proportion to their cause, unlike errors of Wan2.1 (eval/results/README.md).
 """
 
@@ -71,10 +71,10 @@ def draw_background(kind: str, poses: int, height: int, width: int, rng: np.rand
 def draw_leaves(
     style: LeafStyle, coverage: float, poses: int, height: int, width: int, rng: np.random.Generator
 ) -> Array:
-    """One layer of leaves, `(poses, height, width)`: one of `TONES` for each cell, NaN where no leaf lies.
+    """One layer of leaves, `(poses, height, width)` in cells: one of `TONES` for each cell, NaN where no leaf lies.
 
-    `coverage` is the summed area of all leaves divided by the area of the layer. From `FAR_COVERAGE` on, cells without
-    a leaf get the darkest tone instead of NaN.
+    `coverage` is the summed area of all leaves divided by the area of the layer. If it is `FAR_COVERAGE` or more, cells
+    without a leaf get the darkest tone instead of NaN.
     """
     low, high = style.smallest**-2, style.largest**-2
     # The mean of pi r^2 under the density r^-3 between the limits.

@@ -1,7 +1,7 @@
-"""Clips of the synthetic world, drawn for its captions as pixel art.
+"""Clips of wan-tiny's synthetic world, drawn for the captions of world.py as pixel art.
 
-A clip is drawn in cells, squares of `CELL` pixels a side, and in poses, each for `FRAMES_PER_POSE` frames (the first
-for one frame).
+A clip is drawn in cells (squares of `CELL` pixels a side) and in poses (moments, each shown for `FRAMES_PER_POSE`
+frames, the first for one frame).
 """
 
 import numpy as np
@@ -20,7 +20,10 @@ Array = NDArray[np.float32]
 
 
 def render(scene: Scene, rng: np.random.Generator) -> Array:
-    """A clip of the scene: `(frames, height, width, 3)` in [0, 1]. `rng` draws what the scene leaves open."""
+    """A clip of the scene: `(frames, height, width, 3)` in [0, 1].
+
+    `rng` draws what the scene leaves open, such as places, sizes and speeds.
+    """
     height, width = HEIGHT // CELL, WIDTH // CELL
     xs: Array = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (height, 1))
     ys: Array = np.tile(((np.arange(height) + 0.5) / height).astype(np.float32)[:, None], (1, width))
@@ -67,7 +70,10 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
 
 
 def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses of `cells`, in place. `xs` and `ys` are the cells' centres, as in a path."""
+    """Paint one object into all poses of `cells` `(poses, height, width, 3)`, in place.
+
+    `path` is that of `_path`. `xs` and `ys` `(height, width)` are the cells' centres, as shares of the frame's side.
+    """
     dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
     dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]
     if clause.shape == "ball":
@@ -80,9 +86,10 @@ def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array
 
 
 def draw_clip(index: int, seed: int, *, held_out: bool = False) -> tuple[str, Array]:
-    """Clip number `index` of the data set `seed`: its caption and frames, the same on every machine.
+    """Clip number `index` of the data set `seed`: its caption and its frames `(frames, height, width, 3)` in [0, 1].
 
-    Each of the `KINDS` of scene has its share of `TRAINING_SHARES`, or with `held_out` its share of `PROMPT_SHARES`.
+    The caption is used in training, or, with `held_out`, kept out of it. The `KINDS` of scene have the probabilities
+    `TRAINING_SHARES`, or `PROMPT_SHARES` with `held_out`. The clip is the same on every machine.
     """
     rng = np.random.default_rng([seed, index, int(held_out)])
     scene = draw_scene(rng, held_out=held_out, shares=PROMPT_SHARES if held_out else TRAINING_SHARES)

@@ -1,7 +1,7 @@
 """Measure the numbers of wan-tiny's model card: `python -m galaxydit.pipelines.wan_tiny.tools.evaluate --out FILE`.
 
-Every prompt is a caption that training never showed, with its own seed. A killed evaluation goes on with the batch of
-prompts in which it was. The seconds of a generation are not measured here, but by `galaxydit demo`.
+Every prompt is a caption that training never showed, with its own seed. After a kill, the same command goes on with the
+batch of prompts that was not finished. The seconds of a generation are not measured here, but by `galaxydit demo`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ Frames = NDArray[np.float32]
 
 @torch.no_grad()
 def reconstruct(vae: Any, frames: Frames) -> Frames:
-    """A clip `(frames, height, width, 3)` in [0, 1], encoded (the mode, without sampling) and decoded again."""
+    """A clip `(frames, height, width, 3)` in [0, 1], encoded to the mode of the latent distribution and decoded."""
     video = torch.from_numpy(frames).permute(3, 0, 1, 2)[None].to(vae.device, vae.dtype) * 2 - 1
     decoded = vae.decode(vae.encode(video).latent_dist.mode()).sample
     return np.asarray((decoded[0].float() / 2 + 0.5).clamp(0, 1).permute(1, 2, 3, 0).cpu().numpy())
@@ -49,7 +49,8 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
 def evaluate_batch(
     pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
 ) -> list[Record]:
-    """One record for each prompt: its PSNRs and the detector's findings, ready for JSON.
+    """One record for each prompt, ready for JSON: findings of the detector (detect.py) with and without guidance, the
+    PSNR of half the steps against all, and PSNR and findings for an unseen clip that the autoencoder has rebuilt.
 
     `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
     """
@@ -77,7 +78,7 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """Results of the detector for each clause of a caption, ready for JSON."""
+    """Results of the detector (detect.py) for each clause, the part of a caption on one object, ready for JSON."""
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses
@@ -85,7 +86,7 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 
 
 class Evaluation(Maker):
-    """Maker whose units each measure one batch of prompts, the indices in the unit's data."""
+    """Makes units (pieces of work) that each measure one batch of `prompts`; the unit's data hold their indices."""
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
         self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
@@ -99,9 +100,10 @@ class Evaluation(Maker):
 def evaluate(
     folder: Path, count: int, out: Path, *, batch: int = 1, seed: int = 0, settings: GenerationSettings = WAN_TINY
 ) -> list[Figure]:
-    """Measure a saved pipeline on `count` unseen prompts and write the figures to `out`, a JSON file.
+    """Measure the pipeline in `folder` on `count` unseen prompts, and return the figures.
 
-    `batch` prompts are generated at once. Finished batches are kept beside `out`, in a folder with the suffix .parts.
+    They are also written to `out`, a JSON file. `seed` draws the prompts and the noise. `batch` prompts are
+    generated at once. Finished batches are kept beside `out`, in a folder with the suffix .parts.
 
     Raises FileNotFoundError for a folder without a pipeline, GalaxyDiTError for a count or batch under 1.
     """

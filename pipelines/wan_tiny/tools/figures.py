@@ -1,6 +1,7 @@
 """The figures (measured numbers) of wan-tiny's model card, their targets, and whether the targets are met.
 
-A record holds what `evaluate_batch` of evaluate.py measured for one prompt.
+A record holds what `evaluate_batch` of evaluate.py measured for one prompt. A clause is the part of a caption that
+describes one object.
 """
 
 import statistics
@@ -38,7 +39,10 @@ class Figure:
 
 
 def summarise(records: Iterable[Record]) -> list[Figure]:
-    """The figures of the model card with their targets; agreements are shares of clauses, PSNRs means over prompts."""
+    """The figures of the model card with their targets.
+
+    Figures called agreement are the shares of clauses that the clip agrees with; PSNRs are means over prompts, in dB.
+    """
     records = list(records)
 
     def over_clauses(name: str, kind: str, finding: str, motions: Container[str], **target: float) -> Figure:

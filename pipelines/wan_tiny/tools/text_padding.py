@@ -1,4 +1,4 @@
-"""Cross-attention for training that equals WanPipeline's on captions padded to 512 tokens, with one padding token.
+"""Cross-attention for training: with one padding token it equals WanPipeline's on captions padded to 512 tokens.
 
 WanPipeline pads text embeddings with zero vectors and lets cross-attention see them all. Equal keys get equal weight,
 so n padding tokens act as one whose attention logit is raised by log(n). Keeping one padding token makes a training
@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 
 class TrainingAttention:
-    """Wan's text-to-video attention with an additive bias `(batch, 1, 1, text tokens)` on the logits of the text keys.
+    """Attention processor like Wan's for text-to-video, with a `bias` `(batch, 1, 1, text tokens)` added to the logits.
+
+    `use_counted_padding` sets the bias, for cross-attention alone; None adds nothing.
 
     The matrix products are spelled out, because on a CPU the backward pass of PyTorch's fused attention takes five
-    times as long at 80 tokens. Other spellings are recognised by the compiler, which fuses them again.
+    times as long at 80 tokens. The compiler turns other spellings back into fused attention.
     """
 
     bias: Tensor | None = None
@@ -70,10 +72,11 @@ def use_counted_padding(
 ) -> Iterator[Callable[[Tensor], Tensor]]:
     """Within the context, the transformer treats each text as if `padding` `(batch, 1)` padding tokens followed it.
 
-    These numbers are above 0. `mask` `(batch, tokens)` is true where a text has tokens. `prepare_for_training` has to
-    be called for the transformer before.
+    `padding` holds a number above 0 for each text. `mask` `(batch, tokens)` is true where a text has tokens.
+    `prepare_for_training` has to be called for the transformer before.
 
-    Yields the function that appends the one padding token to text embeddings `(batch, tokens, dim)`.
+    Yields a function that appends the one padding token to text embeddings `(batch, tokens, dim)`; pass its result to
+    the transformer.
     """
     copies = padding.float().log()
     text = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))

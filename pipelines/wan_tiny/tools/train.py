@@ -1,14 +1,14 @@
 """Train wan-tiny from nothing: `python -m galaxydit.pipelines.wan_tiny.tools.train STAGE --work DIR`.
 
-The stages are run in this order; each is seeded and, killed at any moment, goes on from its last checkpoint:
+Run the stages in this order. Each is seeded, and goes on from its last checkpoint if it was killed:
 
     vae          the video autoencoder, on clips drawn as it goes
     latents      encodes the clips that the transformer learns from
     transformer  flow matching with caption dropout and an exponential moving average of the weights
     export       writes the diffusers folder
 
-If the checkpoints are gone, run `resume` first, to go on from an exported folder. To start the transformer from a
-folder with another autoencoder, run `adapt` after `latents`. Optimizers begin anew in both.
+If the checkpoints are gone, run `resume` first, to go on from an exported folder. To start the transformer from an
+exported folder with another autoencoder, run `adapt` after `latents`. With either, optimizers begin anew.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def rate_share(step: int, steps: int, warmup: int = 100) -> float:
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write whole or not at all: a kill in the middle leaves the previous checkpoint."""
+    """Write `content` to `path`, whole or not at all: a kill in the middle leaves the previous checkpoint."""
     temporary = path.with_suffix(".tmp")
     torch.save(content, temporary)
     os.replace(temporary, path)
@@ -61,10 +61,11 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 def training_steps(
     path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
 ) -> Iterator[tuple[int, tqdm]]:
-    """Yield each step after the checkpoint at `path` (without one, from 0) and a progress bar.
+    """Yield the number of each step that is left of `steps`, and the progress bar; the caller then trains the model.
 
-    At each step the learning rates are set and the gradients cleared, and the caller updates the model. Every
-    `CHECKPOINT_STEPS` steps a checkpoint with model, optimizers and `content` is saved.
+    First, the checkpoint at `path`, if there is one, is loaded into `model` and `optimizers`. Before each step the
+    learning rates are set and the gradients cleared. Every `CHECKPOINT_STEPS` steps and after the last step, a
+    checkpoint with model, optimizers and `content` is saved to `path`.
     """
     first = 0
     if checkpoint := load_checkpoint(path):
@@ -84,7 +85,7 @@ def training_steps(
 
 
 def draw_clips(indices: range) -> tuple[list[str], Tensor]:
-    """Captions, and clips `(batch, 3, frames, height, width)` in [-1, 1]."""
+    """The training clips with these numbers: captions, and videos `(batch, 3, frames, height, width)` in [-1, 1]."""
     captions, frames = zip(*(drawing.draw_clip(index, CLIP_SEED) for index in indices), strict=True)
     return list(captions), torch.from_numpy(np.stack(frames)).permute(0, 4, 1, 2, 3).contiguous() * 2 - 1
 
@@ -115,7 +116,8 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
 def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
     """Train the autoencoder on squared error plus a light KL term that keeps the latents' scale bounded.
 
-    The clips are new at every step. `peak` is the peak learning rate. The result is the checkpoint vae.pt in `work`.
+    The clips are new at every step. `batch` is that of `draw_vae_batch`, `peak` the peak learning rate. The result is
+    the checkpoint vae.pt in `work`.
     """
     torch.manual_seed(0)
     vae = build.build_vae()
@@ -149,7 +151,8 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
 def encode_clips(work: Path, clips: int, batch: int) -> None:
     """Write the latents (float16) of the first `clips` training clips with their captions' token ids to `work`/latents.
 
-    A shard has `SHARD_CLIPS` clips; shards that exist are kept. `batch` clips are encoded at once.
+    Each file there, a shard, has `SHARD_CLIPS` clips, so `clips` is rounded up to whole shards; existing shards are
+    kept. `batch` clips are encoded at once.
     """
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
@@ -187,9 +190,10 @@ class Denoiser(nn.Module):
         self.text_encoder = build.build_text_encoder(len(build.build_tokenizer()))
 
     def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
-        """Predicted velocity `(batch, 16, frames, height, width)` for latents at timestep in [0, 1000].
+        """Predicted velocity, noise - latent, of the shape of `latents` `(batch, 16, frames, height, width)`.
 
-        `padding` `(batch, 1)` says how many padding tokens follow each text.
+        `timestep` `(batch,)` is in [0, 1000]. `tokens` `(batch, tokens)` are the captions' ids, 0 for padding, which is
+        ignored; instead each text gets as many padding tokens as `padding` `(batch, 1)` says.
         """
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
@@ -200,7 +204,8 @@ class Denoiser(nn.Module):
 def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
     """Train the transformer by flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise.
 
-    `peak` is the peak learning rate. The result is the checkpoint transformer.pt in `work`.
+    Each step takes `batch` clips. `peak` is the peak learning rate. The result is the checkpoint transformer.pt in
+    `work`.
     """
     torch.manual_seed(0)
     latents, tokens = load_latents(work)
@@ -245,7 +250,10 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
 
 
 def export(work: Path, out: Path) -> None:
-    """Write the averaged weights as a diffusers folder; transformer in bfloat16 to stay small."""
+    """Write the pipeline from the checkpoints in `work` to the diffusers folder `out`.
+
+    The transformer has the moving average of its weights, in bfloat16 so that the folder stays small.
+    """
     if (checkpoint := load_checkpoint(work / "transformer.pt")) is None:
         raise FileNotFoundError(f"{work / 'transformer.pt'} does not exist: run the stage 'transformer' first")
     model = Denoiser()
@@ -264,7 +272,7 @@ def export(work: Path, out: Path) -> None:
 
 
 def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
-    """Make checkpoints at step 0 from an exported folder, for `latents` and `transformer` to go on from its weights.
+    """Make vae.pt and transformer.pt, checkpoints at step 0, in `work` from the weights in the exported `folder`.
 
     `vae_rate` and `rate` are the peak learning rates of the autoencoder and of the transformer.
     """
@@ -279,11 +287,11 @@ def resume(work: Path, folder: Path, vae_rate: float, rate: float) -> None:
 
 
 def adapt(work: Path, folder: Path, rate: float) -> None:
-    """Make a transformer checkpoint at step 0 from an exported folder with another autoencoder.
+    """Make transformer.pt, a checkpoint at step 0, in `work` from an exported folder with another autoencoder.
 
-    Blocks, time embedding and text encoder keep their weights; if the transformer has fewer blocks now, evenly spaced
-    blocks of the old one are kept. Patch embedding and output projection start anew, because the latents of the other
-    autoencoder mean something else. `rate` is the peak learning rate.
+    Blocks, time embedding and text encoder take the weights in `folder`; if the transformer there has more blocks than
+    that of `build_transformer`, evenly spaced blocks are taken. Patch embedding and output projection start anew,
+    because the latents of the other autoencoder mean something else. `rate` is the peak learning rate.
     """
     model = Denoiser()
     path = folder / "transformer" / "diffusion_pytorch_model.safetensors"

@@ -1,7 +1,7 @@
-"""Shims: replacements for what upstream, the benchmark's own code, expects of packages that have changed since.
+"""Shims: they restore names and behaviour that newer versions of packages dropped, and that upstream still uses.
 
-Each shim is one file, which names the upstream line. A shim does nothing where the package still has what upstream
-asks for.
+Upstream is the benchmark's own code. Each shim is one file, which names the line of upstream. A shim does nothing if
+the package still has the name or the behaviour.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import pkgutil
 
 
 def install(suite: str, dimension: str) -> None:
-    """Install the shims that this suite or dimension needs. Other shims would only load packages."""
+    """Install the shims that this suite or dimension needs; the others would load packages for nothing."""
     for module in pkgutil.iter_modules(__path__):
         shim = importlib.import_module(f"{__name__}.{module.name}")
         if {suite, dimension} & set(shim.NEEDED_BY):

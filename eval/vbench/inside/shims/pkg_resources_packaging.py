@@ -1,6 +1,6 @@
 """`from pkg_resources import packaging`: clip/clip.py:6 (openai-clip), vbench/third_party/ViCLIP/viclip_text.py:4.
 
-setuptools 82 dropped pkg_resources; the package packaging is what was meant.
+setuptools 82 dropped pkg_resources, so this shim hands upstream the package `packaging` itself.
 """
 
 import sys
