@@ -104,9 +104,10 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 def verification_of(
     speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
 ) -> Verification:
-    """The means of `rows`, one row for each prompt, and the 95 % interval of their PSNR.
+    """The verification at the requested `speedup`: means of `rows`, one for each prompt, and the 95 % interval of the
+    mean PSNR.
 
-    Without rows, the verification holds `speedup` and `expected_error` alone.
+    `expected_error` is that of `Verification`. Without rows, the verification holds these two numbers alone.
     """
     if not rows:
         return Verification(speedup, expected_error)

@@ -105,11 +105,13 @@ class Recording:
 
 
 def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] | None:
-    """Rms rounding of the guided prediction by 16 bits, and its rms change from step to step, both relative to its rms.
+    """Rms error that 16-bit computation adds to the guided prediction, and the prediction's rms change from step to
+    step, both relative to its rms.
 
-    Both are medians over the steps; None unless all generations were also recorded in float32. The rounding follows
-    from a comparison of the mean products: the differences before and after a step share the step's rounding with
-    opposite signs, which lowers their mean product by the mean square of the rounding.
+    Both are medians over the steps; None unless every recording also holds the products of the same generation in
+    float32 (`exact_products`). The change into a step and the change out of it contain the step's rounding with
+    opposite signs, so the mean of their product is lower in 16 bits than in float32, by the mean square of the
+    rounding.
     """
     if not all(recording.exact_products for recording in recordings):
         return None

@@ -53,10 +53,11 @@ class Redundancy:
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
-    """The redundancy in one full generation.
+    """How much the outputs of blocks and parts change from step to step in one full generation.
 
-    Outputs are subsampled, so that memory does not grow with the video. If the pipeline concatenates its guidance
-    branches, a step is one call, and "call 0" holds both. Two transformers are both observed, each at its own steps.
+    Outputs are subsampled, so that memory does not grow with the video. The transformer calls of a step are named
+    "call 0", "call 1": one for each guidance branch, or "call 0" alone if the pipeline concatenates them. Two
+    transformers are both observed, each at its own steps.
     """
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])

@@ -143,7 +143,10 @@ class _Stages:
         return self._narrow("tuning", screened, cases, lambda candidates: bracket(candidates, speedups, scored))
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
-        """Rows of all contenders, method by method, slowest setting first."""
+        """One row for each scored setting, a mean over the scoring prompts: method by method, slowest setting first.
+
+        A contender is a method with its settings. A method that fails has no rows; `failed` says why.
+        """
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
         samples = self._measure("scoring", contenders, self.plan.cases, keep_video_of=self.plan.cases[0])
         return [

@@ -73,7 +73,10 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """The parts that the plain call `transformer(*args, **kwargs)` runs; raises ValueError if it runs none."""
+    """Run `transformer(*args, **kwargs)` once, with no method attached, and return the parts that ran.
+
+    Raises ValueError if none ran.
+    """
     first: dict[str, tuple[str, int]] = {}
 
     def watch(part: str, path: str, layer: nn.Module, inputs: Any) -> None:

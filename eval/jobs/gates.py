@@ -1,6 +1,8 @@
 """Gates: limits that a job file may set for the figures of its run.
 
-A figure is a metric, a speedup, seconds, the compute fraction, or points of VBench.
+A figure is a metric, a speedup, seconds, the compute fraction, or points of VBench. Its name is for example "psnr" (the
+mean over the videos), "worst_psnr" (the worst video), "vbench_imaging_quality" (points of a VBench dimension), or
+"lost_imaging_quality" (points that the variant loses against the baseline).
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ class Gates:
 
     variants: names of the variants (ways to generate) that are checked; empty for all but the baseline, which is the
         variant without acceleration.
-    min, max: smallest and largest allowed value, by the name of a figure; the help of the command explains the names.
+    min, max: smallest and largest allowed value, by the name of a figure.
     """
 
     variants: tuple[str, ...] = ()

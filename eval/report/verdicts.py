@@ -26,11 +26,11 @@ class Verdict:
     """Whether one variant meets one gate.
 
     Attributes:
-        name: the gate's, such as "psnr", "worst_psnr", "vbench_temporal_flickering" or "lost_temporal_flickering".
+        name: of the gate, such as "worst_psnr" (`galaxydit.eval.jobs.gates` explains the names).
         value: the variant's value; None if the run has none, which fails the gate.
         is_minimum: whether `limit` is the lowest allowed value, else it is the highest.
-        worst: up to five videos with the worst values of the gate's figure, worst first; empty for gates on VBench's
-            points.
+        worst: up to five videos with the worst values of the gate's figure, worst first; empty for the names that
+            begin with "vbench_" or "lost_".
     """
 
     variant: str

@@ -119,7 +119,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class ComparedProxy:
-    """A proxy, and measurements of its videos with the policy "proxy", by which a calibration chooses among proxies.
+    """A proxy that a calibration compared with others: PSNRs of videos whose full steps it chose (policy "proxy").
 
     `measured` has one entry for each compared speedup, on prompts that are not held out.
     """

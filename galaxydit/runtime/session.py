@@ -61,9 +61,10 @@ class Source:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
-        """The scheduler of one call; None if it is unknown, for example if another pipeline calls the transformer.
+        """The scheduler that drives the transformer call in the cache context `context` at `timestep`.
 
-        A scheduler that was passed to `accelerate` is always taken.
+        A scheduler that was passed to `accelerate` is always taken. Otherwise it is the pipeline's scheduler; None if
+        the call does not fit it, for example because another pipeline calls the transformer.
         """
         return self.own_scheduler or driving(context, self.scheduler, timestep)
 

@@ -69,7 +69,7 @@ class RiskRule:
         threshold: largest sum of risks; 0 or less computes every step.
         first: number of first steps that are always computed.
         coefficients: of the polynomial from the signal's change to a branch's error, from the highest degree down.
-        rho: correlation of the branches' errors for each pair of steps.
+        rho: correlation of the branches' errors if a step reuses an earlier full step, for each pair of the two.
         weights: sensitivity w of each step.
         last_full: index of the last full step.
         accumulated: sum of the risks since the last full step.
