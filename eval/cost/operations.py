@@ -46,8 +46,8 @@ class Operations:
         activation_bytes: inputs and outputs of all layers in bfloat16, which the elementwise kernels between the layers
             read and write.
         weight_bytes: weights of all layers in bfloat16.
-        exchanged_bytes: queries of all `Attention` layers with `is_self`, in bfloat16; keys, values and outputs take as
-            many bytes each.
+        exchanged_bytes: bytes in bfloat16 of the queries of all `Attention` layers with `is_self`, which GPUs exchange
+            if they share the tokens; keys, values and outputs take as many bytes each.
         attentions: number of `Attention` layers with `is_self`.
     """
 

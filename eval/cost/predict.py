@@ -205,6 +205,9 @@ def _exchange_seconds(
 
 
 def splits(shape: Architecture, gpus: int) -> list[Split]:
-    """All splits over this number of GPUs whose Ulysses degree divides the number of attention heads."""
+    """All ways to share the tokens among `gpus` GPUs, as Ulysses degree x ring degree.
+
+    The Ulysses degree divides the number of attention heads.
+    """
     degrees = [degree for degree in range(1, gpus + 1) if gpus % degree == 0 and shape.heads % degree == 0]
     return [Split(degree, gpus // degree) for degree in degrees]

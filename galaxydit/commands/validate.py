@@ -29,8 +29,8 @@ def validate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure on your model what this project could not: PSNR, SSIM, LPIPS, seconds and joules of the plain pipeline,
-    of controls without the plugin, and of the plugin. The same command resumes.
+    """Compare the plugin with the plain pipeline and with controls on your model: PSNR, SSIM and LPIPS against plain
+    videos, seconds and joules. After an interruption, the same command resumes.
     """
     from galaxydit.eval.validate.validation_job import RUNS, validation_job
 

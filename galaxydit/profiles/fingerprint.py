@@ -61,7 +61,7 @@ def loaded(transformer: nn.Module, name: str, parameter: nn.Parameter) -> Tensor
 
 
 def is_readable(weights: Tensor) -> bool:
-    """Whether the weights are plain floating-point numbers: not quantised, spread over processes, or absent."""
+    """Whether the weights are plain floating-point numbers: not quantised, no DTensor, and not on the meta device."""
     plain = type(weights) in (nn.Parameter, Tensor) and weights.is_floating_point()
     return plain and weights.element_size() >= 2 and not weights.is_meta
 

@@ -43,8 +43,9 @@ def weights_of(branches: Mapping[str, Tensor], scale: float) -> dict[str, float]
 
 
 def guided(branches: Mapping[str, Tensor], scale: float) -> Tensor:
-    """The guided prediction `(values,)` from the flat output `(values,)` of each branch; where it is not known how they
-    are combined (`weights_of`), all outputs one after the other.
+    """The guided prediction `(values,)` from the flat output `(values,)` of each branch, by the branch's name.
+
+    It is all outputs one after the other, `(branches * values,)`, if `weights_of` knows no weights for these branches.
     """
     weights = weights_of(branches, scale)
     if weights is None:

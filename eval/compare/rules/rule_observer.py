@@ -210,7 +210,7 @@ def under_rule(
     joint: bool = True,
     predict: Predict | None = None,
 ) -> Iterator[Attached]:
-    """Within the context, a pipeline runs any number of generations under a rule.
+    """Yield an `Attached`, a handle on the bytes held. Within the context, a pipeline generates under a rule.
 
     Args:
         pipe: a WanPipeline.
@@ -218,8 +218,8 @@ def under_rule(
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
         joint: True for one decision per step for all guidance branches, made in the branch that is called first. False
             lets each branch decide for itself.
-        predict: returns the output of a reused step. None reuses the residual of the block stack instead; see `Signal`
-            for "first_block".
+        predict: returns the output of a reused step. None reuses the residual of the block stack instead, extrapolated
+            as `Signal` says if the signal is "first_block".
 
     Raises GalaxyDiTError as `check_branches` does, and for a transformer that has a cache already.
     """
