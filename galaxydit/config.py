@@ -19,13 +19,13 @@ class GalaxyDiTConfig:
     """Settings of the plugin: the policy that chooses full steps, its limits, and the reused tensors.
 
     Attributes:
-        policy: chooses the full steps: `Threshold`, `FixedSteps`, `Online`, `Schedule`, `ProxyThreshold`, or any object
-            with the interface `galaxydit.policies.policy.Policy`.
+        policy: chooses the full steps: `Threshold`, `FixedSteps` (ignores the limits), `Online`, `Schedule`,
+            `ProxyThreshold`, or any object with the interface `galaxydit.policies.policy.Policy`.
         proxy: name of the tensor whose change is measured, one of `galaxydit.PROXIES`.
         warmup: share of the steps, at the start, that are always computed, in [0, 1], rounded up to at least one step
             (0.2: arXiv 2512.03451).
         keep_last: number of last steps that are always computed, at least 0.
-        max_consecutive: most reused steps in a row, at least 1, or None for no cap; a `Schedule` ignores it.
+        max_consecutive: cap on reused steps in a row, at least 1, or None; ignored by `Schedule`, alone or in `Online`.
         reuse: "output" predicts the transformer's output, so a reused step runs no more than the first block of one
             branch; "residual" predicts what the block stack adds to its input and runs embedding and output head.
         order: 0 repeats the last full step; 1 extrapolates linearly in sigma from the last two full steps.

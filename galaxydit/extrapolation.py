@@ -43,7 +43,7 @@ At order 1 errors grow faster than linearly within an interval, so the estimate 
 
 
 def remember(history: tuple[CachedStep, ...], step: CachedStep, count: int) -> tuple[CachedStep, ...]:
-    """The history with `step` appended, cut to its newest `count` steps, oldest first."""
+    """The history with `step` appended, cut to its newest `count` (at least 1) steps, oldest first."""
     return (*history, step)[-count:]
 
 

@@ -35,8 +35,8 @@ class Goal:
 
     Attributes:
         text: the request in words, such as "2x (the default)".
-        speedup: requested ratio of block evaluations without the plugin to those with it; None where the goal sets no
-            speedup.
+        speedup: block evaluations without the plugin / with it, as requested or as chosen for `min_psnr`; None where
+            the goal sets no speedup.
         verified: PSNR that the profile's calibration measured for this goal on held-out prompts; None if it measured
             none, or measured under other conditions than those of the generation.
         min_psnr: the PSNR in dB that was asked for; None if the request names none.

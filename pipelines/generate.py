@@ -125,8 +125,8 @@ def generate_batch(
 ) -> NDArray[np.float32]:
     """Videos `(batch, frames, height, width, 3)` in [0, 1], one for each prompt, from one call of the pipeline.
 
-    Each prompt has the noise of its own seed, whatever else is in the batch. `call` are further arguments of the
-    pipeline's call.
+    `prompts` are texts, no JSON objects. Each has the noise of its own seed, whatever else is in the batch. `call` are
+    further arguments of the pipeline's call.
     """
     given = _arguments(pipe, settings)
     if "negative_prompt" in given:

@@ -26,7 +26,7 @@ def job_keys(source: ModelOptions, sizes: Sizes) -> dict[str, Any]:
 def make_videos(
     job: "Job", out: str, cluster: RayOptions, *, retry_failed: bool = False, verify: bool = False
 ) -> "Outcome":
-    """Make the videos of a job that the run in the folder or address `out` lacks, and show the progress.
+    """Extend the run in the folder or address `out` by a job, make all videos that it then lacks, and show progress.
 
     `cluster` says where: in this process or on Ray. `retry_failed` also makes failed videos again, `verify` also videos
     whose SHA-256 differs from the recorded one. Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are
@@ -48,7 +48,7 @@ def make_videos(
 
 
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
-    """Show how many videos of each variant the run in `out` lacks, and in how many seconds one worker would make them.
+    """Show how many videos of each variant `make_videos` would make, and in how many seconds one worker makes them.
 
     The seconds are also shown divided by the number of `workers`. The other arguments are those of `make_videos`.
     Nothing is written.

@@ -58,8 +58,8 @@ class Online:
         return self.error_map is None
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
-        """Decide to compute a step that the configuration's limits or the schedule require, or whose expected error is
-        unknown or exceeds `max_error`; else to reuse it. `state` is None at the first step.
+        """Compute steps that the schedule or the limits (with a schedule, not `max_consecutive`) require, and steps
+        whose expected error is unknown or above `max_error`; reuse the others. `state` is None at the first step.
         """
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced

@@ -70,7 +70,7 @@ class Observation:
 
     Attributes:
         step: index of the step, from 0.
-        steps: number of steps of the generation.
+        steps: number of steps of the generation, including those before `first`.
         distance: relative change of the proxy since the previous step, at least 0; None where it was not measured.
         has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.

@@ -133,7 +133,7 @@ class ProxyThreshold:
 
 
 def full_speedup(speedup: float, share_of_step: float) -> float:
-    """Ratio of steps to full steps, at least 1, at which a generation reaches `speedup` in block evaluations.
+    """Ratio of steps to full steps, at most 1000, at which a generation reaches `speedup` in block evaluations.
 
     A reused step still runs the share `share_of_step` of a full step's block evaluations, to read the proxy.
     """

@@ -13,10 +13,10 @@ from galaxydit.policies.policy import Decision, Observation, Reason
 
 @dataclass(frozen=True)
 class FixedSteps:
-    """Compute exactly these steps; the limits of the configuration do not apply.
+    """Compute these steps, and steps without a full step to reuse; the limits of the configuration do not apply.
 
     Attributes:
-        steps: indices of the steps to compute, from 0; sorted, without duplicates.
+        steps: indices of the steps to compute, from 0, in any order; stored sorted, without duplicates.
     """
 
     steps: tuple[int, ...]
@@ -90,7 +90,7 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute planned steps and steps that `warmup` and `keep_last` force; `max_consecutive` is ignored."""
+        """Compute steps that the plan, `warmup`, `keep_last` or lack of history force; ignore `max_consecutive`."""
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
         expected = self._expected_error(levels[placement.last_full], levels[step])
@@ -130,8 +130,8 @@ def place_full_steps(
     switch: int = 0,
     planned_sigmas: tuple[float, ...] = (),
 ) -> tuple[int, ...]:
-    """Indices of `count` steps to compute, rising. They include the first step, the last step and, if `count` is at
-    least 3, the step `switch`, the first step of a second transformer (0 without one).
+    """Indices of `count` (at least 2) steps to compute, rising, among them the first step, the last step and, if
+    `count` is at least 3, the step `switch`, the first step of a second transformer (0 without one).
 
     The `planned` noise levels of full steps are interpolated to `count` levels. Each is placed at the nearest of
     `sigmas`, the noise levels of all steps of the generation; then the step nearest to `switch` is moved there. With

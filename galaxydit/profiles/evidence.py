@@ -151,7 +151,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why the recipe was chosen, and its measured quality. The runtime reads only the verifications.
+    """Why the recipe was chosen, and its measured quality. The runtime reads `reason`, `ranking` and verifications.
 
     `seconds` differ between two runs of the same calibration, so comparisons and `Profile.identity` leave them out.
 

@@ -97,7 +97,7 @@ def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
-    """Why a transformer is not `profile`, the model that a profile belongs to; None if it is."""
+    """Why a transformer is not the model `profile`; None if it is. Weights that cannot be read are not compared."""
     own = type(transformer).__name__
     if own != profile.class_name:
         return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")

@@ -101,7 +101,7 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
 
 
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
-    """The configuration for a request if no profile is used.
+    """The configuration for a request without `threshold` and `min_psnr` if no profile is used.
 
     The general schedule plans full steps for a speedup. The policy "proxy" moves these full steps by a proxy (of the
     request, else `documented_proxy`), with a threshold learned during the generation. For `max_error`, `Online` learns

@@ -30,7 +30,7 @@ class Model:
         config: the entries of the transformer's configuration that must agree; a published profile names only some.
         weights: projections of the weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty where any
             checkpoint of this architecture will do.
-        adapters: names of the adapters that must be active.
+        adapters: names of the adapters that must be active, sorted; no others may be active.
     """
 
     class_name: str

@@ -48,8 +48,8 @@ class TransformerState:
     trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
 
     def keep_only(self, branches: set[str]) -> None:
-        """Keep the state of these branches only: the others were not called in the last step, so their cached steps are
-        too old. The decisions of all branches are dropped, because a new step begins.
+        """Drop signatures, cached steps and texts of other branches: they were not called in the last step, so their
+        cached steps are too old. Drop all decisions, as a new step begins, and all proxies if `branches` is empty.
         """
         self.decisions.clear()
         if not branches:
@@ -59,8 +59,8 @@ class TransformerState:
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def release(self, branch: str, scope: str, step: int) -> None:
-        """Drop the tensors of a branch and its decision scope after the last step, because the video decoder needs the
-        memory.
+        """Drop cached steps of a branch, and proxy and trails of its decision scope, after the last step: the
+        video decoder needs the memory.
 
         Trails stay while other branches of `step` are still to be computed.
         """

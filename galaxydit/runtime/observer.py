@@ -26,7 +26,7 @@ class Observer:
     modules: tuple[str, ...] = ()
 
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
-        """Receive a proxy's tensor, which the observer may keep. A reused call reads no proxy after its decision."""
+        """Receive a proxy's tensor, which may be kept. A call already decided for reuse reads only `Place.LATENT`."""
 
     def on_module(self, call: "Call", path: str, output: Any) -> None:
         """Receive the output of the module at `path`, one of `modules`."""
@@ -44,4 +44,4 @@ class Observer:
         """
 
     def on_end(self) -> None:
-        """Called when a generation has ended."""
+        """Called for each transformer when the pipeline resets its caches: after a generation that raised no error."""

@@ -193,7 +193,7 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
     """The inputs of a call for some rows of its batch: tensors with `count` rows keep only `rows`, a list of indices;
-    other inputs are unchanged.
+    other inputs are unchanged, and so are vectors of positions or layers, known by their names (`_is_shared`).
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -207,7 +207,7 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether `take_inputs` can select rows of all inputs: no list, tuple or mapping holds a tensor of `count` rows."""
+    """Whether `take_inputs` suffices: no list, tuple or mapping, unless `_is_shared`, holds tensors of `count` rows."""
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
         if not _is_shared(name) and any(_has_rows(item, count) for item in held):

@@ -20,7 +20,7 @@ _READ_SIGMAS = WeakTensorKeyDictionary()
 class StepInfo:
     """A step: its index from 0, the number of steps, and its noise level in [0, 1].
 
-    `sigma` is the result of `noise_level`, or the timestep divided by 1000 if the sigmas are unknown.
+    `sigma` is the result of `noise_level`; without scheduler sigmas, the context's sigma, or else timestep / 1000.
     """
 
     step: int
@@ -69,9 +69,9 @@ def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) 
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
-    """The step of a call, from the pipeline's cache context or else from the scheduler; None if neither gives the step.
+    """The step of a call, from the pipeline's cache context or else from the scheduler.
 
-    `timestep` is the argument that the transformer received.
+    None if its index, the number of steps or the noise level is unknown. `timestep` is the transformer's argument.
     """
     given = context or CacheContext("none")
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
@@ -107,7 +107,7 @@ def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
 
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
-    """Noise level of every step, falling; None if the scheduler gives no sigmas, or sigmas that do not fall."""
+    """Noise level of every step; None if the scheduler gives too few sigmas, or levels that rise or leave [0, 1]."""
     sigmas = _sigmas(scheduler)
     if sigmas is None or len(sigmas) < steps:
         return None
