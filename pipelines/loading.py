@@ -32,6 +32,7 @@ def load_pipeline(
     name_or_path: "wan-tiny" (in this package), one of `galaxydit.pipelines.published_models.CHECKPOINTS` such as
         "wan2.1-t2v-1.3b", a folder with a model_index.json, or a hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers".
         A published model gets the flow shift that its authors recommend; `recommended_settings(pipe)` has the rest.
+        The call of "wan-tiny" needs these settings, because `WanPipeline` itself defaults to 81 frames of 832x480.
     dtype: of all components that `CHECKPOINTS` does not list by name; by default the "default" dtype that `CHECKPOINTS`
         has for this model, else bfloat16. The autoencoder of Wan stays in float32, as its authors advise.
     device: by default the GPU if there is one.
