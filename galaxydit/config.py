@@ -62,8 +62,15 @@ class GalaxyDiTConfig:
 
     def __post_init__(self) -> None:
         asked = ("decide", "reads_proxy", "reuses", "learns_errors")
-        if isinstance(self.policy, type) or not all(hasattr(self.policy, name) for name in asked):
-            cure = f"pass for example policy=Threshold(0.1); one of your own has {', '.join(asked)}"
+        missing = [name for name in asked if not hasattr(self.policy, name)]
+        if isinstance(self.policy, type) or missing:
+            cure = "pass for example policy=Threshold(0.1)"
+            if isinstance(self.policy, str):
+                cure += f", or the name to accelerate(policy={self.policy!r})"
+            elif hasattr(self.policy, "decide"):
+                cure += (
+                    ", an instance" if isinstance(self.policy, type) else f"; this policy lacks {', '.join(missing)}"
+                )
             raise refusal("policy", self.policy, "a policy", cure)
         check_choice("proxy", self.proxy, tuple(PROXIES))
         check_choice("reuse", self.reuse, ("output", "residual"))

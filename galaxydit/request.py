@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from galaxydit.errors import GalaxyDiTError, check_choice, check_number
+from galaxydit.errors import GalaxyDiTError, check_choice, check_number, refusal
 
 if TYPE_CHECKING:
     from galaxydit.profiles.schema import Profile
@@ -76,6 +76,8 @@ class Request:
         ):
             if getattr(self, field) is not None:
                 check_number(field, getattr(self, field), minimum, maximum)
+        if hasattr(self.policy, "decide"):
+            raise refusal("policy", self.policy, "a name", "pass the object as config=GalaxyDiTConfig(policy=...)")
         check_choice("policy", self.policy, POLICIES)
         if self.quality is not None:
             check_choice("quality", self.quality, tuple(QUALITIES))

@@ -150,7 +150,18 @@ class Decision:
 
 
 class Policy(Protocol):
-    """The methods and attributes of a policy that the engine uses."""
+    """The methods and attributes of a policy that the engine uses.
+
+    A policy respects the limits of the configuration by itself: `Observation.forced` says whether they require a step.
+    For example, a policy of your own that computes every third step, for `GalaxyDiTConfig(policy=EveryThird())`:
+
+        class EveryThird:
+            reads_proxy, reuses, learns_errors = False, True, False
+
+            def decide(self, observation, state=None):
+                reuse = observation.forced is None and observation.step % 3 > 0
+                return Decision(reuse, observation.forced or Reason.CUSTOM), state
+    """
 
     @property
     def reads_proxy(self) -> bool:
@@ -165,7 +176,10 @@ class Policy(Protocol):
         """Whether `Observation.error` is used, so that the engine must measure it."""
 
     def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
-        """Decide one step. Returns the decision and the state for the next step. At the first step `state` is None."""
+        """Decide one step. Returns the decision and the state for the next step, None if there is none.
+
+        `state` is the state that was returned at the step before, and None at the first step.
+        """
 
 
 class Controller:
@@ -181,8 +195,15 @@ class Controller:
         self._consecutive = 0
 
     def decide(self, observation: Observation) -> Decision:
-        """Add the limits and the number of steps reused in a row to an observation, and let the policy decide."""
+        """Add the limits and the number of steps reused in a row to an observation, and let the policy decide.
+
+        Raises GalaxyDiTError if the policy returns anything but a `Decision` and a state.
+        """
         limited = replace(observation, limits=self._limits, consecutive=self._consecutive)
-        decision, self._state = self._policy.decide(limited, self._state)
+        result: Any = self._policy.decide(limited, self._state)  # of any policy, also of a user
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Decision)):
+            cure = "return for example Decision(True, Reason.CUSTOM), state"
+            raise refusal(f"{type(self._policy).__name__}.decide()", result, "a Decision and the next state", cure)
+        decision, self._state = result
         self._consecutive = self._consecutive + 1 if decision.reuse else 0
         return decision

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from galaxydit.errors import refusal
+from galaxydit.errors import did_you_mean, refusal
 from galaxydit.profiles.fingerprint import profile_mismatch
 from galaxydit.profiles.schema import Profile, read_profile
 
@@ -30,9 +30,8 @@ def load_profile(name_or_path: str | Path) -> Profile:
         return shipped[str(name_or_path)]
     if not isinstance(name_or_path, str | Path) or not os.path.isfile(name_or_path):
         shown = str(name_or_path) if isinstance(name_or_path, Path) else name_or_path
-        raise refusal(
-            "profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", "run `galaxydit calibrate`"
-        )
+        cure = f"run `galaxydit calibrate`{did_you_mean(shown, shipped)}"
+        raise refusal("profile", shown, f"a file, or one that is shipped ({', '.join(shipped)})", cure)
     return read_profile(name_or_path)
 
 

@@ -3,6 +3,8 @@ from typing import Any
 import pytest
 
 from galaxydit import FixedSteps, GalaxyDiTConfig, GalaxyDiTError, Threshold
+from galaxydit.policies.policy import Controller, Decision, Limits, Observation, Reason
+from galaxydit.request import Request
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,28 @@ def test_a_policy_of_ones_own_that_lacks_a_property_is_refused_with_what_it_need
         def decide(self, observation: Any, state: Any = None) -> Any:
             raise NotImplementedError
 
-    with pytest.raises(GalaxyDiTError, match="one of your own has decide, reads_proxy, reuses, learns_errors"):
+    with pytest.raises(GalaxyDiTError, match=r"; this policy lacks reuses$"):
         GalaxyDiTConfig(Forgetful())
+    with pytest.raises(GalaxyDiTError, match=r"policy=Threshold\(0.1\), an instance$"):
+        GalaxyDiTConfig(Threshold)  # type: ignore[arg-type]
+    with pytest.raises(GalaxyDiTError, match=r"or the name to accelerate\(policy='proxy'\)$"):
+        GalaxyDiTConfig("proxy")  # type: ignore[arg-type]
+    with pytest.raises(GalaxyDiTError, match=r"expected a name; pass the object as config=GalaxyDiTConfig"):
+        Request(policy=Threshold(0.1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("returned", [True, Decision(True, Reason.CUSTOM), None], ids=str)
+def test_a_policy_that_returns_no_decision_with_a_state_is_refused(returned: Any) -> None:
+    class Wrong:
+        reads_proxy, reuses, learns_errors = False, True, False
+
+        def decide(self, observation: Any, state: Any = None) -> Any:
+            return returned
+
+    with pytest.raises(
+        GalaxyDiTError, match=r"^Wrong.decide\(\)=.* expected a Decision and the next state; return for"
+    ):
+        Controller(Wrong(), Limits()).decide(Observation(0, 50, None, False))
 
 
 def check(message: str, field: str, value: Any) -> None:

@@ -213,6 +213,7 @@ def test_one_published_profile_serves_the_models_of_wan_2_1(layers: int, heads: 
         ({"config": GalaxyDiTConfig(), "speedup": 2.0}, "config is given together with speedup"),
         ({"warmup": 1.5}, "warmup=1.5 is not allowed"),
         ({"profile": "no-such"}, "profile='no-such' is not allowed: expected a file, or one that is shipped"),
+        ({"profile": "wan-tny"}, "; run `galaxydit calibrate`; did you mean 'wan-tiny'"),
         ({"speedup": 0.5}, "speedup=0.5 is not allowed: expected a number at least 1"),
         ({"max_error": -0.1}, "max_error=-0.1 is not allowed: expected a number at least 0"),
     ],
