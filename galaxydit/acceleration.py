@@ -73,7 +73,7 @@ def accelerate(
             calibration measured the mean PSNR at some speedups. The plugin takes the largest of these speedups where
             the lower end of the mean's 95 % interval is at least `min_psnr`. Needs a measured profile, and promises a
             mean, not each video.
-        quality: instead of a speedup, a word for one: "lossless" (1.0, every step is computed), "high" (1.5),
+        quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
         proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
         warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.

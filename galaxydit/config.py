@@ -64,14 +64,14 @@ class GalaxyDiTConfig:
         asked = ("decide", "reads_proxy", "reuses", "learns_errors")
         missing = [name for name in asked if not hasattr(self.policy, name)]
         if isinstance(self.policy, type) or missing:
-            cure = "pass for example policy=Threshold(0.1)"
+            hint = ""
             if isinstance(self.policy, str):
-                cure += f", or the name to accelerate(policy={self.policy!r})"
+                hint = f", or the name to accelerate(policy={self.policy!r})"
+            elif isinstance(self.policy, type):
+                hint = ", an instance"
             elif hasattr(self.policy, "decide"):
-                cure += (
-                    ", an instance" if isinstance(self.policy, type) else f"; this policy lacks {', '.join(missing)}"
-                )
-            raise refusal("policy", self.policy, "a policy", cure)
+                hint = f"; this policy lacks {', '.join(missing)}"
+            raise refusal("policy", self.policy, "a policy", f"pass for example policy=Threshold(0.1){hint}")
         check_choice("proxy", self.proxy, tuple(PROXIES))
         check_choice("reuse", self.reuse, ("output", "residual"))
         check_choice("order", self.order, (0, 1))

@@ -200,7 +200,7 @@ class Controller:
         Raises GalaxyDiTError if the policy returns anything but a `Decision` and a state.
         """
         limited = replace(observation, limits=self._limits, consecutive=self._consecutive)
-        result: Any = self._policy.decide(limited, self._state)  # of any policy, also of a user
+        result: Any = self._policy.decide(limited, self._state)  # the policy may be of a user
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Decision)):
             cure = "return for example Decision(True, Reason.CUSTOM), state"
             raise refusal(f"{type(self._policy).__name__}.decide()", result, "a Decision and the next state", cure)
