@@ -20,9 +20,16 @@ from galaxydit import __version__
 from galaxydit.eval.cost.cost_rows import predicted_denoising
 from galaxydit.eval.latency.device_clock import clock_name, product_name
 from galaxydit.eval.latency.latency_rows import FORMAT, KIND, Samples, rows_from
-from galaxydit.eval.latency.latency_settings import INSTALLED, PRESETS, LatencySettings, evenly_forced, parse_size
+from galaxydit.eval.latency.latency_settings import (
+    INSTALLED,
+    PRESETS,
+    LatencySettings,
+    VideoSize,
+    evenly_forced,
+    parse_size,
+)
 from galaxydit.eval.latency.latency_table import label
-from galaxydit.eval.latency.random_models import build_inputs, build_transformer
+from galaxydit.eval.latency.random_models import Inputs, build_inputs, build_transformer
 from galaxydit.eval.latency.timed_trajectory import TimedTrajectory
 from galaxydit.files import write_json
 
@@ -30,6 +37,8 @@ logger = logging.getLogger(__name__)
 MODES = {"eager": (False,), "compiled": (True,), "both": (False, True)}
 # Every trajectory compiles the same block code again; beyond its default limit dynamo would silently run eagerly.
 RECOMPILE_LIMIT = 64
+# Blocks and synchronizations of a step depend on no size, so they are counted where a step takes milliseconds.
+COUNTED_SIZE = VideoSize(32, 32, 5)
 
 
 class LatencyRun:
@@ -57,7 +66,9 @@ class LatencyRun:
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
         self.transformer = build_transformer(self.preset, self.device, self.dtype)
-        self.inputs = build_inputs(self.preset, self.size, self.device, self.dtype)
+        self.inputs, self.counted_inputs = (
+            build_inputs(self.preset, size, self.device, self.dtype) for size in (self.size, COUNTED_SIZE)
+        )
         turns = self.samples * self.settings.repeats
         for done, sample in enumerate(turns, 1):
             if sample.note is None:
@@ -74,12 +85,14 @@ class LatencyRun:
         trajectory = self._trajectory(sample.method, sample.compiled)
         full = trajectory.forced.full
         if not sample.blocks:
-            every_path = full[2] + 1  # steps up to the first full step after a reused step
-            # Eagerly, as counting would disturb compiled blocks.
-            blocks_full, blocks_reused = self._trajectory(sample.method, False).count_blocks(every_path)
+            # Steps up to the first full step after a reused step; all steps of the plain method are alike.
+            every_path = 1 if len(full) == self.forced.steps else full[2] + 1
+            counted = self._build(sample.method, False, self.counted_inputs)
+            blocks_full, blocks_reused = counted.count_blocks(every_path)
             sample.blocks = len(full) * blocks_full + (self.forced.steps - len(full)) * blocks_reused
             trajectory.run(every_path)
-            sample.syncs_per_step = trajectory.count_syncs(every_path)
+            # Compiled blocks would be compiled again for another size.
+            sample.syncs_per_step = (trajectory if sample.compiled else counted).count_syncs(every_path)
         timing = trajectory.run(self.forced.steps)
         for step, milliseconds in enumerate(timing.milliseconds):
             (sample.full_ms if step in full else sample.reused_ms).append(milliseconds)
@@ -87,9 +100,9 @@ class LatencyRun:
         sample.joules += [] if timing.joules is None else [timing.joules]
         sample.peak_bytes, sample.bytes_held = timing.peak_bytes, timing.bytes_held
 
-    def _build(self, method: str, compiled: bool) -> TimedTrajectory:
+    def _build(self, method: str, compiled: bool, inputs: Inputs | None = None) -> TimedTrajectory:
         forced = evenly_forced(self.forced.steps, 1.0) if method == "plain" else self.forced
-        return TimedTrajectory(method, forced, self.transformer, self.inputs, compiled)
+        return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
         """The rows of all methods that were measured or failed so far.

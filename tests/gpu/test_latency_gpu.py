@@ -86,7 +86,8 @@ def test_the_true_shape_runs(tmp_path: Path):
         TINY,
         model="1.3B",
         size="480p",
-        steps=6,
+        steps=9,
+        repeats=1,
         methods=["plain", "galaxydit output", "galaxydit output, no proxy"],
         mode="eager",
     )

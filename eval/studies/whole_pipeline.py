@@ -1,0 +1,124 @@
+"""Seconds and joules of the whole pipeline of Wan2.1 with and without the plugin, on random weights of its true shapes.
+
+`python -m galaxydit.eval.studies.whole_pipeline --out eval/results/pipeline-1.3B-480p.json` builds Wan2.1's text
+encoder, transformer and autoencoder with random weights, and generates one video plain and one with
+`accelerate(speedup=...)`, whose schedule is that of the profile. Time does not depend on the values of the weights; the
+videos are noise, so they say nothing about quality. With real weights, `galaxydit validate` measures both.
+"""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline
+from transformers import UMT5Config, UMT5EncoderModel
+
+import galaxydit
+from galaxydit.eval.latency.device_clock import product_name
+from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
+from galaxydit.eval.latency.random_models import build_transformer
+from galaxydit.files import write_json
+from galaxydit.pipelines.generate import generate
+from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
+from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.pipelines.wan_tiny.tools.build import build_tokenizer
+from galaxydit.policies.safeguard import guard_lines
+
+logger = logging.getLogger(__name__)
+PACKAGES = ("torch", "diffusers", "transformers")
+PROMPT = "a red ball moves left over a plain background"
+SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
+
+
+def build_pipeline(model: str, device: torch.device, flow_shift: float | None) -> WanPipeline:
+    """Wan2.1's pipeline with random weights on `device`: bfloat16, and float32 for the autoencoder.
+
+    model: "1.3B" or "14B". The tokenizer is wan-tiny's, because the published one is a file of the real model.
+    """
+    transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
+    umt5_xxl = UMT5Config(
+        vocab_size=256384, d_model=4096, d_kv=64, d_ff=10240, num_layers=24, num_heads=64, is_gated_act=True
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            text_encoder = UMT5EncoderModel(umt5_xxl).eval()
+    finally:
+        torch.set_default_dtype(before)
+    with torch.device(device):
+        vae = AutoencoderKLWan().eval()
+    scheduler = UniPCMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=flow_shift
+    )
+    return WanPipeline(build_tokenizer(), text_encoder, vae, scheduler, transformer)
+
+
+def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
+    """One video: seconds, joules (None without a counter), peak bytes (None on a CPU), and with a `speedup` what the
+    plugin's report says.
+    """
+    device = pipe._execution_device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with nullcontext() if speedup is None else galaxydit.accelerate(pipe, speedup=speedup) as acceleration:
+        video = generate(pipe, PROMPT, settings, seed=0)
+    row: dict[str, Any] = {
+        "speedup": speedup,
+        "denoise_seconds": video.denoise_seconds,
+        "end_to_end_seconds": video.end_to_end_seconds,
+        "denoise_joules": video.denoise_joules,
+        "end_to_end_joules": video.joules,
+        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    }
+    if acceleration is not None:
+        report = acceleration.report
+        row |= {
+            "compute_fraction": report.compute_fraction,
+            "reused_steps": report.reused_steps,
+            "bytes_held": report.bytes_held,
+            "notes": list(report.notes),
+            "guard": guard_lines(report.guard),
+        }
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SETTINGS, default="1.3B")
+    parser.add_argument("--size", default="480p", help="480p, 720p or WIDTHxHEIGHTxFRAMES")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--speedup", type=float, default=2.0)
+    parser.add_argument("--out", type=Path, required=True, help="the JSON to write, after each video")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    size = parse_size(given.size)
+    settings = replace(
+        SETTINGS[given.model], height=size.height, width=size.width, num_frames=size.frames, steps=given.steps
+    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    pipe = build_pipeline(given.model, device, settings.flow_shift)
+    generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
+    rows: list[dict[str, Any]] = []
+    for speedup in (None, given.speedup):
+        rows.append(measure(pipe, settings, speedup))
+        logger.info("%s", rows[-1])
+        data = {
+            "device": product_name(device),
+            "versions": {"galaxydit": galaxydit.__version__} | {name: version(name) for name in PACKAGES},
+            "model": given.model,
+            "settings": asdict(settings),
+            "rows": rows,
+        }
+        write_json(given.out, data)
+
+
+if __name__ == "__main__":
+    main()
