@@ -20,7 +20,8 @@ COLUMNS: Columns = {
     **MEASURED,
     **PREDICTED,
 }
-LEFT_OUT = ("probe ms", "speedup x fraction")  # headings for which a terminal of 80 columns has no room
+# Headings for which a terminal of 80 columns has no room.
+LEFT_OUT = ("probe ms", "syncs / step", "speedup x fraction", "held MiB", "mean W")
 
 
 def markdown(data: dict[str, Any]) -> str:

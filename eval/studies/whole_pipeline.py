@@ -83,6 +83,8 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
             "compute_fraction": report.compute_fraction,
             "reused_steps": report.reused_steps,
             "bytes_held": report.bytes_held,
+            "report_denoise_seconds": report.denoise_seconds,
+            "report_denoise_joules": report.energy_joules and report.energy_joules.denoise,
             "notes": list(report.notes),
             "guard": guard_lines(report.guard),
         }

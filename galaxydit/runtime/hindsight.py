@@ -110,7 +110,7 @@ def measure(
     sigmas = [step.sigma for step in newest_first]
     differences = torch.stack([new.values - old.values for new, old in pairwise(newest_first)])
     products = (differences[:, None] * differences).sum(-1).flatten()
-    size = products.new_tensor([differences.shape[1]])
+    size = products.new_full((1,), differences.shape[1])  # filled on the device: a copy would make the host wait
     *sums, rounding, count = sum_over(group, torch.cat([products, steps[-1].rounding[None], size])).tolist()
     side = len(differences)
     rows = tuple(tuple(value / count for value in sums[at : at + side]) for at in range(0, side * side, side))
