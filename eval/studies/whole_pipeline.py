@@ -33,6 +33,17 @@ from galaxydit.policies.safeguard import guard_lines
 logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "diffusers", "transformers")
 PROMPT = "a red ball moves left over a plain background"
+TEXT_ENCODER = {
+    "vocab_size": 256384,
+    "d_model": 4096,
+    "d_kv": 64,
+    "d_ff": 10240,
+    "num_layers": 24,
+    "num_heads": 64,
+}
+"""The shape of Wan2.1's text encoder, UMT5-XXL."""
+AUTOENCODER: dict[str, Any] = {}
+"""Wan2.1's autoencoder has the shape that diffusers' class has by default."""
 SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
 
 
@@ -42,18 +53,15 @@ def build_pipeline(model: str, device: torch.device, flow_shift: float | None) -
     model: "1.3B" or "14B". The tokenizer is wan-tiny's, because the published one is a file of the real model.
     """
     transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
-    umt5_xxl = UMT5Config(
-        vocab_size=256384, d_model=4096, d_kv=64, d_ff=10240, num_layers=24, num_heads=64, is_gated_act=True
-    )
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device(device):
-            text_encoder = UMT5EncoderModel(umt5_xxl).eval()
+            text_encoder = UMT5EncoderModel(UMT5Config(**TEXT_ENCODER)).eval()
     finally:
         torch.set_default_dtype(before)
     with torch.device(device):
-        vae = AutoencoderKLWan().eval()
+        vae = AutoencoderKLWan(**AUTOENCODER).eval()
     scheduler = UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=flow_shift
     )
