@@ -85,7 +85,8 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def resumable(how_far: Callable[[], str]) -> Iterator[None]:
-    """End the command at Ctrl-C and at SIGTERM, which job schedulers send, and print that the same command resumes.
+    """End the command at Ctrl-C and at SIGTERM, which job schedulers send, and print on stderr that the same command
+    resumes.
 
     The printed line holds the text that `how_far` returns on the finished work. The exit code is 128 + the signal's
     number, as in shells: 130 or 143.
@@ -102,7 +103,7 @@ def resumable(how_far: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        show(f"stopped, {how_far()}; the same command goes on")
+        say(f"stopped, {how_far()}; the same command goes on")
         raise typer.Exit(128 + received) from None
     finally:
         signal.signal(signal.SIGTERM, before)

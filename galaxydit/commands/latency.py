@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from galaxydit.commands.checks import check_output_file
-from galaxydit.commands.console import show, show_json, step_bar, table_of, working
+from galaxydit.commands.console import say, show, show_json, step_bar, table_of, working
 from galaxydit.commands.options import AsJson
 from galaxydit.errors import refusal
 from galaxydit.eval.latency.latency_rows import load
@@ -67,9 +67,9 @@ def latency(
             data = run.measure(out, on_turn)
         except KeyboardInterrupt:
             if finished:
-                show(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
+                say(f"stopped; `galaxydit latency --table {out}` shows the finished turns")
             else:
-                show("stopped before the first turn, so nothing was written")
+                say("stopped before the first turn, so nothing was written")
             raise typer.Exit(128 + signal.SIGINT) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

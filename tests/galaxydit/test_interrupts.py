@@ -57,7 +57,7 @@ def test_an_interrupt_says_how_far_a_long_command_is(
     stage, commits = {"calibrate": ("recording", 2), "compare": ("screening", 1)}[command]  # costs come first
     interrupt_after(commits, monkeypatch)
     assert run(*arguments) == 130
-    assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().out)
+    assert f"stopped, {stage}: 1 of " in (shown := capsys.readouterr().err)
     assert "done; the same command goes on" in shown
 
 
@@ -69,4 +69,4 @@ def test_an_interrupt_of_realism_says_where_its_finished_parts_are(
     given = ["--model", tiny_wan_folder, "--prompts", tmp_path / "prompts.txt", "--out", tmp_path, *SMALL[:6]]
     assert run("realism", *given, "--parts", "residual") == 130
     expected = f"stopped, finished parts are in {tmp_path / 'realism.json'}; the same command goes on"
-    assert expected in capsys.readouterr().out
+    assert expected in capsys.readouterr().err

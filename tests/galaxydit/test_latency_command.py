@@ -39,7 +39,7 @@ def test_a_run_that_is_stopped_says_how_to_see_what_it_has(
     assert stopped.value.code == 130
     finished = f"stopped; `galaxydit latency --table {tmp_path / 'run.json'}` shows the finished turns"
     expected = finished if turns else "stopped before the first turn, so nothing was written"
-    assert expected in capsys.readouterr().out
+    assert expected in capsys.readouterr().err
 
 
 def test_the_names_that_are_offered_are_those_that_exist() -> None:
