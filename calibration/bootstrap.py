@@ -46,7 +46,7 @@ def interval(numerators: ArrayLike, denominators: ArrayLike | None = None) -> tu
 
 
 def _batches(prompts: int) -> Iterator[NDArray[np.float64]]:
-    """Yield `_counts(prompts)` as float64, a batch of at most `BATCH` resamples at a time, `(batch, prompts)`."""
+    """Yield the rows of `_counts`, how often each resample draws each prompt, at most 500 at a time, as float64."""
     counts = _counts(prompts)
     for start in range(0, RESAMPLES, BATCH):
         yield counts[start : start + BATCH].astype(np.float64)

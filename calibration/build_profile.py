@@ -1,8 +1,8 @@
 """Build a `Profile` from recordings.
 
 The order of a profile is that of the prediction of reused steps: order 0 repeats the last full step, order 1
-extrapolates the last two. A target holds the settings for one speedup: the noise levels of its planned full steps (the
-policy "schedule") and its threshold (the policy "proxy").
+extrapolates the last two. A full step computes the transformer. A target holds the settings for one speedup: the noise
+levels of its planned full steps (the policy "schedule") and its threshold (the policy "proxy").
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,10 +61,15 @@ def build_profile(
     """The profile at order 1 that follows from recordings, before any video is compared or verified.
 
     Args:
-        pipe, settings, seed, speedups, name: as for `galaxydit.calibrate`.
+        pipe, settings: the pipeline and the settings of the recorded generations.
         recordings: one for each sample, that is, for each recorded generation.
-        propagation: growth of errors until the final latent, from `average_perturbations`.
-        ranking: of the proxies; by default `rank_proxies(recordings)`, in which no proxy has a cost.
+        seed: of the first sample.
+        speedups: block evaluations without the plugin / with it; the profile gets a target for each that can be
+            planned, and for the numbers of full steps between them.
+        propagation: growth of errors until the final latent, by noise level (`average_perturbations`).
+        name: of the profile.
+        ranking: each proxy's correlation with the error of reuse and its cost; by default `rank_proxies(recordings)`,
+            in which all costs are 0.
         device, versions: device name and package versions of the recordings; by default those of this process.
 
     Raises:
@@ -100,7 +105,7 @@ def at_order(
 ) -> Profile:
     """`profile` with schedules, thresholds and error map planned again for predictions of `order`.
 
-    `recordings` and `speedups` are the arguments of `build_profile` from which `profile` was built.
+    `recordings` and the requested `speedups` are those from which `build_profile` made `profile`.
     """
     evidence, proxy = profile.evidence, profile.recipe.proxy
     recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
@@ -140,10 +145,11 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
-    """The recipe, the fit of its error map, and for each of `speedups` that can be planned its expected error.
+    """The recipe (the settings of a profile), the scores of its error map's fit, and the verifications.
 
-    The expected error is held by a `Verification` without measurements. Raises GalaxyDiTError if no speedup can be
-    planned.
+    For each of `speedups` that can be planned there is a `Verification` without measurements, which holds the largest
+    expected error of a reused step. `propagation` is the growth of errors until the final latent. Raises GalaxyDiTError
+    if no speedup can be planned.
     """
     sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
@@ -177,8 +183,9 @@ def with_thresholds(
 ) -> tuple[Target, ...]:
     """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings (`solve_threshold`).
 
-    `cumulative` comes from `mean_distance` and `weight` from `deviation_weight`. `share_of_step` is the share of the
-    block evaluations of a full step that a reused step runs to read the proxy.
+    `cumulative` is the mean proxy distance from the first step to each step, and `weight` is the share of a sample's
+    deviation from it that counts, in [0, 1]. `share_of_step` is the share of the block evaluations of a full step that
+    a reused step runs to read the proxy.
     """
     steps, solved = len(recordings[0].sigmas), []
     for target in targets:
@@ -212,9 +219,10 @@ def plan_targets(
     """The targets of a profile by rising speedup in block evaluations, without thresholds.
 
     Each number of full steps between the numbers for `speedups` gets a target of its own, because a schedule stretched
-    to another number of full steps drops early full steps. Speedups without a schedule are left out. `schedules` come
-    from `best_schedules`, `sigmas` are the noise levels of all steps, and `warmup` is the share of first steps that are
-    always computed.
+    to another number of full steps drops early full steps. Speedups without a schedule are left out.
+
+    `schedules` holds by number of full steps their indices, and a score that is not used here (`best_schedules`).
+    `sigmas` are the noise levels of all steps, and `warmup` is the share of first steps that are always computed.
     """
     steps, targets = len(sigmas), []
     asked = {round(steps / speedup) for speedup in speedups}

@@ -48,7 +48,7 @@ CHOICE_SPEEDUPS = (2.0, 3.0)  # or the nearest that are planned; the order is ch
 
 @dataclass(frozen=True)
 class Calibration:
-    """A finished calibration.
+    """The result of `calibrate`: a profile and the measurements behind it.
 
     Attributes:
         profile: for `galaxydit.accelerate(pipe, profile=...)`; `profile.save(path)` writes it.
@@ -94,7 +94,7 @@ def calibrate(
     executor: Executor | None = None,
     load: Callable[[], DiffusionPipeline] | None = None,
 ) -> Calibration:
-    """Measure a profile of `pipe`.
+    """Measure a profile of `pipe`, and verify it on held-out prompts.
 
     Args:
         pipe: a video pipeline, not accelerated. If it has two transformers (Wan2.2 A14B), the number of full steps of a
@@ -108,10 +108,11 @@ def calibrate(
         settings: of the generations; by default what the authors of the model recommend.
         seed: sample i starts from the noise of seed + i.
         verified_prompts: number of held-out prompts.
-        speedups: block evaluations without the plugin / with it, each at least 1; the profile gets a verified target
-            for each.
-        proxy_costs: the result of `measure_proxy_costs` in an earlier calibration; measured by default. Timings vary,
-            so two calibrations are equal only if their costs are.
+        speedups: block evaluations without the plugin / with it, each from 1 to 100; the profile gets a verified target
+            for each that can be planned.
+        proxy_costs: for each proxy by name, seconds that reading it adds to a reused step / seconds of a full step, as
+            measured in an earlier calibration (`measure_proxy_costs`); measured by default. Timings vary, so two
+            calibrations are equal only if their costs are.
         name: of the profile.
         float32: record each sample of a 16-bit model a second time, in float32, as the reference of ranking and
             schedules. The transformers take twice their memory meanwhile. Quantised models are recorded once.
@@ -123,8 +124,8 @@ def calibrate(
         load: called by each worker of `executor`, returns the same pipeline there; by default returns `pipe`.
 
     Raises:
-        GalaxyDiTError: too few prompts, samples or steps, a speedup that cannot be planned, an unsupported pipeline, or
-            a pipeline that leaves out the first steps (video to video with a strength below 1).
+        GalaxyDiTError: too few prompts, samples or steps, a speedup out of reach, none that can be planned, an
+            unsupported pipeline, or a pipeline that leaves out the first steps (video to video, strength below 1).
     """
     _check_runs_all_steps(pipe)
     settings = settings or recommended_settings(pipe)
@@ -174,8 +175,8 @@ def _choose(
 ) -> tuple[Profile, dict[Order, list[float]]]:
     """`profile` with the order and the proxy chosen by videos of `prompts`, and the PSNR in dB of each order by prompt.
 
-    `choose_order` and `choose_compared_proxy` choose. `profile` was built at order 1 from the recordings, `ranking` and
-    `speedups`.
+    `choose_order` and `choose_compared_proxy` choose, and `parts` generates the videos. `profile` was built at order 1
+    from the recordings, `ranking` and `speedups`.
     """
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)

@@ -57,10 +57,11 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Seconds of the parts of a step in a short plain generation after a warm-up.
+    """Seconds of a full step, of one block, and of a step outside the blocks and outside the transformer.
 
-    The seconds of a block and of a transformer call are medians, so that outliers do not count. The fields
-    `predicted_speedup` and `measured_speedup` stay empty.
+    They are measured after a warm-up, in a generation of at most 10 steps without the plugin. The seconds of a block
+    and of a transformer call are medians, so that outliers do not count. The fields `predicted_speedup` and
+    `measured_speedup` stay empty.
     """
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]
@@ -81,7 +82,7 @@ def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSe
 def measure_proxy_costs(
     pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int, step_seconds: float
 ) -> dict[str, float]:
-    """Cost of each proxy: seconds that reading it adds to a reused step / `step_seconds` of a full step, at least 0.
+    """Cost by proxy name: seconds that reading it adds to a reused step / `step_seconds` of a full step, at least 0.
 
     The seconds are the difference of two medians over reused steps: of a short generation with the proxy and of one
     without a proxy. Proxies that read the same tensor and differ in the distance alone (L1, L2 or cosine) share a

@@ -37,7 +37,7 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 
     It is the cheapest proxy that is not much worse than the proxy with the best mean PSNR: the one-sided 95 % interval
     of its paired lead over that proxy begins at -0.5 dB or above. Of equally cheap proxies it is the one with the best
-    mean PSNR. `costs` come from `measure_proxy_costs`.
+    mean PSNR. `costs` are seconds of reading each proxy / seconds of a full step.
     """
     means = list(map(fmean, psnrs))
     best = means.index(max(means))
@@ -50,7 +50,7 @@ def choose_compared_proxy(psnrs: Sequence[Sequence[float]], costs: Sequence[floa
 
 
 def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) -> Profile:
-    """`profile` with `compared`, the chosen proxy first, in its evidence.
+    """`profile` with the measurements of each compared proxy in its evidence; the chosen proxy is first in `compared`.
 
     The text `evidence.reason` then also states the PSNRs of the compared proxies and the profile's `deviation_weight`.
     """
@@ -67,10 +67,11 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
     """`profile` with the measurements at each requested speedup and the better policy of each target.
 
-    The measurements are means over the prompts of `verified`, and medians of the denoise speedup in seconds; `seconds`
-    come from `measure_seconds`. The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired
-    lead over the schedule lies above 0. Otherwise the schedule is followed, because its compute is known beforehand and
-    it reads no proxy. A target without measurements gets the policy of the nearest measured speedup.
+    `verified` has an entry for each prompt, speedup and policy; `seconds` are those of the parts of a step, from which
+    speedups in seconds are predicted. The measurements are means over the prompts, and medians of the denoise speedup
+    in seconds. The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the
+    schedule lies above 0. Otherwise the schedule is followed, because its compute is known beforehand and it reads no
+    proxy. A target without measurements gets the policy of the nearest measured speedup.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()
@@ -107,7 +108,8 @@ def verification_of(
     """The verification at the requested `speedup`: means of `rows`, one for each prompt, and the 95 % interval of the
     mean PSNR.
 
-    `expected_error` is that of `Verification`. Without rows, the verification holds these two numbers alone.
+    `expected_error` is the largest expected error of a reused step; None if it is unknown. Without rows, the
+    verification holds `speedup` and `expected_error` alone.
     """
     if not rows:
         return Verification(speedup, expected_error)

@@ -29,7 +29,8 @@ GUIDED_ELEMENTS = 2**17  # approximate number of elements kept of each step's gu
 class GenerationObserver(Observer):
     """Turns the tensors of one full generation of `pipe` into the scalars of a `Recording`.
 
-    It keeps the last tensor of each proxy, and a subsample of the guided prediction of every step.
+    The runtime calls the methods `on_proxy` and `on_output` during the generation; afterwards `recording` returns the
+    result. The observer keeps the last tensor of each proxy, and a subsample of the guided prediction of every step.
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:
@@ -116,9 +117,9 @@ class GenerationObserver(Observer):
         self._latent_shape = tuple(call.latent.shape[1:])
 
     def _branches_of(self, call: Call, tensor: Tensor) -> dict[str, Tensor]:
-        """`tensor` of `call` by guidance branch.
+        """`tensor` of `call` by guidance branch, "conditional" or "unconditional"; both if the batch holds both.
 
-        A batch that holds both branches has the unconditional half first.
+        Such a batch has the unconditional half first. A tensor with an odd number of rows then counts for both.
         """
         concatenated = self._family.branches == CONCATENATED and guidance_of(self._pipe) > 1
         if not concatenated or len(call.latent) % 2:

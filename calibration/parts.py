@@ -49,23 +49,27 @@ class CalibrationMaker(Maker):
         share_video(self.pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """The part that `unit.data["part"]` names, measured with the prompt, settings and seed in `unit.data`."""
+        """The result of the method that `unit.data["part"]` names, such as "timing" for `_timing`, without files.
+
+        The method measures with the prompt, settings and seed in `unit.data`.
+        """
         data = unit.data
         measure = getattr(self, f"_{data['part']}")
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 
     def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Seconds of the parts of a step, cost of each proxy, and device and package versions of this process."""
+        """Of this process: "seconds" (fields of `Seconds`), "costs" by proxy, "device", and "versions" by package."""
         seconds = measure_seconds(self.pipe, prompt, settings, seed)
         costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
         versions = package_versions()
         return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The recording of a generation, and a perturbation of it (`perturb`) for each of `data["intervals"]`.
+        """A generation's "recording" (the fields of `Recording`) and "perturbations" (a list of results of `perturb`).
 
-        The intervals are indices into `INTERVALS`. If `data["float32"]` is True, the generation of a 16-bit model is
-        repeated in float32, because rounding hides how little the guided prediction changes.
+        There is a perturbation for each of `data["intervals"]`, which are indices into `INTERVALS`. If
+        `data["float32"]` is True, the generation of a 16-bit model is repeated in float32, because rounding hides how
+        little the guided prediction changes.
         """
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
@@ -76,7 +80,10 @@ class CalibrationMaker(Maker):
         return {"recording": asdict(recording), "perturbations": perturbations}
 
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups."""
+        """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups.
+
+        A draft is a profile as a dictionary, a policy and speedups. A row holds the fields of `VerifiedPrompt`.
+        """
         plain = generate(self.pipe, prompt, settings, seed)
         verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
         drafts = [(parse_profile(draft), policy, speedups) for draft, policy, speedups in data["tried"]]
@@ -88,8 +95,9 @@ class CalibrationMaker(Maker):
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Measurements of both policies of the profile `data["profile"]` at each of its verified speedups.
 
-        If the policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, its video and
-        seconds also count for the schedule. The schedule's seconds then include reading the proxy.
+        They are a list of rows, each with the fields of `VerifiedPrompt`. If the policy "proxy" computed exactly the
+        planned steps and the proxy runs no part of a block, its video and seconds also count for the schedule. The
+        schedule's seconds then include reading the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -102,7 +110,7 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Changes of the outputs of each block, and of the parts of each block, from step to step."""
+        """The fields of `Redundancy`: changes of the outputs of each block and of its parts from step to step."""
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
@@ -127,7 +135,7 @@ class Parts:
     progress: Callable[[str, int, int], None]
 
     def timing(self, prompt: str) -> Mapping[str, Any]:
-        """Measured with `prompt`: "seconds" of the parts of a step, "costs" of the proxies, "device" and "versions"."""
+        """From `prompt`: "seconds" (fields of `Seconds`), "costs" by proxy, "device", and "versions" by package."""
         (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
         return dict(timing)
 
@@ -177,7 +185,8 @@ class Parts:
     def _unit(self, name: str, part: str, prompt: str, seed: int, **details: Any) -> Unit:
         """The unit of a part that generates from a prompt and a seed; `details` are further data of the unit.
 
-        The data include hashes of the files that the prompt names.
+        `name` begins the unit's id, and `part` says what `CalibrationMaker.make` measures. The data include hashes of
+        the files that the prompt names.
         """
         files = hash_files(prompt)
         start = {"prompt": prompt, "seed": seed} | ({"files": files} if files else {})

@@ -40,9 +40,9 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
     """Repeat a recorded generation with reuse in `INTERVALS[interval]`, and measure the sensitivity to errors there.
 
-    `recording` and `plain` come from the same generation. The sensitivity is the rms change of the final latent / the
-    rms error that the reused steps introduced, which is calculated from `recording`; it is limited to the range
-    `SENSITIVITIES`.
+    `recording` and `plain` come from the same generation. Returns `interval`, the mean noise level of the reused steps,
+    and the sensitivity. The sensitivity is the rms change of the final latent / the rms error that the reused steps
+    introduced, which is calculated from `recording`; it is limited to the range `SENSITIVITIES`.
     """
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
@@ -58,7 +58,8 @@ def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo
 def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
     """The error propagation: for each interval the geometric mean of its sensitivities, at its mean noise level.
 
-    At sigma 0, where no step is left, the sensitivity is 1.
+    Each perturbation is the index of its interval, a noise level and a sensitivity, as `perturb` returns them. At sigma
+    0, where no step is left, the sensitivity is 1.
     """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:

@@ -1,4 +1,7 @@
-"""The figures of a calibration report, one PNG each. The docstring of a `draw_` function is the figure's caption."""
+"""The figures of a calibration report, one PNG each.
+
+Each `draw_` function draws the results of a calibration on an empty figure; its docstring is the figure's caption.
+"""
 
 import math
 from collections.abc import Callable

@@ -40,7 +40,7 @@ class Published:
     """All published numbers of Wan2.1-T2V-1.3B.
 
     Attributes:
-        data: content of the JSON file, which names the source of each section.
+        data: content of the JSON file by section, such as "curvature", each with its source.
         step_lists: the published PSNRs with their computed steps.
     """
 

@@ -33,7 +33,7 @@ def published_surrogates() -> tuple[Surrogate, ...]:
 
 
 def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tuple[float, ...]:
-    """The levels of the schedule that computes the steps `full` of `steps`, dB.
+    """The levels of the schedule that computes the steps `full` of `steps`, dB; `rule` predicts the other steps.
 
     There is one for each pair of flow shift and distribution: the first flow shift with all distributions, then the
     second, and so on.

@@ -1,9 +1,10 @@
 """The profile of Wan2.1 planned from measurements that others published, for use until a model is calibrated.
 
 The curvature rho2 of the guided trajectory of Wan2.1-T2V-1.3B (arXiv 2609.39343) and its gain, the growth of errors
-until the last step (arXiv 2609.36433), replace the recordings of a calibration. The linear planner (`best_schedules`)
-finds schedules for them, and hill climbing on surrogates (`published_plan`) improves these schedules. The residual of
-the block stack is reused, as in the published step lists.
+until the last step (arXiv 2609.36433), replace the recordings of a calibration. rho2 is the second derivative of the
+trajectory's path by sigma, divided by the length of its chord. The linear planner (`best_schedules`) finds schedules
+for them, and hill climbing on surrogates (`published_plan`) improves these schedules. The residual of the block stack
+is reused, as in the published step lists.
 
 `python -m galaxydit.calibration.published_profiles` writes the shipped file, in about five minutes on one core.
 """
@@ -90,7 +91,7 @@ def _model(layers: int, heads: int, channels: int) -> schema.Model:
 
 @cache
 def published_targets() -> tuple[Target, ...]:
-    """Targets of the published profile: one for each number of full steps in the range of `SPEEDUPS`."""
+    """Targets (a speedup and its full steps): one for each number of full steps in the range of `SPEEDUPS`."""
     fewest, most = (full_step_count(STEPS, speedup) for speedup in (max(SPEEDUPS), min(SPEEDUPS)))
     plans = planned({count: full for count, full in linear_plans(most).items() if count >= fewest}, FORCED)
     sigmas = wan_sigmas(load_published().data["curvature"]["flow_shift"], STEPS)
@@ -98,7 +99,10 @@ def published_targets() -> tuple[Target, ...]:
 
 
 def linear_plans(most: int) -> dict[int, FullSteps]:
-    """The linear planner's best schedule at order 0 for each number of full steps up to `most`, where one exists."""
+    """The linear planner's best schedule for each number of full steps up to `most`, where one exists.
+
+    It is planned at order 0: a reused step repeats the last full step.
+    """
     published = load_published()
     recording = published_recording(published, published.data["curvature"]["flow_shift"], STEPS)
     model = ScheduleError([recording], corrects=False)  # only starts; the surrogate corrects

@@ -51,7 +51,8 @@ def rank_proxies(recordings: Sequence[Recording], costs: Mapping[str, float] | N
 
     For each lag, a proxy's distance summed over the lag is correlated with the error of reuse at both orders.
     Correlations along a trajectory are averaged over orders and lags through Fisher's z. Intervals are 95 % bootstraps
-    over prompts. `costs` come from `measure_proxy_costs`; a proxy without an entry has cost 0.
+    over prompts. `costs` are, by proxy name, seconds of reading the proxy / seconds of a full step; a proxy without an
+    entry has cost 0.
     """
     prompts = sorted({recording.prompt for recording in recordings})
     draws = draws_of(len(prompts))
@@ -136,7 +137,8 @@ def between_samples(
 
     Returns the correlation in [-1, 1] and both ends of the interval. Distances and errors are replaced by their ranks
     among the samples of a step, less the mean rank, and pooled over steps, lags and orders. For a proxy that depends on
-    the step alone, and for a single sample, the correlation is 0. `draws` are the resampled prompts (`draws_of`).
+    the step alone, and for a single sample, the correlation is 0. `draws` are indices of the sorted prompts in each
+    resample, `(resamples, prompts)`.
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}

@@ -71,7 +71,10 @@ class Recording:
         return summed
 
     def guided_change(self, lag: int) -> Array:
-        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`; NaN where `accumulated` is NaN."""
+        """Relative L2 change of the guided prediction over `lag` steps, `(steps,)`.
+
+        It is NaN in each transformer's first `lag` steps.
+        """
         return self.prediction_error(0, lag, 1)
 
     def prediction_error(self, order: int, gap: int, gap_before: int) -> Array:

@@ -1,4 +1,7 @@
-"""Exact search for the best schedule of each number of full steps on recorded generations."""
+"""Exact search for the best schedule of each number of full steps on recorded generations.
+
+A schedule is the indices of its full steps, rising. The steps between two full steps are reused (a reuse interval).
+"""
 
 import numpy as np
 
@@ -27,10 +30,10 @@ def best_schedules(
     """By number of full steps up to `most`, the schedule with the least final error, and this error.
 
     The final error is the mean square error of the final latent, averaged over the recordings of `model`. Errors of
-    different reuse intervals add incoherently. `order` is that of the predictions: 0 repeats the last full step, 1
-    extrapolates the last two. Each schedule computes the first `warmup` steps, the first step of a second transformer
-    and the last step, and has at most `longest_gap` steps from one full step to the next. Numbers of full steps without
-    such a schedule are left out.
+    different reuse intervals add incoherently; `propagation` is their growth until the final latent. `order` is that of
+    the predictions: 0 repeats the last full step, 1 extrapolates the last two. Each schedule computes the first
+    `warmup` steps, the first step of a second transformer and the last step, and has at most `longest_gap` steps from
+    one full step to the next. Numbers of full steps without such a schedule are left out.
     """
     costs = interval_errors(model, propagation, order=order, longest_gap=longest_gap)
     return cheapest_schedules(costs, most, warmup=warmup, switch=model.switch)
@@ -39,12 +42,13 @@ def best_schedules(
 def cheapest_schedules(
     costs: Array, most: int, *, warmup: int = 1, switch: int = 0
 ) -> dict[int, tuple[FullSteps, float]]:
-    """By number of full steps up to `most`, the schedule with the least total cost, and this cost, as `best_schedules`.
+    """By number of full steps up to `most`, the schedule with the least total cost, and this cost.
 
-    `costs` are costs of reuse intervals, which add up, in the shape of `interval_errors`; the shape also sets the
-    longest gap. The cost of an interval depends on the two full steps before it and on the full step after it, so
-    dynamic programming over pairs of neighbouring full steps is exact. `switch` is the first step of a second
-    transformer, 0 without one.
+    Each schedule computes the first `warmup` steps, the step `switch`, which is the first step of a second transformer
+    (0 without one), and the last step. `costs`, `(step, gap before, gap)`, are the costs of reuse intervals as in
+    `interval_errors`; they add up, and the longest gap is that of the array. The cost of an interval depends on the two
+    full steps before it and on the full step after it, so dynamic programming over pairs of neighbouring full steps is
+    exact. Numbers of full steps without such a schedule are left out.
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
     # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.
@@ -69,7 +73,9 @@ def interval_errors(
 
     It is averaged over the recordings of `model`. The interval lies between the full step `step` and the full step
     `gap` steps later. The full step before `step` lies `gap before` steps earlier; a `gap before` of 0 means that there
-    is none.
+    is none. The error is 0 for intervals that are impossible or reuse nothing. `propagation` is the growth of errors
+    until the final latent. `order` is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last
+    two.
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))

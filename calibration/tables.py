@@ -1,4 +1,7 @@
-"""Results of a calibration as tables of text, for the terminal and the report."""
+"""Results of a calibration as tables of text, for the terminal and the report.
+
+A table is a list of rows; a row maps each column's heading to its cell.
+"""
 
 from itertools import zip_longest
 
@@ -39,7 +42,10 @@ def target_table(profile: Profile) -> Table:
 
 
 def compared_table(profile: Profile) -> Table:
-    """One row for each proxy that was compared by generated videos, the chosen proxy first."""
+    """One row for each proxy that was compared by generated videos, the chosen proxy first.
+
+    Columns: Spearman's rho along a trajectory and between samples, and PSNR at each compared speedup.
+    """
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
         {
@@ -82,7 +88,7 @@ def redundancy_table(redundancy: Redundancy) -> Table:
 
 
 def settings_table(profile: Profile) -> Table:
-    """The conditions under which the profile was measured."""
+    """One row, "setting" and "value", for each condition under which the profile was measured."""
     conditions, model, propagation = profile.conditions, profile.model, profile.evidence.propagation
     names = ("scheduler", "steps", "flow_shift", "guidance_scale", "latent_shape", "dtype", "device", "samples", "seed")
     levels = zip(propagation.sensitivities, propagation.sigmas, strict=True)
@@ -102,7 +108,7 @@ def _speedup(verification: Verification) -> str:
 
 
 def _psnr(verification: Verification) -> str:
-    """PSNR in dB with its 95 % interval over prompts, short enough for a terminal."""
+    """PSNR in dB with its 95 % interval over prompts, such as "31.4 (30-33)"; "" if it was not measured."""
     if verification.psnr_low is None or verification.psnr_high is None:
         return _text(verification.psnr_db, "{:.1f}")
     return f"{verification.psnr_db:.1f} ({verification.psnr_low:.0f}-{verification.psnr_high:.0f})"

@@ -47,7 +47,10 @@ def verify_target(
     plain: GeneratedVideo,
     policy: str = SCHEDULE,
 ) -> VerifiedPrompt:
-    """Generate the prompt with `profile` at `speedup`, and compare with `plain`, the generation without the plugin."""
+    """Generate the prompt with `profile` at `speedup`, and compare with `plain`, the generation without the plugin.
+
+    `policy` is "schedule" or "proxy". Returns the compute fraction, the PSNR and the seconds of denoising.
+    """
     with galaxydit.accelerate(pipe, speedup=speedup, policy=policy, profile=profile) as acceleration:
         fast = generate(pipe, prompt, settings, seed)
     return VerifiedPrompt(

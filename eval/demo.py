@@ -29,7 +29,8 @@ FILES = ("side-by-side.mp4", "baseline.mp4", "accelerated.mp4", "decisions.png",
 class DemoSample:
     """One measured generation; `psnr` (dB) and `ssim` are against the plain video, and None for that video.
 
-    compute_fraction: calls of transformer blocks / those of the plain generation; for half the steps, that of steps.
+    compute_fraction: calls of transformer blocks / those of the plain generation; for the variant in half the
+        steps, its steps / those of the plain generation.
     energy_per_video_joules: of the whole pipeline call; None without an energy counter.
     """
 
@@ -69,7 +70,7 @@ class DemoResult:
 
     variants: plain, accelerated and half the steps, in this order.
     reports: of the accelerated generations, one for each prompt.
-    files: paths of the written `FILES`, in their order.
+    files: paths of side-by-side.mp4, baseline.mp4, accelerated.mp4, decisions.png and report.json, in this order.
     """
 
     settings: GenerationSettings
@@ -84,7 +85,7 @@ class DemoResult:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether denoising seconds / `compute_fraction` differs between generations by a factor above `DISTURBED`.
+        """Whether denoising seconds / `compute_fraction` differs between generations by a factor above 1.5 (DISTURBED).
 
         Other work must then have slowed some of the generations.
         """
@@ -110,7 +111,7 @@ def run_demo(
     of all prompts. A short generation comes first, so that one-time costs are not timed.
 
     Args:
-        acceleration: arguments of `galaxydit.accelerate`.
+        acceleration: arguments of `galaxydit.accelerate` by name, such as {"speedup": 2.0}.
         on_progress: receives a text on each stage, such as "warming up".
         cpu_counter: whether to read the CPU's energy counter, too.
 

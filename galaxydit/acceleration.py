@@ -122,8 +122,9 @@ def accelerate(
 def apply_galaxydit(
     transformer: nn.Module, config: GalaxyDiTConfig | None = None, *, scheduler: Any | None = None
 ) -> "Acceleration":
-    """Attach the plugin to one transformer with these settings, in the manner of diffusers' `apply_*` hooks.
+    """Attach the plugin to one transformer, in the manner of diffusers' `apply_*` hooks; return the `Acceleration`.
 
+    `config` has the settings, by default `GalaxyDiTConfig()`. `scheduler` is the scheduler that drives the transformer.
     Without a `scheduler`, only calls inside a `cache_context` of diffusers that gives the step can be reused. Raises
     the errors of `accelerate`. `remove_galaxydit(transformer)` removes the plugin again.
     """
@@ -147,7 +148,10 @@ def remove(pipe: Any) -> None:
 class Acceleration:
     """The plugin attached to one pipeline: a context manager that keeps the reports of its generations.
 
-    `pipe`, `config`, `scheduler` and `keep_reports` are the arguments of `accelerate`. The other arguments are:
+    Args:
+        pipe: the pipeline, or a bare transformer.
+        config: the settings.
+        scheduler: for a bare transformer, the scheduler that drives it.
         profile: the profile that `config` was made from. The report of each generation says how its conditions differ
             from the conditions under which the profile was measured.
         notes: sentences that are added to every report.
@@ -156,6 +160,7 @@ class Acceleration:
         observer: receives the tensors of every transformer call.
         engine: called once for each transformer with the arguments of `Engine`, the class that decides whether a call
             of the transformer is computed or predicted; pass a subclass to decide or predict in another way.
+        keep_reports: how many reports of generations are kept; None keeps all.
     """
 
     def __init__(

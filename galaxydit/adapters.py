@@ -6,14 +6,15 @@ from torch import nn
 
 
 def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
-    """Names of the active adapters, sorted."""
+    """Names of the active adapters, sorted; empty without adapters."""
     if not getattr(transformer, "_hf_peft_config_loaded", False):
         return ()
     return tuple(sorted(transformer.active_adapters()))  # type: ignore[operator]
 
 
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
-    """For each layer with adapters: the active adapters, `scales_of` the layer, and two flags, disabled and merged.
+    """For each layer with adapters: names of its active adapters, name and scale of each adapter (`scales_of`), whether
+    the adapters are disabled, and whether they are merged into the weights. Empty without adapters.
 
     The states are read layer by layer because LoRA scales may differ from block to block.
     """
@@ -26,5 +27,8 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
-    """Name and scale of each adapter of a layer; to six decimals, because pipelines that scale and unscale round."""
+    """Name and scale of each adapter of a PEFT layer.
+
+    Scales are rounded to six decimals, because pipelines that scale and unscale round.
+    """
     return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())

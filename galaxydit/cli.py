@@ -68,7 +68,7 @@ def set_up(
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Replace the traceback of a log record by one line."""
+    """Logging filter that replaces the traceback of a record by one line; True, so that each record is shown."""
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {_one_line(error)[:300]}", ()
@@ -77,13 +77,17 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _printable(record: logging.LogRecord) -> bool:
-    """Escape control characters in the message of a log record."""
+    """Logging filter that escapes control characters in a record's message; True, so that each record is shown."""
     record.msg, record.args = printable(record.getMessage()), ()
     return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 if it worked, 2 for bad input, 1 for anything else."""
+    """Run one command and exit: 0 if it worked, 2 for bad input and for files or hubs that cannot be used, 130 or 143
+    after Ctrl-C or SIGTERM, 1 for anything else.
+
+    `arguments` are those after the name of the program, by default those of this process.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with warnings.catch_warnings():

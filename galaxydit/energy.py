@@ -79,7 +79,7 @@ class Meter:
         """The joules since the meter was opened. The caller synchronises the device first.
 
         `owner` identifies the accelerated pipeline that reads; None names no owner. If readings of two owners
-        alternate, both used the device at once, and the reading says so.
+        alternate, both used the device at once, and `Reading.other_owner` rises.
         """
         with self._lock:
             with warnings.catch_warnings():
@@ -158,7 +158,10 @@ def _open(device: torch.device, cpu: bool) -> Meter | str:
 
 
 def read(device: torch.device, owner: object = None, *, cpu: bool = False) -> Reading | None:
-    """The reading of a device's counter; None without a counter. `owner`: see `Meter.read`, `cpu`: see `meter_of`."""
+    """The reading of a device's counter now; None without a counter.
+
+    `owner` identifies the accelerated pipeline that reads (`Meter.read`); `cpu` allows a CPU's counter (`meter_of`).
+    """
     meter = meter_of(device, cpu=cpu)
     return meter.read(owner) if isinstance(meter, Meter) else None
 

@@ -73,8 +73,9 @@ def predict(
 
     Order 0 repeats the newest cached step. Order 1 adds `share` times `slope_ahead` times the difference of the two
     newest cached steps to the newest; with a single cached step it equals order 0. `history` is ordered from the oldest
-    step; `slope` and `largest` are those of `slope_ahead`; `share`, in [0, 1], is set by the guard
-    (`galaxydit.policies.safeguard`). The result is a new tensor, which the caller may overwrite.
+    step. `slope` is the share of the slope between the two newest steps that is followed, and `largest` limits the
+    factor `slope_ahead`. `share`, in [0, 1], is lowered by the guard (`galaxydit.policies.safeguard`) where the slope
+    harms. The result is a new tensor, which the caller may overwrite.
     """
     _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2 or share == 0:
@@ -87,11 +88,11 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
     """Accumulated error of the steps reused between the full steps `newest` and `step`, relative to the error that
     reuse would have had at `step`.
 
-    The error is assumed to grow from 0 at `newest` in proportion to the distance in sigma. `sigmas` are the noise
-    levels of all steps, and `response` is the linear response of the final latent to each step's output
-    (`galaxydit.runtime.scheduler_response`). Without sigmas or response, all steps count alike, which gives n / 2 for n
-    reused steps. The result is limited to [-2 n, 2 n], because a `step` of small response would otherwise be changed
-    too much; it is 0 if `step` has no response.
+    `newest` and `step` are indices. The error is assumed to grow from 0 at `newest` in proportion to the distance in
+    sigma. `sigmas` are the noise levels of all steps, and `response` is the linear response of the final latent to each
+    step's output (`galaxydit.runtime.scheduler_response`). Without sigmas or response, all steps count alike, which
+    gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because a `step` of small response would
+    otherwise be changed too much; it is 0 if `step` has no response.
     """
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
     if sigmas is None or response is None:
@@ -103,12 +104,12 @@ def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, new
 
 @beside_the_model
 def correction(output: Tensor, predicted: Tensor, missed: float, order: int, share: float | None = None) -> Tensor:
-    """The correction to add to the output y of a full step because the steps before it were reused at this `order`.
+    """The correction to add to the `output` y of a full step for the error of the reused steps before it, a new tensor.
 
     `predicted` is p, the output that reuse would have given at this step. Then y - p is the error of reuse at this
-    step. `missed` (y - p), with `missed` from the function of this name, estimates the accumulated error of the reused
-    steps (trapezoidal rule with the scheduler's response). The correction is `share` of this estimate, by default
-    `CORRECTED[order]`. Schedulers sum outputs, so the correction moves the latent towards the latent of full steps. The
-    scheduler receives the corrected output; the cache keeps y.
+    step. `missed` is the accumulated error of the reused steps divided by y - p, as the function of this name estimates
+    it (trapezoidal rule with the scheduler's response). The correction is `share` of `missed` (y - p); by default the
+    share is `CORRECTED[order]`, for the `order`, 0 or 1, of the predictions. Schedulers sum outputs, so the correction
+    moves the latent towards the latent of full steps. The scheduler receives the corrected output; the cache keeps y.
     """
     return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)

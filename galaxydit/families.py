@@ -26,14 +26,14 @@ class Family:
     Attributes:
         name: the name that users see.
         class_name: the diffusers class; its subclasses belong to the family, too.
-        branches: how guidance usually reaches the transformer: SEPARATE, CONCATENATED (the conditional half is the
-            second) or NO_GUIDANCE.
+        branches: how guidance usually reaches the transformer: SEPARATE (a call for each branch), CONCATENATED (one
+            batch of all branches, the conditional half second) or NO_GUIDANCE (one branch alone).
         stacks: names of the transformer's attributes that hold lists of blocks; the first block of the first list runs
             first.
         is_chain: whether each block returns one tensor that is the next block's input and nothing between two blocks
             changes it, so that what the stack adds to its input can be reused (`reuse="residual"`).
-        time_embedding: name and position of the first block's argument that carries the time embedding; None if there
-            is no such argument.
+        time_embedding: name and position (from 0) of the first block's argument that carries the time embedding; None
+            if there is no such argument.
         parts: paths of the first block's submodules by their role ("self_attention", "cross_attention_norm",
             "cross_attention", "feed_forward"), for the proxies inside a block.
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
@@ -229,9 +229,10 @@ def blocks_of(transformer: nn.Module, family: Family) -> list[nn.Module]:
 
 
 def transformers_of(pipe: Any) -> dict[str, nn.Module]:
-    """The denoising transformers of a pipeline by component name; a bare transformer is called "transformer".
+    """The denoising transformers of a pipeline, without torch.compile wrappers, by component name: "transformer" and,
+    where the pipeline has a second one, "transformer_2". A bare transformer `pipe` is called "transformer".
 
-    Raises GalaxyDiTError for a pipeline without a transformer and, with the reason, for one known not to work.
+    Raises GalaxyDiTError for a pipeline without a transformer and, with the reason, for a pipeline known not to work.
     """
     if isinstance(pipe, nn.Module):
         return {"transformer": unwrap_compiled(pipe)}

@@ -17,10 +17,10 @@ PLANNED = (Reason.WARM_UP, Reason.LAST_STEPS, Reason.SCHEDULE, Reason.ABOVE_THRE
 
 @dataclass(frozen=True)
 class VerifiedPsnr:
-    """PSNR in dB that a calibration measured on its held-out prompts.
+    """PSNR in dB against the videos without the plugin, which a calibration measured on its held-out prompts.
 
-    `mean` is the mean over the prompts, whose number is `prompts`; `low` and `high` are the ends of its 95 % interval,
-    None for a single prompt.
+    Held-out prompts are prompts that no choice of the calibration used. `mean` is the mean over the prompts, whose
+    number is `prompts`; `low` and `high` are the ends of its 95 % interval, None for a single prompt.
     """
 
     mean: float
@@ -62,7 +62,9 @@ def headline(report: "Report") -> str:
 
 
 def difference(report: "Report") -> str:
-    """Why a generation missed or exceeded the requested speedup; empty if it reached it, or if none was requested."""
+    """Why a generation missed or exceeded the requested speedup; empty if it reached the speedup within 5 %, if no
+    speedup was requested, and before the first call.
+    """
     goal, fraction = report.goal, report.compute_fraction
     if goal is None or goal.speedup is None or not report.calls:
         return ""
@@ -82,7 +84,9 @@ def difference(report: "Report") -> str:
 
 
 def expected_fidelity(report: "Report") -> str:
-    """The expected PSNR against the plain video, as a clause of the headline."""
+    """Clause of the headline: the expected PSNR against the plain video (the video without the plugin), that it is
+    unknown, or that the video is the plain one because every step was computed.
+    """
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
     start, goal = "expected PSNR against the plain video:", report.goal

@@ -73,10 +73,11 @@ SPECTRAL_POWER = 3.0
 
 
 def filter_latent(latent: Tensor, sigma: float) -> Tensor:
-    """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter.
+    """The part of a noisy latent `(batch, channels, frames, height, width)` that is signal, by a Wiener filter; float32
+    in the same shape.
 
-    For a flow-matching latent x = (1 - sigma) clean + sigma noise and a clean spectrum S(f) = f^-3, the best linear
-    estimate of the clean part multiplies each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2). sigma in [0, 1].
+    For a flow-matching latent x = (1 - sigma) clean + sigma noise, sigma in [0, 1], and a clean spectrum S(f) = f^-3,
+    the best linear estimate of the clean part multiplies each frequency by (1-sigma)^2 S / ((1-sigma)^2 S + sigma^2).
     Source of the idea and of the power 3: SeaCache, arXiv 2602.18993.
     """
     axes = (-3, -2, -1)
@@ -177,7 +178,8 @@ def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | No
     """The distance `proxy.distance` between two tensors `(batch, ...)`, for each row of the batch, `(batch,)`.
 
     "l1" is `relative_l1`. "l2" is the root mean square of the change divided by that of `previous`, in [0, 2]. "cosine"
-    is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`.
+    is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`; None means this
+    process alone.
     """
     if proxy.distance == "l1":
         return relative_l1(current, previous, group)

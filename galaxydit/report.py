@@ -61,7 +61,7 @@ class Report:
 
     Attributes:
         config: the settings of the plugin.
-        steps: number of steps of the schedule; `steps_run` of them ran.
+        steps: number of denoising steps that the scheduler plans; `steps_run` of them ran.
         calls: every transformer call in order.
         notes: sentences on what the plugin could not do, and on how the generation differs from the conditions under
             which its profile was calibrated.
@@ -71,8 +71,8 @@ class Report:
         end_to_end_seconds: seconds of text encoding before the first transformer call, plus seconds from this call to
             the end of the VAE's decoding. All text encoding since the previous generation counts, also for other
             pipelines. None where nothing was decoded after the last step, as with a bare transformer.
-        energy_joules: joules of the generation from the devices' energy counters; None without a counter
-            (`galaxydit.energy.meter_of`).
+        energy_joules: joules of denoising and from end to end, from the devices' energy counters; None without a
+            counter (`galaxydit.energy.meter_of`).
         guard: errors of predictions that were measured at full steps, and the changes that the guard made because of
             them (`galaxydit.policies.safeguard`).
         goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
@@ -94,7 +94,9 @@ class Report:
 
     @property
     def compute_fraction(self) -> float:
-        """Number of blocks that ran divided by the number that run without the plugin, over all samples; in [0, 1]."""
+        """Number of blocks that ran divided by the number that run without the plugin, over all samples; in [0, 1], and
+        1 before the first call.
+        """
         return _compute_fraction(self.calls)
 
     @property
@@ -125,9 +127,11 @@ class Report:
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data for JSON, with `compute_fraction` and `reused_steps`.
+        """The fields of the report by name, as plain data for JSON, with `compute_fraction` and `reused_steps`.
 
-        Reasons and guard actions become their names, NaN and infinities None, other values that JSON lacks text.
+        Reasons and guard actions become their names, NaN and infinities None, other values that JSON lacks text. The
+        entry `["config"]["policy"]` has the fields of the policy, or its "text" if it is no dataclass, and the "name"
+        of its class.
         """
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=_plain), parse_constant=lambda _: None)
         policy = data["config"]["policy"]  # a text where it is no dataclass

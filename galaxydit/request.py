@@ -34,8 +34,8 @@ GOALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class Request:
     """The arguments of `galaxydit.accelerate` that choose full steps, which are the steps computed in full.
 
-    The goal is `speedup`, `max_error`, `threshold`, `min_psnr` or `quality`. A proxy is a cheap tensor whose change
-    shows how much the transformer's output is about to change.
+    The goal is `speedup`, `max_error`, both of them, `threshold`, `min_psnr` or `quality`; the others are None. A proxy
+    is a cheap tensor whose change shows how much the transformer's output is about to change.
 
     Attributes:
         speedup: number of blocks that run without the plugin divided by the number that run with it, at least 1; 2.0 if
@@ -47,11 +47,13 @@ class Request:
             least 0.
         min_psnr: PSNR against the video without the plugin, in dB, from 1 to 100. The plugin takes the largest verified
             speedup at which the lower end of the 95 % interval over prompts is at least `min_psnr`.
-        quality: a word of `QUALITIES`; "lossless" computes every step.
+        quality: "lossless" (every step is computed), or a word for a speedup: "high" (1.5), "balanced" (2.0) or "fast"
+            (3.0).
         profile: a `Profile`, the name of a shipped profile, or the path of a file; by default the shipped profile of
             the model.
-        proxy: name of the proxy that is read, one of `galaxydit.PROXIES`; by default the profile's.
-        warmup: share of first steps that are always computed, in [0, 1]; None takes the default.
+        proxy: name of the proxy that is read, one of `galaxydit.PROXIES`; by default that of the profile if it was
+            measured, else the best documented proxy of the model's family.
+        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.
 
     Raises GalaxyDiTError for a value out of range, and for two arguments that contradict each other.
     """

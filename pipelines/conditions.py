@@ -22,8 +22,9 @@ SAMPLED = 1024  # values of each tensor
 def conditions_of(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[str, Any]:
     """The conditions that determine a pipeline's videos besides prompts and seeds, as plain data for JSON.
 
-    They are the class and configuration of the pipeline, the configurations and hashed weights of its components, dtype
-    and adapters of its transformers, its scheduler, and the settings.
+    The keys are "pipeline" (its class), "config" (its configuration), "transformers" (configuration, dtype and hashed
+    adapters by component), "weights" and "configs" (hashes of weights and configuration by component), "scheduler" (its
+    configuration) and "settings" (`settings` as a dictionary).
     """
     modules = {name: part for name, part in pipe.components.items() if isinstance(part, nn.Module)}
     configs = {name: getattr(part, "config", None) or _tokens_of(part) for name, part in pipe.components.items()}

@@ -78,7 +78,8 @@ def generate(
             such as '{"prompt": "a cat walks", "image": "cat.png"}' (`galaxydit.pipelines.inputs`).
         decode: False returns the latents without frames and saves the time of the decoder.
         on_step: called after each step with the number of finished steps and the number of all steps.
-        cpu_counter: also read the CPU's energy counter (`galaxydit.energy.meter_of`).
+        cpu_counter: read the CPU's energy counter if the pipeline runs on the CPU (`galaxydit.energy.meter_of`); the
+            counter of a GPU is always read.
 
     Raises GalaxyDiTError for a seed outside [0, 2^64), for a setting that the pipeline does not take, for inputs that
     cannot be read, and if the device runs out of memory; ValueError if the pipeline needs other inputs, returns no
@@ -163,8 +164,9 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
 class _DenoiseClock:
     """Stores clock and energy readings of the first transformer call and of the end of the last step, and the latents.
 
-    Each clock reading waits until the device has finished its queued work. `on_step` and `cpu_counter` are arguments of
-    `generate`.
+    Each clock reading, in seconds, waits until the device has finished its queued work. `on_step` is called after each
+    step with the number of finished steps and the number of all steps. With `cpu_counter`, the energy counter of a CPU
+    `device` is read, too. Results are None until they are known; `latents` are those of the newest step.
     """
 
     device: torch.device

@@ -25,7 +25,8 @@ EXAMPLE = '{"prompt": "a cat walks", "image": "cat.png"}'
 
 
 def parse_inputs(prompt: str) -> dict[str, Any]:
-    """The text and the file paths of a prompt, with the pipeline's arguments as keys. Loads no torch.
+    """The text (key "prompt") and the file paths of a prompt, with the pipeline's arguments as keys; the value of
+    "reference_images" is a list of paths. Loads no torch.
 
     Raises GalaxyDiTError for damaged JSON, for a JSON object that lacks the key "prompt" or has keys or values that are
     not allowed, and for a path that is no file.
@@ -71,7 +72,8 @@ def read_inputs(prompt: str) -> dict[str, Any]:
 
 
 def check_inputs(pipe: "DiffusionPipeline", inputs: dict[str, Any]) -> None:
-    """Raise ValueError unless the pipeline takes all of `inputs` and they hold the images and videos that it requires.
+    """Raise ValueError unless the pipeline takes all of `inputs`, its arguments by name, and they hold the images and
+    videos that it requires.
 
     The pipeline must also take `generator` and `callback_on_step_end`.
     """

@@ -63,7 +63,7 @@ def enlarge(frames: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
 
 
 def display_scale(frames: NDArray[Any]) -> int:
-    """The `scale` that enlarges a video as far as 256 pixels of height allow; 1 for a higher video."""
+    """The largest whole `scale` for `enlarge` that keeps a video within 256 pixels of height; 1 for a higher video."""
     return max(1, 256 // frames.shape[1])
 
 

@@ -36,7 +36,7 @@ class LinearSolver:
 
 @cache
 def unipc(flow_shift: float, steps: int) -> LinearSolver:
-    """UniPC, the scheduler of Wan2.1, at a flow shift and number of steps."""
+    """The linear map of UniPC, the scheduler of Wan2.1, at a flow shift and number of steps."""
     scheduler = UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=flow_shift, num_train_timesteps=1000
     )

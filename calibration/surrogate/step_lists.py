@@ -1,6 +1,7 @@
 """The published step lists on a surrogate, and the constant from its levels to PSNRs in dB (`offset`).
 
-A level is the expected PSNR on a surrogate, in dB up to this constant (`Surrogate.level`).
+A surrogate replaces the real weights: a model of independent directions fitted to published curvature. A level is the
+expected PSNR on a surrogate, in dB up to this constant (`Surrogate.level`).
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,9 @@ class Rule:
     """Constants of the prediction of reused steps and of the correction of full steps.
 
     Attributes:
-        order, slope, largest_ahead: see `GalaxyDiTConfig`.
+        order: 0 repeats the last full step, 1 extrapolates the last two.
+        slope: share of the slope between the last two full steps that order 1 follows, in [0, 1].
+        largest_ahead: largest factor with which order 1 adds the difference between the last two full steps.
         correction: share of the estimated error of the reused steps that the next full step corrects, in [0, 1].
         by_step: extrapolate in the index of the step, not in sigma, as TaylorSeer does.
     """
@@ -92,6 +94,10 @@ class Surrogate:
 
     Energies are fitted by non-negative least squares to the squared `curvature`, with relative errors at each step. The
     expected PSNR is known up to a constant, which step lists of known PSNR determine (`step_lists.offset`).
+
+    Attributes:
+        fitted: curvature of the surrogate / measured curvature, at each measured step.
+        directions, energies: the directions whose energy is above 0, and these energies, `(directions,)`.
     """
 
     def __init__(self, distribution: Distribution, curvature: Curvature) -> None:

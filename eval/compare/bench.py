@@ -59,9 +59,9 @@ class Workload:
     def run(
         self, case: Case, method: Method, setting: Setting, calibration: Any
     ) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation with a method at a setting, and the counter of what it computed.
+        """One generation with a method at a setting, and the counter of its operations and of the bytes that it held.
 
-        `calibration` is the result of `method.calibrate`, None if the method has no `calibrate`.
+        `calibration` is what `method.calibrate` measured beforehand; None if the method has no `calibrate`.
         """
         settings = self.settings if method.generation is None else method.generation(self.settings, setting)
         transformer = next(iter(transformers_of(self.pipe).values()))  # `measure_parts` refuses several
@@ -72,7 +72,7 @@ class Workload:
             return generate(self.pipe, case.prompt, settings, case.seed), counter
 
     def run_plain(self, case: Case) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation without any method."""
+        """One generation without any method, and its counter."""
         return self.run(case, fewer_steps.METHOD, {"steps": self.settings.steps}, None)
 
 
@@ -125,9 +125,10 @@ class SampleMaker(Maker):
         share_video(self._pipe, rank)
 
     def make(self, unit: Unit) -> Output:
-        """The calibration of a method, a sample or a plain video, as `unit.data["part"]` says.
+        """The result of a unit, as `unit.data["part"]` says.
 
-        Raises PermanentError for any error.
+        "calibration" gives what the method's `calibrate` returns; "sample" the fields of `Sample`, with the video if it
+        is to be kept; "plain" the plain video alone. Raises PermanentError for any error.
         """
         try:
             return self._make(unit.data, self.methods.get(unit.data["method"], fewer_steps.METHOD))
@@ -233,15 +234,15 @@ class Bench:
         return self._unit("plain", fewer_steps.METHOD, case=asdict(case))
 
     def measure(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Record]:
-        """Records of these units in their order. Finished units are read from the store; the others are made.
+        """Records of these units in their order, each done or failed.
 
-        Units that failed in an earlier run are made again.
+        Units that are done are read from the store; the others, also those that failed in an earlier run, are made.
         """
         run(units, self._maker, self.store, self._executor, progress=progress, retry_failed=True)
         return [record for unit in units if (record := self.store.read(unit.id)) is not None]
 
     def frames(self, unit: Unit) -> NDArray[np.uint8]:
-        """Video of a unit that stores one, `(frames, height, width, 3)`; the unit is made if it is not finished."""
+        """Video of a unit that stores one, `(frames, height, width, 3)`; the unit is made if it is not done."""
         return load_video(self.store.local_path(self.measure([unit])[0].files[VIDEO].path))
 
     def _unit(self, part: str, method: Method, **details: Any) -> Unit:
@@ -257,7 +258,10 @@ class Bench:
 
 
 def _as_calibrated(method: Method) -> Method:
-    """A copy named after the method's `calibrate`, so that methods with equal `calibrate` share one unit."""
+    """A copy named after the method's `calibrate`, so that methods with equal `calibrate` share one unit.
+
+    A method without `calibrate` is returned as it is.
+    """
     if (function := method.calibrate) is None:
         return method
     return replace(method, name=f"{function.__module__.rpartition('.')[2]} {function.__qualname__}")

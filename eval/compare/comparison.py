@@ -1,7 +1,8 @@
 """The whole comparison: calibrate, tune on calibration prompts, score on other prompts.
 
-Tuning measures the settings of a method and keeps those near the wanted speedups; scoring measures the kept settings. A
-case is a prompt with the seed of its noise, and a unit is one piece of work of the bench, such as one generation.
+A method is one way to generate a video faster, and a setting holds its parameters. Tuning measures the settings of a
+method and keeps those near the wanted speedups; scoring measures the kept settings. A case is a prompt with the seed of
+its noise, and a unit is one piece of work of the bench, such as one generation.
 """
 
 import logging
@@ -43,7 +44,7 @@ class Contender:
     settings: tuple[Setting, ...]
 
     def with_settings(self, indices: Sequence[int]) -> "Contender":
-        """The contender with the settings of these indices alone."""
+        """A copy of the contender with only the settings at these indices of its `settings`."""
         return replace(self, settings=tuple(self.settings[index] for index in indices))
 
 
@@ -54,10 +55,11 @@ class Comparison:
     Attributes:
         plan: prompts, seeds and wanted speedups.
         contenders: methods that did not fail, with their scored settings.
-        rows: one for each scored setting of a method.
-        at_speedups: one for each method at each wanted speedup.
+        rows: the mean scores of each scored setting of a method.
+        at_speedups: the scores of each method at each wanted speedup, interpolated between its settings.
         failed: maps the name of each method that was left out to its error.
-        conditions: what all results depend on, as JSON data (`Bench.conditions`).
+        conditions: what all results depend on, as JSON data, such as pipeline, weights, generation settings, device and
+            package versions (`Bench.conditions`).
     """
 
     plan: ComparisonPlan
@@ -68,7 +70,7 @@ class Comparison:
     conditions: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON data for results.json."""
+        """JSON data for results.json: all fields but `contenders`; each row also has the `source` of its method."""
         sources = {contender.method.name: contender.method.source for contender in self.contenders}
         return {
             "conditions": self.conditions,
@@ -92,10 +94,13 @@ def run_comparison(
     """Calibrate and tune every method on the plan's tuning prompts, score it on the plan's prompts, write results.json.
 
     All results are stored below `out`. A later run reuses them, also with other methods, speedups or prompts. A method
-    that raises an error is left out and reported in `Comparison.failed`. `progress` is called with the stage, the
-    number of its finished units and the number of all its units. `executor` and `load` are as for `Bench`.
+    that raises an error is left out and reported in `Comparison.failed`. `progress` is called with the stage's name,
+    the number of its units that are done or failed, and the number of all its units. `executor` runs the workers that
+    make the units, by default in this process. Each worker calls `load`, which returns the same pipeline there, by
+    default `pipe`.
 
-    Raises GalaxyDiTError if every method failed.
+    Raises GalaxyDiTError if `settings` name no number of steps, for a pipeline with two transformers, and if every
+    method failed.
     """
     bench = Bench(pipe, settings, out, methods, executor, load)
     stages = _Stages(bench, plan, progress)
@@ -117,14 +122,17 @@ def run_comparison(
 
 
 class _Stages:
-    """The stages of a comparison on one bench; `failed` maps the name of each failed method to its error."""
+    """The stages of a comparison: calibrate, tune and score methods on one bench.
+
+    `progress` is that of `run_comparison`; `failed` maps the name of each failed method to its error.
+    """
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
         self.bench, self.plan, self.progress = bench, plan, progress
         self.failed: dict[str, str] = {}
 
     def calibrate(self, methods: Sequence[Method]) -> list[Contender]:
-        """Calibrate the methods; each keeps all of its settings."""
+        """Calibrate the methods that need it. Return every method that did not fail, with all of its settings."""
         units = {
             method.name: self.bench.calibration_unit(method, self.plan.tuning_prompts, TUNING_SEED)
             for method in methods
@@ -135,7 +143,7 @@ class _Stages:
         return self.remaining([Contender(each, ids.get(each.name), tuple(each.settings(steps))) for each in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """Contenders with the settings to score: the best settings, or all if the method is not tuned."""
+        """Contenders that did not fail, with the settings to score: the best, or all if the method is not tuned."""
         speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
         first = cases[:SCREENING_PROMPTS]
         near = self._near(contenders, first)
@@ -143,9 +151,9 @@ class _Stages:
         return self._narrow("tuning", screened, cases, lambda candidates: bracket(candidates, speedups, scored))
 
     def score(self, contenders: Sequence[Contender]) -> list[Row]:
-        """One row for each scored setting, a mean over the scoring prompts: method by method, slowest setting first.
+        """One row for each setting of each contender, a mean over the scoring cases, in the order of the contenders.
 
-        A contender is a method with its settings. A method that fails has no rows; `failed` says why.
+        A method that fails has no rows; `failed` says why.
         """
         self.bench.measure([self.bench.plain_unit(self.plan.cases[0])])
         samples = self._measure("scoring", contenders, self.plan.cases, keep_video_of=self.plan.cases[0])
@@ -160,10 +168,10 @@ class _Stages:
         return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
-        """Contenders without the settings that are far from all wanted speedups, measured on `cases`.
+        """Contenders, those of tuned methods with the settings that are worth screening, judged from `cases`.
 
-        First a few settings of each tuned method are measured (`coarse`); from these, `refined` tells which others are
-        far.
+        First a few settings of each tuned method are measured (`coarse`). They are kept, and with them the others that,
+        judging from these (`refined`), may lie between the lowest and the highest wanted speedup, or just beyond.
         """
         tuned = [contender for contender in contenders if contender.method.tuned]
         tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}
@@ -223,7 +231,10 @@ class _Stages:
         return samples
 
     def _run(self, stage: str, units: Sequence[Unit], names: Sequence[str]) -> list[Record]:
-        """Records of the units; `names` are their methods' names. A method is left out if one of its units failed."""
+        """Make the units of a stage and return their records; `names` holds the method's name for each unit.
+
+        A method with a failed unit is added to `failed`.
+        """
         records = self.bench.measure(units, progress_of(stage, self.progress))
         for record, name in zip(records, names, strict=True):
             if record.traceback and name not in self.failed:

@@ -73,9 +73,9 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """Run `transformer(*args, **kwargs)` once, with no method attached, and return the parts that ran.
+    """Run `transformer(*args, **kwargs)` once and return a `Part` for each part that ran.
 
-    Raises ValueError if none ran.
+    No method may be attached. Raises ValueError if no part ran.
     """
     first: dict[str, tuple[str, int]] = {}
 
@@ -116,10 +116,10 @@ def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Modu
 
 
 class ComputeCounter(ExitStack):
-    """Counts the operations that a transformer's blocks really run, until the counter is closed.
+    """Context manager that counts the operations that a transformer's blocks really run, until it is closed.
 
-    `parts` is the result of `measure_parts`. `read_bytes` returns the bytes of the tensors that the attached method
-    keeps, or None if they are unknown; it is called after every sixteenth transformer call.
+    `parts` are the counted parts of the blocks, from `measure_parts`. `read_bytes` returns the bytes of the tensors
+    that the attached method keeps, or None if they are unknown; it is called after every sixteenth transformer call.
 
     Attributes:
         flops: floating-point operations counted so far.

@@ -122,8 +122,9 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """Interpolate one method's rows at a speedup, prompt by prompt and linearly in log(speedup); never extrapolate.
+    """One method's scores at a speedup, from its rows; only `compare_at` sets `ahead` and the fields after it.
 
+    Scores are interpolated prompt by prompt, linearly in log(speedup), and never extrapolated.
     A setting with exactly this speedup is used without interpolation. Settings off the Pareto front of speedup and mean
     PSNR are ignored, except a setting that requests this speedup and has it, because users get that setting. If all
     settings that are slower than the speedup are ignored, the slowest setting of the front is used without

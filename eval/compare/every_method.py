@@ -20,11 +20,12 @@ raises ValueError for a method whose name `registry.py` does not list."""
 
 
 def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
-    """The methods of these names, in the order of `registry.py`.
+    """The methods of these names, which may be names of groups, in the order of `registry.py`.
 
     Three names stand for groups: "ablations" for the ablations, "published" for the other methods whose settings are
     scored without tuning (published settings, and the repeated plain run), and "all" for all remaining methods. A group
-    omits methods whose packages are not installed. Raises GalaxyDiTError as `check_methods` does.
+    omits methods whose packages are not installed. Raises GalaxyDiTError for an empty list, an unknown name, and the
+    name of a method whose package is not installed.
     """
     check_methods(names)
 

@@ -14,7 +14,9 @@ SHOWN = 4  # methods beside the plain video
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
     """Write one mp4 to `folder` for each wanted speedup that any method reaches, and return the paths.
 
-    Each method is shown at its scored setting nearest to the speedup. `bench` generates the videos.
+    Each mp4 shows the plain video beside those of the best methods at the speedup, at most SHOWN (4). A method is shown
+    at the one or the nearer of the two settings that its scores at the speedup come from. `bench` reads the videos from
+    its store, or makes them.
     """
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
@@ -38,9 +40,10 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 
 
 def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
-    """The best SHOWN results that reach the speedup; `results` are of one speedup, best first.
+    """The results to show, best first: at most SHOWN (4) that reach the speedup; empty if none does.
 
-    The last place goes to this project's default method if it reaches the speedup but is not among the best.
+    `results` are those of all methods at one speedup, best first. The last place goes to this project's default method
+    if it reaches the speedup but is not among the best.
     """
     reached = [result for result in results if result.psnr is not None]
     ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]

@@ -60,14 +60,18 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class BranchState(BaseState, dict[int, Any]):
-    """Dictionary of whatever an `AdapterHook` keeps for one guidance branch; cleared at a reset."""
+    """Dictionary of whatever an `AdapterHook` keeps for one guidance branch, under its own keys; cleared at a reset."""
 
     def reset(self) -> None:
         self.clear()
 
 
 class AdapterHook(ModelHook):
-    """Base class of hooks around the whole transformer, with one `BranchState` for each cache context."""
+    """Base class of hooks around the whole transformer, with one `BranchState` for each cache context.
+
+    Subclasses override `new_forward`, which replaces the transformer's forward. In it,
+    `self.state_manager.get_state()` returns the state of the current context.
+    """
 
     _is_stateful = True
 
@@ -83,7 +87,9 @@ class AdapterHook(ModelHook):
 def enabled(
     pipe: DiffusionPipeline, config: Any, adapter: Callable[[], AdapterHook] | None = None
 ) -> Iterator[Attached]:
-    """Within the context, the transformer runs with a diffusers cache.
+    """Within the context, the transformer runs with a diffusers cache; afterwards, the pipeline is as before.
+
+    Yields an `Attached`, whose `bytes_held` returns the bytes of all tensors in the state of the transformer's hooks.
 
     Args:
         pipe: a pipeline with `pipe.transformer`.
@@ -112,8 +118,14 @@ def cache_method(
     config: Callable[[DiffusionPipeline, Setting, Any], Any],
     calibrate: Calibrate | None = None,
 ) -> Method:
-    """A method that runs a diffusers cache. `config` returns the cache's configuration from pipeline, setting and
-    calibration; the other arguments are fields of `Method`.
+    """A method that runs a diffusers cache.
+
+    Args:
+        name: unique name for tables.
+        settings: returns the candidate settings for a number of steps, from accurate to fast.
+        config: returns the cache's configuration from pipeline, setting and the result of `calibrate`.
+        calibrate: measures what `config` needs, from pipeline, prompts, generation settings and seed. None if it needs
+            nothing; `config` then gets None.
     """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
@@ -125,8 +137,8 @@ def cache_method(
 def timestep_left(pipe: DiffusionPipeline) -> Callable[[], float]:
     """Return a function that gives an even timestep for the current step: 1000 times the share of steps that are left.
 
-    FasterCache's published windows of timesteps assume timesteps that fall evenly. Wan's flow shift bends the
-    timesteps, so the cache gets the function's values instead.
+    The current step counts as left, so the first step has 1000. FasterCache's published windows of timesteps assume
+    timesteps that fall evenly. Wan's flow shift bends the timesteps, so the cache gets the function's values instead.
     """
     last: tuple[Any, float] = (None, 1000.0)
 

@@ -126,7 +126,7 @@ class _Recorder(ExitStack):
         self.calls += 1
 
     def end_step(self, pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Callback of the pipeline after each step: keep the latents, so that those of the last step remain."""
+        """Callback of the pipeline after each step: keep the latents in `trajectory.final`, and return `tensors`."""
         self.trajectory.final = _on_cpu(tensors["latents"])
         return tensors
 
@@ -141,8 +141,9 @@ def record(
 ) -> Trajectory:
     """Generate one batch, each prompt with its seed, and record it. If a method is attached, its outputs are recorded.
 
-    `residuals` says whether `Trajectory.residual_changes` is recorded. Raises GalaxyDiTError for a pipeline whose
-    guidance branches are not separate transformer calls.
+    `prompts` are texts; a single prompt may also be a JSON object that names an image. `residuals` says whether
+    `Trajectory.residual_changes` is recorded. Raises GalaxyDiTError for a pipeline with two transformers, and for one
+    whose guidance branches are not separate transformer calls.
     """
     check_branches(pipe)
     with _Recorder(pipe, residuals) as recorder:
@@ -158,7 +159,7 @@ def record(
 def record_each(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> list[Trajectory]:
-    """Record one plain generation for each prompt; prompt i starts from the noise of seed + i."""
+    """Record one generation for each prompt, without residuals; prompt i starts from the noise of seed + i."""
     return [record(pipe, [prompt], [seed + index], settings) for index, prompt in enumerate(prompts)]
 
 

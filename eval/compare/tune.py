@@ -1,8 +1,8 @@
 """Choose which settings of a method are scored, from the results of the settings on calibration prompts.
 
 Speedups are by compute. The arguments `speedups` are the wanted speedups of the `ComparisonPlan`; the wanted range
-reaches from the lowest to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN. A sample is one
-measured generation with a method at one setting.
+reaches from the lowest to the highest of them, widened at both ends by the factor SPEEDUP_MARGIN (1.25). A sample
+is one measured generation with a method at one setting.
 """
 
 import math
@@ -54,10 +54,11 @@ def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
 
 
 def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
-    """Indices of the settings to try first.
+    """Indices of the settings to try first; `settings` are all of one method.
 
-    If the settings request speedups: those within the factor SPEEDUP_MARGIN of a wanted speedup, or all if there are
-    none. Of other settings with a single parameter, if they are LONG_GRID or more: every fourth and the last. Else all.
+    If each has "speedup" as its only parameter: those within the factor SPEEDUP_MARGIN of a wanted speedup, or all if
+    there are none. Of other settings with a single parameter, if they are LONG_GRID (12) or more: every fourth and the
+    last. Else all.
     """
     every = range(len(settings))
     if all(setting.keys() == {"speedup"} for setting in settings):
@@ -71,6 +72,8 @@ def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
 
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
     """Indices of the tried settings, and of the settings between them that may lie in the wanted range.
+
+    `tried` are the measurements of the settings of `coarse`, by rising index.
 
     The settings of a method are ordered from accurate to fast. So settings between two tried neighbours are left out if
     both neighbours are slower than the range, or both are faster.
@@ -86,7 +89,7 @@ def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
 
 def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
     """Indices of the settings in the wanted range, without those that an equally fast or faster setting there exceeds
-    in PSNR by more than PSNR_MARGIN.
+    in PSNR by more than PSNR_MARGIN (2 dB).
 
     The nearest setting beyond each end of the range counts as in the range, so that the settings enclose the range.
     """
@@ -104,8 +107,8 @@ def screen(candidates: Sequence[Candidate], speedups: Sequence[float]) -> list[i
 def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("log_speedup", "psnr")) -> list[T]:
     """Settings on the Pareto front, slowest first: no other setting is at least as good in both numbers of `point`.
 
-    `point` returns speedup and PSNR of a setting, or increasing functions of these. Of settings that are equal in both
-    numbers, the first is kept.
+    `point` returns speedup and PSNR of a setting, or increasing functions of these; by default `log_speedup` and `psnr`
+    of a `Candidate`. Of settings that are equal in both numbers, the first is kept.
     """
     front: list[T] = []
     for setting in sorted(settings, key=point, reverse=True):
@@ -115,12 +118,13 @@ def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("
 
 
 def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
-    """Indices of the settings to score, slowest first: the settings of the Pareto front that bracket each speedup.
+    """Indices of the settings to score, slowest first.
 
-    A method whose decisions depend on the sample has another speedup on other prompts. So the two ends of a bracket lie
-    below and above the wanted speedup by two standard errors of the difference between the mean log speedups of the
-    tuning samples and of `scored` other samples. `scored` is the number of samples that will be scored. Where the front
-    does not reach so far, its outermost setting is the end.
+    These are, for each speedup, the settings of the Pareto front from one end of a bracket to the other. A method whose
+    decisions depend on the sample has another speedup on other prompts. So the two ends of a bracket lie below and
+    above the wanted speedup by two standard errors of the difference between the mean log speedups of the tuning
+    samples and of `scored` other samples. `scored` is the number of samples that will be scored. Where the front does
+    not reach so far, its outermost setting is the end.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

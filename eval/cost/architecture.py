@@ -129,7 +129,7 @@ def _architecture(entry: dict[str, Any]) -> Architecture:
 
 
 def architecture_of(model: str) -> Architecture:
-    """The architecture of a model, given by its name in `CHECKPOINTS` or by its hub id.
+    """The architecture of a model, given by its name in `CHECKPOINTS`, such as "wan2.1-t2v-1.3b", or by its hub id.
 
     The organisation of a hub id is not compared, because models move to other organisations. Raises GalaxyDiTError for
     an unknown model.

@@ -72,7 +72,9 @@ class Estimate:
     """The predicted cost of a model's videos, with the settings that it is predicted for.
 
     Attributes:
-        split: how the GPUs share a video, such as "Ulysses 4, ring 2".
+        split: how the GPUs share a video, such as "Ulysses 4, ring 2"; "" for one GPU.
+        height, width: in pixels.
+        videos: number of videos that `Cost.price` is for.
         speedup: block evaluations of a plain video / of an accelerated one; None if only plain videos were asked for.
         plain, accelerated: predicted cost without and with the plugin; `accelerated` is None without a speedup.
         fits: whether the expected peak memory, with the plugin if there is a speedup, is below the GPU's memory.
@@ -102,7 +104,7 @@ class Estimate:
         return self.plain.energy_per_video_joules.value - self.accelerated.energy_per_video_joules.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with the field names of the ML.ENERGY leaderboard."""
+        """The fields and `saved_joules` as plain data for JSON, with the field names of the ML.ENERGY leaderboard."""
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
 
@@ -164,7 +166,11 @@ def estimate(
 
 
 def _workload(model: str, shape: Architecture, size: str | None, frames: int | None, steps: int | None) -> Workload:
-    """One video at the given settings; a setting that is None gets the value that the model's authors recommend."""
+    """One video at the given settings; a setting that is None gets the value that the model's authors recommend.
+
+    `size` is width and height in pixels, such as "1280x720". Raises GalaxyDiTError for a value that is not allowed, and
+    for None if no value is known for the model.
+    """
     by_name = {repository_name(checkpoint.hub_id): checkpoint for checkpoint in CHECKPOINTS.values()}
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
@@ -237,7 +243,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """`reuse` in the profile that the package ships for this architecture; "output" if it ships none."""
+    """What the plugin keeps, "output" or "residual", by the shipped profile of this architecture; else "output"."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
@@ -249,7 +255,10 @@ def _default_reuse(shape: Architecture) -> str:
 
 
 def _held_bytes(work: Workload, reuse: str) -> int:
-    """Bytes that the plugin keeps: outputs or residuals (see `reuse`) of two full steps for each guidance branch."""
+    """Bytes that the plugin keeps: those of two full steps for each guidance branch.
+
+    `reuse` says of what: "output" of the transformer's outputs, "residual" of the residuals of its blocks.
+    """
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width
     return shape.branches * PREDICTIONS_KEPT * prediction

@@ -39,7 +39,10 @@ OF_GPU_SPREAD = GpuConstants(0.15, 0.3, 0.5, 0.4, 0.3, 0.3)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds of a batch of `work.batch` videos, joules of one video over all GPUs."""
+    """One measurement: seconds of a batch of `work.batch` videos, joules of one video over all GPUs.
+
+    `model` is a hub id, `gpu` a name in `GPUS`, and `split` says how the GPUs share a video.
+    """
 
     model: str
     gpu: str

@@ -1,6 +1,9 @@
 """Operations and bytes of one transformer call, counted from the shapes of its layers alone.
 
 The counts equal those of PyTorch's FlopCounterMode, which `galaxydit compare` uses, on diffusers' classes.
+
+The functions that return `Blocks` yield pairs: how often a layer occurs in all blocks, and the layer. Their argument
+`times` is the number of blocks, `video` the number of video tokens, and `frames` that of the decoded video's frames.
 """
 
 from collections.abc import Callable, Iterator
@@ -66,7 +69,10 @@ class Operations:
 
 
 def count_operations(shape: Architecture, height: int, width: int, frames: int) -> Operations:
-    """Operations of all blocks in one call, for one sample and guidance branch; `height` and `width` in pixels."""
+    """Operations of all blocks in one call, for one sample and guidance branch.
+
+    `height` and `width` are in pixels, `frames` those of the decoded video.
+    """
     video = shape.tokens(height, width, frames)
     layers = list(BLOCKS[shape.family](shape, video, frames))
     linears = [(times, layer) for times, layer in layers if isinstance(layer, Linear)]
@@ -89,18 +95,18 @@ def count_operations(shape: Architecture, height: int, width: int, frames: int) 
 
 
 Blocks = Iterator[tuple[int, Layer]]
-"""Layers of all blocks, each with how often it occurs. Below, `times` is this number, `video` that of video tokens."""
+"""Layers of all blocks, each with how often it occurs. Below, `times` is the number of blocks."""
 
 
 def _stream(times: int, tokens: int, width: int, ffn_dim: int) -> Blocks:
-    """Projections of self-attention and the feed-forward layer of one stream of tokens, without the attention."""
+    """Layers of one stream of tokens: projections of self-attention and feed-forward, without the attention."""
     yield 4 * times, Linear(tokens, width, width)
     yield times, Linear(tokens, width, ffn_dim)
     yield times, Linear(tokens, ffn_dim, width)
 
 
 def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: int, head_dim: int) -> Blocks:
-    """Cross-attention of `queries` tokens of width `widths[0]` to `keys` tokens of width `widths[1]`."""
+    """Layers of cross-attention of `queries` tokens of width `widths[0]` to `keys` tokens of width `widths[1]`."""
     inner = heads * head_dim
     yield times, Linear(queries, widths[0], inner)
     yield 2 * times, Linear(keys, widths[1], inner)
@@ -109,7 +115,9 @@ def _cross(times: int, queries: int, keys: int, widths: tuple[int, int], heads: 
 
 
 def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Wan, LTX-Video, Cosmos, Kandinsky: self-attention of the video, cross-attention to the text, feed-forward."""
+    """Layers of Wan, LTX-Video, Cosmos and Kandinsky: self-attention of the video, cross-attention to the text and, if
+    there is one, to an image, feed-forward.
+    """
     times, width = shape.blocks + shape.control_blocks, shape.width
     yield from _stream(times, video, width, shape.ffn_dim)
     yield times, Attention(video, video, shape.heads, shape.head_dim, is_self=True)
@@ -123,14 +131,14 @@ def _with_cross_attention(shape: Architecture, video: int, frames: int) -> Block
 
 
 def _joint(shape: Architecture, video: int, frames: int) -> Blocks:
-    """CogVideoX: text and video in one stream with shared weights."""
+    """Layers of CogVideoX: text and video in one stream with shared weights."""
     tokens = video + shape.text_tokens
     yield from _stream(shape.blocks, tokens, shape.width, shape.ffn_dim)
     yield shape.blocks, Attention(tokens, tokens, shape.heads, shape.head_dim, is_self=True)
 
 
 def _hunyuan(shape: Architecture, video: int, frames: int) -> Blocks:
-    """HunyuanVideo: blocks with a stream each for text and video, then blocks with one stream for both."""
+    """Layers of HunyuanVideo: blocks with a stream each for text and video, then blocks with one stream for both."""
     width, tokens = shape.width, video + shape.text_tokens
     yield from _stream(shape.blocks, video, width, shape.ffn_dim)
     yield from _stream(shape.blocks, shape.text_tokens, width, shape.ffn_dim)
@@ -141,7 +149,7 @@ def _hunyuan(shape: Architecture, video: int, frames: int) -> Blocks:
 
 
 def _mochi(shape: Architecture, video: int, frames: int) -> Blocks:
-    """Mochi: a stream each for text and video, gated feed-forward layers; the last block has no text output."""
+    """Layers of Mochi: a stream each for text and video, with gated feed-forward; the last block has no text output."""
     width, text_dim, text = shape.width, shape.text_dim or shape.width, shape.text_tokens
     yield 4 * shape.blocks, Linear(video, width, width)
     yield shape.blocks, Linear(video, width, 2 * shape.ffn_dim)
@@ -155,7 +163,7 @@ def _mochi(shape: Architecture, video: int, frames: int) -> Blocks:
 
 
 def _ltx2(shape: Architecture, video: int, frames: int) -> Blocks:
-    """LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
+    """Layers of LTX-2: a video and an audio stream, each with cross-attention to the text and to the other."""
     times, heads, head_dim = shape.blocks, shape.audio_heads, shape.audio_head_dim
     width, inner = shape.width, heads * head_dim
     audio = round(frames / shape.fps * shape.audio_tokens_per_second)

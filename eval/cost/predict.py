@@ -115,7 +115,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Workload:
-    """A video of a model, of which `batch` videos are denoised together; `height` and `width` in pixels."""
+    """A video of a model with the architecture `shape`; `batch` such videos are denoised together.
+
+    `height` and `width` are in pixels, `frames` those of the decoded video.
+    """
 
     shape: Architecture
     height: int
@@ -163,7 +166,8 @@ def predict(
 ) -> Prediction:
     """Seconds and joules of one video.
 
-    `compute_fraction`: calls of transformer blocks / those of a generation without the plugin.
+    `split`: how GPUs share the video, by default a single GPU. `compute_fraction`: calls of transformer blocks / those
+    of a generation without the plugin.
     """
     shape, count = work.shape, work.operations
     own, shared = constants.gpus[gpu.name], constants.shared

@@ -16,7 +16,10 @@ SPEEDUP = 2.0
 
 
 def cost_table() -> str:
-    """Predicted cost of a video of each Wan2.1 checkpoint, plain, and with the plugin at half the block evaluations."""
+    """Markdown table of the predicted seconds and kJ of a video, for each Wan2.1 checkpoint and GPU.
+
+    Each value is given without the plugin (plain), and with the plugin at half the block evaluations.
+    """
     headings = ("model", "size and steps", "GPU", "plain s", "2x s", "plain kJ", "2x kJ", "saved kJ")
     rows = []
     for name in (name for name in CHECKPOINTS if name.startswith("wan2.1-")):
@@ -32,7 +35,10 @@ def cost_table() -> str:
 
 
 def published_table() -> str:
-    """Published and predicted seconds and kJ of one video: a row of means for each model, GPU and number of GPUs."""
+    """Markdown table of published and predicted seconds and kJ of one video.
+
+    A row has the means over the measurements of one model, GPU and number of GPUs.
+    """
     headings = ("model", "GPU", "GPUs", "rows", "s published", "s predicted", "kJ published", "kJ predicted")
     groups: dict[tuple[str, str, int], list[Row]] = {}
     for row in read_measurements():

@@ -44,7 +44,11 @@ class Estimate:
 def units_left(
     units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
 ) -> tuple[list[Unit], list[VideoRecord]]:
-    """The units that `galaxydit.pipelines.runs.run` would make with these arguments, and records of finished videos."""
+    """The units that a run (`galaxydit.pipelines.runs.run`) would make, and the records of the videos that are done.
+
+    A run makes the units without a record and those with a damaged record or file; with `retry_failed`, also the failed
+    units. With `verify`, a file is also damaged if its SHA-256 differs. Records with damage are left out.
+    """
     kept, finished = set(), []
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage:
@@ -87,8 +91,8 @@ def time_plain(job: Job) -> Cost:
 def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], plain: Cost | None) -> Iterator[Estimate]:
     """The estimate of each variant that has videos to be made, in the job's order.
 
-    `left` and `records` are the results of `units_left`, `plain` is the cost of a plain video. If `plain` is None, a
-    variant without a finished video is left out.
+    `left` are the units of the videos to be made, `records` those of the videos that are done (`units_left` returns
+    both), `plain` is the cost of a plain video. If `plain` is None, a variant without a record is left out.
     """
     counts = Counter(unit.data["variant"]["name"] for unit in left)
     seconds = defaultdict(list)
@@ -105,9 +109,9 @@ def estimate(job: Job, left: Sequence[Unit], records: Sequence[VideoRecord], pla
 
 
 def denoise_share(variant: Variant, steps: int | None) -> float:
-    """Expected denoising seconds of a video of the variant / those of a plain video of `steps` steps.
+    """Expected denoising seconds of a video of the variant / those of a plain video of `steps` steps (None: unknown).
 
-    If the variant's options do not determine this quotient, it is 1, an upper bound.
+    If these steps and the variant's options do not determine this quotient, it is 1, an upper bound.
     """
     options = variant.options
     if variant.method == PLUGIN:  # a limit of errors may cost any of the speed

@@ -61,9 +61,18 @@ PLAIN = Variant(BASELINE, BASELINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The content of a job file; `galaxydit eval run --example` explains its keys, which are the fields.
+    """The content of a job file, whose keys are the fields; `galaxydit eval run --example` prints an example.
 
     Attributes:
+        model: "wan-tiny", another short name such as "wan2.1-t2v-1.3b", a hub id, or a folder of `save_pretrained`.
+        revision: branch, tag or commit of the model on the hub.
+        dtype: of the weights; None takes the model's default.
+        offload: which weights wait in CPU memory, as for `load_pipeline`; "none" keeps all on the device.
+        steps, guidance, guidance_2, flow_shift, negative_prompt, height, width, frames, fps: settings of every video;
+            None takes the value that the model's authors recommend.
+        seeds: seeds of every prompt. If None, sample j of prompt i has the seed `seed` + i * `samples` + j.
+        metrics: names of the metrics to measure; None measures all that are installed and suit the video.
+        video: encoding of the mp4 files; "lossless" keeps every RGB level.
         baseline: whether `variants` begins with the baseline, `PLAIN`.
         calibration: prompts, other than `prompts`, for methods that measure something before their first video.
         gates: limits for the results; they affect neither videos nor measurements.
@@ -141,7 +150,18 @@ class Job:
 
 @dataclass(frozen=True)
 class PluginOptions:
-    """Options of a variant with the method "galaxydit": arguments of `galaxydit.accelerate`."""
+    """Options of a variant with the method "galaxydit": arguments of `galaxydit.accelerate`; None takes its default.
+
+    Attributes:
+        speedup: block evaluations without the plugin / with it.
+        policy: "schedule" computes planned steps, "proxy" reuses steps while a cheap tensor (the proxy) changes little,
+            "auto" takes the policy that was better on held-out prompts.
+        max_error: largest expected relative error of a reused step.
+        threshold: steps are reused while the summed change of the proxy is below this number.
+        quality: "lossless" computes every step; the others stand for a speedup of 1.5, 2 and 3.
+        min_psnr: PSNR against the plain video in dB that a speedup has to keep, as a mean over prompts.
+        profile: name of a shipped profile, or path of a profile file, which holds a calibration for a model.
+    """
 
     speedup: Annotated[float, Ge(1)] | None = None
     policy: Literal["auto", "schedule", "proxy"] = "auto"

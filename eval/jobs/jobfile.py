@@ -84,7 +84,10 @@ def read_job(path: Path) -> Job:
 
 @contextmanager
 def named(place: str, cure: str = "") -> Iterator[None]:
-    """A context that turns ValueError and RecursionError into GalaxyDiTError, the text between `place` and `cure`."""
+    """A context that turns ValueError and RecursionError into GalaxyDiTError.
+
+    The new text is `place`, the text of the error and `cure`, joined.
+    """
     try:
         yield
     except (ValueError, RecursionError) as error:

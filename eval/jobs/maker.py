@@ -47,7 +47,8 @@ CALIBRATION_SEED = 1_000_000
 class Generated:
     """A video and how much compute it took.
 
-    compute_fraction: compute / compute of the baseline; None if it has to follow from the `operations` of both.
+    compute_fraction: compute / compute of the baseline; None if it follows from the `operations` of this video and
+        the baseline's.
     operations: counted floating-point operations of the transformer's blocks; 0 if not counted.
     report: `Report.to_dict()` of the plugin, None for every other method.
     """
@@ -111,7 +112,10 @@ class VideoMaker(Maker):
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Raise GalaxyDiTError if a variant does not suit the model: attach it to the pipeline once, and remove it."""
+        """Raise GalaxyDiTError if a variant does not suit the model, or not the job's number of `steps`.
+
+        A method without calibration is attached to the pipeline once, and removed.
+        """
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()
         elif variant.method not in (BASELINE, FEWER_STEPS):

@@ -31,7 +31,8 @@ class VideoResult:
         frames_sha256: SHA-256 of the decoded float frames, by `hash_frames`.
         shape: (frames, height, width, 3).
         settings: the `GenerationSettings` in force, as a mapping.
-        denoise_seconds, end_to_end_seconds: as in `GeneratedVideo` of `galaxydit.pipelines.generate`.
+        denoise_seconds: from the first transformer call to the end of the last scheduler step.
+        end_to_end_seconds: of the whole pipeline call: text encoder, denoising, decoder.
         compute_fraction: compute / compute of the baseline. Compute is the number of block evaluations for the
             plugin, `block_operations` for a method of `galaxydit compare`, and the number of steps for the method
             "fewer-steps". None for a method of `galaxydit compare` in a job without baseline.
@@ -39,7 +40,7 @@ class VideoResult:
             energy counter.
         avg_power_watts: of the whole call, over all devices; None without an energy counter.
         energy_note: other work on the device whose joules count too; empty if none is known.
-        report: `Report.to_dict()` of the plugin, None for every other method.
+        report: the plugin's report with its decision at each call, `Report.to_dict()`; None for every other method.
         metrics: values by name of the metric, in its unit; a value may be infinite, and nan where undefined.
         skipped: by name of a metric without a value, the reason.
         versions: versions of packages, by name.
@@ -71,6 +72,8 @@ class VideoResult:
 class VideoRecord(VideoResult, Record):
     """The record of a unit, with the measurements of its video as fields, and with its prompt, seed and variant.
 
+    The field `result` is None.
+
     Attributes:
         sample: index of the seed among those of the prompt, from 0.
         video, thumbnail: paths of the mp4 and of a JPEG of its first frame, relative to the run's folder; None for a
@@ -95,7 +98,7 @@ class VideoRecord(VideoResult, Record):
 
 
 def to_plain(result: VideoResult) -> Any:
-    """The measurements as JSON data; infinite values become strings."""
+    """The measurements by field, as JSON data; infinities and nan become "Infinity", "-Infinity" and "NaN"."""
     return json.loads(TypeAdapter(VideoResult).dump_json(result))
 
 

@@ -20,9 +20,9 @@ FILES = "files"  # hashes of the files that prompts name, beside the job in run.
 
 
 def plan_run(store: Store, job: Job) -> Job:
-    """The job that the store would have after `open_run`: its present job, if it has one, extended by `job`.
+    """The job that the store would have after `open_run`: its present job extended by `job`, or `job` if it has none.
 
-    Raises GalaxyDiTError as `open_run` does. Writes nothing.
+    Raises GalaxyDiTError as `open_run` does, for example if `job` has another model. Writes nothing.
     """
     return _plan(store, job)[0]
 
@@ -66,7 +66,14 @@ def run_job(
 ) -> Outcome:
     """Make all units of a job that its store, from `open_run`, lacks; calibrations that failed are made again.
 
-    The other arguments are those of `galaxydit.pipelines.runs.run`.
+    Returns the numbers of done and of failed videos among all videos of the job.
+
+    Args:
+        executor: runs the makers of the units; by default in this process.
+        progress: is told of each unit; by default nothing is shown.
+        retry_failed: make failed videos again, too.
+        verify: also read the files of all records and make units again if a SHA-256 differs.
+
     Raises GalaxyDiTError if the store was begun with another model, if a variant does not suit the model, and if a
     method's calibration failed; OSError if the disk is full.
     """
@@ -99,7 +106,7 @@ def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mappin
 
 
 def _extended(before: Job, now: Job) -> tuple[Job, Job]:
-    """The union of two jobs, and the union cut to the prompts, seeds and variant names of `before`, with its gates.
+    """The union of two jobs, and the union cut to the prompts, seeds, variant names and gates of `before`.
 
     Finished units stay valid only if the cut union is equal to `before`. In the union, prompts, seeds and variants of
     `before` come first and keep their places, because a prompt's place determines its default seeds and the names of

@@ -13,7 +13,7 @@ import torch
 def clock_name(device: torch.device) -> str:
     """Name of the clock that `StepClock` reads.
 
-    CUDA events on a GPU. On a CPU the time of the thread if torch uses one thread, else the wall clock.
+    "CUDA events" on a GPU; on a CPU "thread time" if torch uses one thread, else "wall clock".
     """
     if device.type == "cuda":
         return "CUDA events"

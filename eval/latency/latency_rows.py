@@ -25,6 +25,7 @@ class Samples:
     """Measurements of one method so far. A trajectory is one run of all denoising steps.
 
     Attributes:
+        method: name of the method, such as "plain" or "SeaCache".
         compiled: whether torch.compile compiled the blocks.
         full_ms, reused_ms: milliseconds of each full and of each reused step.
         whole_seconds: seconds of each trajectory.
@@ -61,8 +62,9 @@ def spread_of(values: Sequence[float]) -> dict[str, float] | None:
 def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
     """One row for each of the samples, in their order, as JSON data; a value that was not measured is None.
 
-    A row has the fields `KEPT` of `Samples`, and these values:
-        full_ms, reused_ms: `spread_of` the milliseconds of one full or reused step, all guidance branches together.
+    A row has the fields method, compiled, syncs_per_step, peak_bytes, bytes_held and note of `Samples`, and these:
+        full_ms, reused_ms: milliseconds of one full or reused step, all guidance branches together: median, quartiles
+            and count, as `spread_of` returns them.
         probe_ms: milliseconds that the decision to reuse takes: median reused step of the method, minus that of the
             method with the same name and ", no proxy", for which the full steps are fixed; None without such a method.
         denoise_seconds: seconds of a trajectory, median.
@@ -99,7 +101,11 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of the JSON file of a latency run; raises GalaxyDiTError for any other file."""
+    """The content of the JSON file of a latency run; raises GalaxyDiTError for any other file.
+
+    Keys: "kind", "format", "date", "device", "versions", "settings", "model", "schedule", "rows" (those of
+    `rows_from`) and "finished", which is False if the run ended early.
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

@@ -42,7 +42,10 @@ COUNTED_SIZE = VideoSize(32, 32, 5)
 
 
 class LatencyRun:
-    """A latency run. In each turn, one method runs all denoising steps once (a trajectory), eager or compiled."""
+    """Measures the latency of the methods in `settings`, by `measure`.
+
+    In each turn, one method runs all denoising steps once (a trajectory), eager or compiled.
+    """
 
     def __init__(self, settings: LatencySettings) -> None:
         self.settings = settings
@@ -60,6 +63,7 @@ class LatencyRun:
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
         """Measure all methods, write the results to `out` (JSON) after each turn, and return them.
 
+        The results have the keys that `latency_rows.load` lists; "rows" has one row for each method, eager or compiled.
         A method that fails gets a note and no further turns. After each turn, `on_turn` receives the numbers of turns
         done and of all turns.
         """
@@ -107,7 +111,7 @@ class LatencyRun:
     def _rows(self) -> list[dict[str, Any]]:
         """The rows of all methods that were measured or failed so far.
 
-        If eval/cost can predict this GPU and model, a row also has predicted seconds and joules of denoising.
+        If eval/cost can predict this GPU and model, a row also has `predicted_denoise_s` and `predicted_joules`.
         """
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)

@@ -30,7 +30,14 @@ INSTALLED = METHODS if is_installed("cache_dit") else METHODS[:-1]
 
 @dataclass(frozen=True)
 class Preset:
-    """Shape of a Wan transformer and of its text input."""
+    """Shape of a Wan transformer and of its text input.
+
+    Attributes:
+        blocks: number of blocks.
+        heads, head_dim: number of attention heads, and width of a head.
+        ffn_dim: inner width of the feed-forward layers.
+        text_dim, text_tokens: width of the text embedding, and its number of tokens.
+    """
 
     blocks: int
     heads: int

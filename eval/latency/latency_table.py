@@ -31,7 +31,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Device, model, size and steps of a run, and the methods that failed, with their errors."""
+    """Device, model, size and steps of a run, the failed methods with their errors, and whether the run ended early."""
     model, schedule, settings = data["model"], data["schedule"], data["settings"]
     text = (
         f"{data['device']['name']}, {data['date'][:10]}, torch {data['versions']['torch']}, diffusers "
@@ -56,7 +56,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]], *, quartiles: bool) -> dict[st
     """The cells of each column by heading, from `rows` of the JSON file, without columns that nothing was measured for.
 
     With `quartiles`, cells show medians and quartiles. Without them, for a terminal, cells show medians alone, and the
-    columns `LEFT_OUT` are missing.
+    columns with the headings `LEFT_OUT`, such as "probe ms", are missing.
     """
     columns = {"method": [label(row["method"], row["compiled"]) for row in rows]}
     for heading, (field, unit, form) in COLUMNS.items():

@@ -37,7 +37,8 @@ def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) 
 class Inputs:
     """Inputs of the transformer: two latents with their timesteps, and the text embedding of each guidance branch.
 
-    A run changes from one latent and timestep to the other to force a full step.
+    Latents are `(1, channels, frames, height, width)`, timesteps `(1,)`, text embeddings `(1, tokens, dim)`. A run
+    changes from one latent and timestep to the other to force a full step.
     """
 
     latents: tuple[Tensor, Tensor]

@@ -27,7 +27,10 @@ BACKEND = "inductor"  # of torch.compile
 
 
 def sigma_of(step: int) -> float:
-    """The sigma (noise level) of a step: it falls enough to extrapolate, too little to change SeaCache's filter."""
+    """The sigma (noise level) of a step: 0.5 at step 0, and 0.0001 less at each next step.
+
+    It falls enough to extrapolate, and too little to change SeaCache's filter.
+    """
     return 0.5 - 1e-4 * step
 
 
@@ -50,6 +53,7 @@ class Timing:
 class TimedTrajectory:
     """A method attached to a copy of a transformer, for denoising steps that are full as `forced` says.
 
+    `method` is a key of `timed_methods.METHODS`, such as "plain"; `inputs` are what the transformer receives.
     The copy has its own modules but shares the tensors of `transformer`, so hooks and compilation affect no other copy.
     With `compiled`, torch.compile compiles its blocks.
     """
@@ -105,7 +109,7 @@ class TimedTrajectory:
         return sum("called a synchronizing" in str(warning.message) for warning in caught) / steps
 
     def count_blocks(self, steps: int) -> tuple[int, int]:
-        """Block evaluations of a full step and of a reused step, both guidance branches together.
+        """Block evaluations of a full step and of a reused step (0 if none ran), both guidance branches together.
 
         Runs the first `steps` steps; not for compiled blocks. Raises RuntimeError if steps of one kind differ in their
         block evaluations, because then the method did not decide as forced.

@@ -29,7 +29,7 @@ class Metric:
         needs_reference: whether the metric compares with another video.
         function: from video, reference and prompt to the value, which may be infinite, and nan where it is undefined.
         min_frames, min_side: smallest video, in frames and in pixels of height and width.
-        check_prompt: raises ValueError for a prompt that the metric cannot use.
+        check_prompt: raises ValueError for a prompt that the metric cannot use; its result is ignored.
         missing: returns what to install, and how; None if nothing is missing.
     """
 

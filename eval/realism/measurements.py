@@ -55,7 +55,10 @@ GOALS = (
 
 @dataclass(eq=False)
 class Realism:
-    """Measures one pipeline; each of `PARTS` has a method, which returns JSON data.
+    """Measures one pipeline. A part of the measurement is the result of one method, as JSON data.
+
+    `PARTS` names the parts; the method of the part "step lists" is `step_lists`, and so on. The pipeline must have one
+    transformer.
 
     Attributes:
         published: the published measurements, with the flow shift and guidance scale of each.
@@ -80,10 +83,13 @@ class Realism:
         self._measured = cache(partial(measure_row, self.references))
 
     def run(self, out: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-        """Measure the parts that the file `out` (realism.json) lacks, write it after each part, and return its content.
+        """Measure those of `parts` that the file `out` (realism.json) lacks, and write it after each part.
+
+        Returns the content of the file: the key "conditions", a key for each measured part, and "goals", the list that
+        `goals` returns.
 
         If `out` was measured under other `conditions`, it is first renamed to a name with a hash of those conditions. A
-        later run under them renames it back and continues it.
+        later run under those conditions renames it back and continues it.
         """
         conditions = json.loads(json.dumps(self.conditions()))  # as they are read back
         results = _read(out)
@@ -119,7 +125,8 @@ class Realism:
     def step_lists(self) -> dict[str, Any]:
         """PSNR in dB of each prompt with each published step list, beside the published PSNR.
 
-        A step list names the steps that are computed; the others are reused.
+        A step list names the steps that are computed; the others are reused. Keys: "rows" and "spearman" as `compared`
+        returns them, and "mean_absolute_difference", |measured mean PSNR - published PSNR| averaged over the lists, dB.
         """
         rows = []
         for row in self.published.step_lists:
@@ -129,8 +136,9 @@ class Realism:
         return {"mean_absolute_difference": difference, **compared(rows)}
 
     def _methods(self, name: str) -> dict[str, Any]:
-        """PSNR in dB and compute fraction of other projects' methods, beside the published PSNR.
+        """PSNR in dB of other projects' methods, beside the published PSNR: "rows" and "spearman" (`compared`).
 
+        The row of a method also has its compute fraction and setting; the row of a published step list has neither.
         `name` is the published comparison, "methods_shift_3" or "methods_shift_5" after its flow shift.
         """
         table = self.published.data[name]
@@ -149,9 +157,10 @@ class Realism:
     methods_shift_5 = partialmethod(_methods, "methods_shift_5")
 
     def curvature(self) -> dict[str, Any]:
-        """Relative change of the velocity over each step (`change_per_step`), mean over the plain batches.
+        """Relative change of the velocity over each step, mean over the plain batches: "change_per_step", a list.
 
-        Also the number of steps at which it lies within a factor of 2 of the published change.
+        "within_factor_2" is the number of steps at which the change lies within a factor of 2 of the published change,
+        "of" the number of steps that are compared.
         """
         table = self.published.data["curvature"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
@@ -164,6 +173,8 @@ class Realism:
         """Gain (`error_gain`) of an error at each of `PROBED_STEPS`, on the first batch.
 
         The error arises because this step alone reuses the block stack's residual (output - input) of the step before.
+        Keys: "gains" by step (as text), "first_by_40" (gain at step 1 / gain at step 40) and "prompts" (number of
+        prompts).
         """
         law = self.published.data["propagation"]
         plain, settings = self.references.at(law["flow_shift"], law["guidance"])
@@ -180,7 +191,8 @@ class Realism:
     def residual(self) -> dict[str, Any]:
         """Change of the block stack's residual (output - input) from one step to the next, by step and guidance branch.
 
-        The change is given as the ratio of magnitudes and as the cosine distance.
+        "magnitude_ratio" and "cosine_distance" are lists over the steps from step 1, each entry with one number per
+        branch. "mean_absolute_difference" is |measured - published magnitude ratio|, averaged from step 2.
         """
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
@@ -198,6 +210,7 @@ class Realism:
         """Spearman's rho of each proxy with the error of the guided prediction that reuse would have.
 
         A proxy is a cheap measure of change between steps. Measured at the published flow shift 5 and guidance scale 5.
+        "ranking" has the fields of a `RankedProxy` for each proxy, such as "proxy" and "rho", the highest rho first.
         """
         settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]
@@ -207,7 +220,8 @@ class Realism:
     def noise_levels(self) -> dict[str, Any]:
         """PSNR in dB of generations with half the steps, none reused, against plain generations with all steps.
 
-        The noise levels of the steps are the candidates with the highest PSNR on the tuning prompts.
+        The noise levels of the steps are the candidate setting with the highest PSNR on the tuning prompts. Keys:
+        "setting" (that candidate), "psnr" (of each prompt) and "mean".
         """
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps
@@ -243,7 +257,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def goals(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """The values of `GOALS` in the measured parts, each with its allowed range and whether it holds."""
+    """The goals of the parts in `results` (the content of realism.json), in the order of `GOALS`.
+
+    A goal has the keys "name", "value", "minimum" and "maximum" (None where open), and "holds".
+    """
     figures = []
     for part, key, name, minimum, maximum in GOALS:
         if part in results:

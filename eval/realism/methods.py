@@ -57,9 +57,10 @@ class MethodBench:
     def measure(self, row: dict[str, Any]) -> MethodRow:
         """Measure the method of one row of a published table.
 
-        `row` has the keys "name", "method" and "psnr", and optionally "setting", an index into the method's published
-        settings (by default 0), and "computed_steps". A threshold chosen on another model does not carry over, so for a
-        row with "computed_steps" bisection on a tuning prompt finds a threshold that computes this number of steps.
+        `row` has the keys "name", "method" (the method's name in `galaxydit compare`) and "psnr" (published, dB), and
+        optionally "setting", an index into the method's published settings (by default 0), and "computed_steps". A
+        threshold chosen on another model does not carry over, so for a row with "computed_steps" bisection on a tuning
+        prompt finds a threshold that computes this number of steps.
         """
         method, steps = published_method(row["method"]), self.references.steps
         calibration = None
@@ -81,7 +82,10 @@ class MethodBench:
         return MethodRow(row["name"], row["psnr"], tuple(psnrs), sum(fractions) / len(fractions), setting)
 
     def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
-        """Return the frames of one video, and its compute fraction."""
+        """Return the frames of one video, and its compute fraction.
+
+        `calibration` is the result of `method.calibrate`, None if the method has no `calibrate`.
+        """
         video, counter = self.workload.run(case, method, setting, calibration)
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1
         operations = sum(part.flops for part in self.workload.parts) * branches * self.references.steps

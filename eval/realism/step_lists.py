@@ -137,6 +137,9 @@ def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[An
 
 
 def compared(rows: Sequence[PublishedRow]) -> dict[str, Any]:
-    """JSON data: "rows", and "spearman", Spearman's rho of the measured mean PSNRs with the published ones, -1 to 1."""
+    """JSON data: "rows", the fields of each row and its "mean", and "spearman".
+
+    "spearman" is Spearman's rho of the measured mean PSNRs with the published PSNRs, -1 to 1.
+    """
     rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
     return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

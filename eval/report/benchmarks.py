@@ -18,8 +18,10 @@ UNMEASURED = VariantScores(groups={}, total=None, missing=(), dimensions={})
 def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     """One table for each benchmark that measured the run, with the keys "title", "rows" and "notes".
 
-    Rows are the benchmark's dimensions, its groups and the total; columns are the variants. Cells are in points, 100
-    being the best. The list is empty for a run that is not on this machine.
+    Rows are the benchmark's dimensions, its groups and the total (the last two with "isTotal"), each with "name" and
+    "cells", one cell for each variant. A cell is None without a score. Else it has "points", 100 being the best, and
+    for a dimension also "isPartial" and, if known, "drop", the points lost against the baseline, with its interval
+    "low" to "high". The list is empty for a run that is not on this machine.
     """
     if run.root is None:
         return []

@@ -1,4 +1,7 @@
-"""Write a run as tables: one row per unit, which is one video of the job, with the same columns for every run."""
+"""Write a run as tables: one row for each unit that is done or failed, with the same columns for every run.
+
+A unit is one video of the job.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -55,7 +58,7 @@ def write_parquet(run: Run, path: Path) -> Path:
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    """One row per unit with all of `COLUMNS`; None for absent values."""
+    """One row with all of `COLUMNS` for each unit that is done or failed; None for absent values."""
     for record in run.records:
         row = {name: getattr(record, name, None) for name in COLUMNS}
         row |= values_of(record, run.baselines.get(record.pair))

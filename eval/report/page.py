@@ -40,7 +40,10 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
 
 
 def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
-    """`write_page`; playable copies of videos go to previews/ if `path` is in the run's folder, else to `temporary`."""
+    """Do the work of `write_page` with the same arguments, and return `path`.
+
+    Playable copies of videos go to previews/ if `path` is in the run's folder, else to the folder `temporary`.
+    """
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     previews = path.parent / "previews" if in_run else temporary
     videos = _videos(run, previews)

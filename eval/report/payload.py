@@ -21,6 +21,10 @@ from galaxydit.pipelines.settings import GenerationSettings
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Everything that the page shows, ready for `encode`.
 
+    Keys: "facts" (pairs of name and text), "notes" (sentences), "where", "worstFirst" (key of a figure), "figures" (as
+    `Figure`), "variants" (as `VariantSummary`, with "index", "isBaseline" and "options"), "rows" (one for each prompt
+    and seed, with its "units"), "skipped" (sentences on metrics without a value) and "benchmarks" (`benchmark_tables`).
+
     `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
     URL of the video, "poster": relative URL of its first frame, if there is one}. `where` is a sentence for the page
     that says where the videos are.
@@ -65,7 +69,7 @@ def encode(data: Any) -> str:
 def step_letters(report: Mapping[str, Any]) -> str:
     """One letter for each step of a generation: c computed, r reused, m reused in some guidance branches only.
 
-    `report` is the generation's `Report.to_dict()`.
+    `report` is the generation's `Report.to_dict()`; its "calls" have the keys "step" and "reused".
     """
     reused: dict[int, set[bool]] = {}
     for call in report["calls"]:

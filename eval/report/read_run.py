@@ -18,7 +18,7 @@ class Run:
 
     store: the run's folder or address.
     records: records of the units that are done or failed, in the job's order. A record that cannot be read is left out.
-    damaged: number of units whose record or video is damaged.
+    damaged: number of units whose record or one of whose files is damaged.
     """
 
     store: Store
@@ -33,7 +33,7 @@ class Run:
 
     @cached_property
     def baselines(self) -> Baselines:
-        """The records of the finished videos of the baseline, the plain variant, by (prompt index, seed)."""
+        """The records of the units of the baseline, the plain variant, that are done, by (prompt index, seed)."""
         return {record.pair: record for record in self.records if record.variant == BASELINE and record.is_done}
 
 

@@ -18,7 +18,7 @@ from galaxydit.eval.jobs.record import BASELINE, VideoRecord
 from galaxydit.eval.metrics import METRICS
 
 Baselines = Mapping[tuple[int, int], VideoRecord]
-"""The records of the baseline's finished units, by (prompt index, seed)."""
+"""The records of the baseline's units that are done, by (prompt index, seed)."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ COST_FIGURES = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean, worst value and interval of one figure over the finished videos of one variant.
+    """Mean, worst value and interval of one figure over the units of one variant that are done.
 
     Attributes:
         mean: mean over the videos; for a speedup, the baseline's seconds divided by the variant's seconds, each summed
-            over the prompts and seeds that both finished.
+            over the prompts and seeds for which both are done.
         worst: value of the worst video.
         low, high: 95 % interval of `mean` over prompts; None for fewer than two prompts and for an infinite value.
     """
@@ -131,7 +131,7 @@ def summarise(
 
 
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
-    """The estimate of a figure from a variant's finished records; None if no record has a value.
+    """The estimate of a figure from `done`, a variant's records that are done; None if no record has a value.
 
     The mean is a quotient of two sums: for a speedup, the baseline's seconds divided by the variant's seconds; for any
     other figure, the values divided by their number. Both sums are kept by prompt, because the interval is over

@@ -53,7 +53,10 @@ class Variant:
 
 
 def variants(speedups: Sequence[float]) -> list[Variant]:
-    """The accelerated generations of each caption. Failures are injected at the first speedup only."""
+    """The accelerated generations of each caption: without a failure, with and without the guard at each speedup.
+
+    At the first speedup, also each kind in `KINDS` with each failure.
+    """
     healthy = [Variant(speedup, kind) for speedup in speedups for kind in KINDS[:2]]
     return healthy + [Variant(speedups[0], kind, failure.name) for failure in FAILURES for kind in KINDS]
 
@@ -76,7 +79,11 @@ class GuardMaker(Maker):
         self._settings = recommended_settings(self._pipe)
 
     def make(self, unit: Unit) -> Output:
-        """The PSNR against the plain video in dB, the compute fraction, and the changes that the guard made."""
+        """Generate the video of a unit from `units_of`, and measure it.
+
+        The result has the keys "psnr" (dB, against the plain video), "compute_fraction" and "actions" (step and name of
+        each change that the guard made; empty without the guard).
+        """
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
             made_with, output = self._guarded
@@ -119,7 +126,8 @@ def unseen_captions(count: int) -> list[str]:
 def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str) -> list[Unit]:
     """One unit of work for each caption and variant, caption by caption.
 
-    `conditions` is a hash of all else that the results depend on.
+    A unit's data are "prompt", "seed", "conditions" and the fields of `Variant`. `conditions` is a hash of all else
+    that the results depend on.
     """
     units = []
     for index, prompt in enumerate(prompts):
@@ -130,7 +138,7 @@ def units_of(prompts: Sequence[str], speedups: Sequence[float], conditions: str)
 
 
 def cost(speedups: Sequence[float], prompts: int) -> float:
-    """The block evaluations of the study, in plain generations.
+    """The block evaluations of the study for `prompts` captions / those of one plain generation.
 
     Assumes that the guard acts only under failures, so that a healthy generation with the guard also serves as the
     generation without it.
@@ -144,8 +152,8 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
 class Result:
     """One `Variant` of one caption, with its conditions and measurements.
 
-    `conditions` is the hash of `units_of`; `psnr` is against the plain video in dB; `actions` holds step and name of
-    each change that the guard made.
+    `conditions` is the hash that `units_of` got; `psnr` is against the plain video in dB; `actions` holds step and name
+    of each change that the guard made.
     """
 
     prompt: str

@@ -52,7 +52,10 @@ class WrongSigmas:
 
 
 class NoisyOutputs:
-    """Mixin for `Engine`: adds white noise, drawn anew for each call, to each computed output of the transformer."""
+    """Mixin for `Engine`: adds white noise, drawn anew for each call, to each computed output of the transformer.
+
+    The noise has 3 % of the output's root mean square.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self._generator = torch.Generator().manual_seed(SEED)
@@ -91,7 +94,10 @@ class Failure:
     def attach(
         self, pipe: DiffusionPipeline, config: GalaxyDiTConfig, *, guarded: bool
     ) -> AbstractContextManager[Acceleration]:
-        """Attach the plugin with this configuration and the failure; without `guarded`, the guard limits nothing."""
+        """Attach the plugin with this configuration and the failure until the returned context manager ends.
+
+        The context manager yields the `Acceleration`. Without `guarded`, the guard limits nothing.
+        """
         if self.steps:
             config = replace(config, policy=FixedSteps(self.steps))
         bases = (Engine,) if guarded else (UnguardedEngine,)

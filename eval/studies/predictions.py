@@ -43,7 +43,7 @@ def repeated(places: Sequence[float], place: float) -> list[float]:
 
 
 def line(older: int, damping: float = 1.0) -> Weights:
-    """Weights of a straight line through two computed steps, the last and the `older`-th before it.
+    """Weights of a straight line through two computed steps: the last, and the `older`-th before it or the oldest.
 
     `damping` multiplies the slope.
     """
@@ -95,7 +95,7 @@ class Variant:
 
 
 class Prediction(Observer):
-    """Computes the steps with the indices `steps`, and predicts the others in the way of `variant`."""
+    """Driver for `driven`: computes the steps with the indices `steps`, and predicts the others as `variant` says."""
 
     def __init__(self, steps: Sequence[int], variant: Variant) -> None:
         self.steps, self.variant = frozenset(steps), variant

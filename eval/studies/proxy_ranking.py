@@ -90,7 +90,9 @@ def method_of(
 ) -> Method:
     """The paper's rule on one proxy as a method whose settings are thresholds, one solved for each speedup.
 
-    Without `aligned` each guidance branch decides alone; the last threshold is then larger (`MORE_ALONE`).
+    The first threshold is solved for a slightly lower speedup, the last for a slightly higher one (`ENCLOSING`). With
+    `aligned` both guidance branches share one decision; without it each branch decides alone, and the last threshold is
+    larger (`MORE_ALONE`).
     """
     most = ENCLOSING[1] * (1.0 if aligned else MORE_ALONE)
     asked = (speedups[0] * ENCLOSING[0], *speedups[1:-1], speedups[-1] * most)
@@ -133,7 +135,7 @@ def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float,
 
 
 def write_results(comparison: Comparison, ranking: Ranking, out: Path) -> None:
-    """Write table.md, ranking.json and ranking.png to `out`, and log how the ranking correlates with PSNR."""
+    """Write table.md, ranking.json and ranking.png to the folder `out`; log how the ranking correlates with PSNR."""
     speedups = comparison.plan.speedups
     rows = {row.proxy: row for row in ranking.rows}
     headings = ["proxy", "rho along a trajectory", "rho between samples"]

@@ -50,7 +50,8 @@ SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
 def build_pipeline(model: str, device: torch.device, flow_shift: float | None) -> WanPipeline:
     """Wan2.1's pipeline with random weights on `device`: bfloat16, and float32 for the autoencoder.
 
-    model: "1.3B" or "14B". The tokenizer is wan-tiny's, because the published one is a file of the real model.
+    `model` is "1.3B" or "14B", `flow_shift` that of the UniPC scheduler. The tokenizer is wan-tiny's, because the
+    published one is a file of the real model.
     """
     transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
     before = torch.get_default_dtype()
@@ -69,8 +70,11 @@ def build_pipeline(model: str, device: torch.device, flow_shift: float | None) -
 
 
 def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
-    """One video: seconds, joules (None without a counter), peak bytes (None on a CPU), and with a `speedup` what the
-    plugin's report says.
+    """Measurements of one video, with the plugin at `speedup`, or plain if it is None.
+
+    Keys: "speedup", "denoise_seconds", "end_to_end_seconds", "denoise_joules" and "end_to_end_joules" (None without an
+    energy counter), "peak_bytes" (None on a CPU). With a speedup also values of the plugin's report: "notes", "guard",
+    "compute_fraction", "reused_steps", "bytes_held", "report_denoise_seconds" and "report_denoise_joules".
     """
     device = pipe._execution_device
     if device.type == "cuda":

@@ -46,7 +46,8 @@ COLUMNS = {  # heading: figure, field of its estimate, format
 def validation_data(run: Run) -> dict[str, Any]:
     """The page as JSON data: conditions, figures of each way to generate, differences in PSNR, values of each video.
 
-    `run` is the validation as `read_run` returns it; its folder must be on this machine.
+    The keys are "conditions", "runs", "differences" and "videos". `run` is the validation as `read_run` returns it; its
+    folder must be on this machine.
     """
     plain = next(iter(run.baselines.values()), run.records[0])
     bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
@@ -68,9 +69,10 @@ def validation_data(run: Run) -> dict[str, Any]:
 
 
 def _identity(run: Run) -> dict[str, str | None]:
-    """The model's name, and its hub id, revision and downloaded commit, which are None for a model not from the hub.
+    """The model's "name", "hub_id", "revision" and "commit"; all but the name are None for a model not from the hub.
 
-    For a local folder the name is the last part of its path, so that no path of a machine is published.
+    "commit" is also None if the hub's cache lacks the model. For a local folder the name is the last part of its path,
+    so that no path of a machine is published.
     """
     given, checkpoint = run.job.model, checkpoint_of(run.job.model)
     if checkpoint is None and ("/" not in given or Path(given).is_dir()):
@@ -92,9 +94,10 @@ def _figures(run: Run, name: str) -> dict[str, Any]:
 
 
 def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
-    """Yield the PSNR of the plugin at 2x minus that of `other`: mean and interval over the prompts that both finished.
+    """Yield the PSNR of the plugin at 2x minus that of the run `other`: mean and interval over the prompts of both.
 
-    Yields nothing if they finished no prompt in common.
+    Keys: "run" and "minus" (names of the runs), "psnr" (mean difference, dB), "low" and "high" (None for fewer than two
+    prompts) and "prompts" (their number). Yields nothing if no prompt is done in both runs.
     """
     done = [record for record in run.records if record.is_done]
     ours, theirs = (

@@ -32,7 +32,7 @@ class Arrangement:
     """The videos of one dimension, or of a share of it.
 
     Attributes:
-        mode: `STANDARD` if all prompts are the benchmark's own, else `CUSTOM`.
+        mode: "vbench_standard" (`STANDARD`) if all prompts are the benchmark's own, else "custom_input" (`CUSTOM`).
         files: unit id by file name.
         prompts: prompt by file name; empty in the standard mode.
         entries: entries of the benchmark's prompt list that have videos; empty in the custom mode.
@@ -60,7 +60,8 @@ def arrange(
 
     Args:
         clips: records of the videos that one variant of the run's job has.
-        full_info: upstream's list of prompts with their dimensions.
+        full_info: upstream's list of prompts; an entry has the prompt ("prompt_en") and the names of its dimensions
+            ("dimension").
         static_filter: whether only static videos count; without effect in dimensions that the protocol does not filter
             (all but temporal flickering). None means on for the benchmark's own prompts, as in the protocol, else off.
 

@@ -54,7 +54,10 @@ def open_environment(folder: Path, suite: Suite) -> Environment:
 
 
 def read_full_info(environment: Environment, suite: Suite) -> list[dict[str, Any]]:
-    """The benchmark's list of prompts with their dimensions, from the installed package."""
+    """The benchmark's list of prompts, from the installed package.
+
+    An entry has, among others, the prompt ("prompt_en") and the names of its dimensions ("dimension").
+    """
     return json.loads((environment.package / suite.full_info).read_text(encoding="utf-8"))
 
 

@@ -29,9 +29,11 @@ Tell = Callable[[str, int, int], None]
 
 
 def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path, tell: Tell) -> list[Path]:
-    """Download the missing files of the dimensions and of `extra` to `cache`.
+    """Download the files of the dimensions, and the files `extra`, that are missing in the folder `cache`.
 
-    Returns the paths of the files downloaded now, and of the hub's models, whether downloaded now or earlier.
+    Models of the Hugging Face hub go to the hub's own cache. Returns the paths of the files downloaded now, then the
+    folder of each model of the hub, whether downloaded now or earlier. `tell` is called after each part of a download
+    with the file's name, its bytes so far, and its size in bytes, 0 if unknown; not for models of the hub.
 
     Raises GalaxyDiTError if a file cannot be downloaded, or has another content than published. The error for a failed
     download names every missing file with its place and source, so that the user can copy the file there.
@@ -53,7 +55,7 @@ def fetch(dimensions: Sequence[Dimension], extra: Sequence[Weights], cache: Path
 
 
 def describe(weights: Sequence[Weights], cache: Path) -> str:
-    """Path and source of each file, separated by semicolons."""
+    """Text with the path in `cache` and the URL of each file: "PATH from URL", separated by semicolons."""
     return "; ".join(f"{cache / file.path} from {file.url}" for file in weights)
 
 
@@ -86,9 +88,10 @@ def _extract_all(archive: zipfile.ZipFile, folder: Path) -> None:
 def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
     """Download one file, or the rest of it, to the path `place`, which is returned.
 
-    `sha256` is the published SHA-256 or its first digits, "" without one. Raises GalaxyDiTError if the file's SHA-256
-    does not begin with it, or is not the SHA-256 that the server names. Raises OSError or HTTPException if the
-    connection fails; the next call resumes the download.
+    `sha256` is the published SHA-256 or its first digits, "" without one. `tell` is called after each part
+    with the file's name, its bytes so far, and its size in bytes, 0 if unknown. Raises GalaxyDiTError if the file's
+    SHA-256 does not begin with `sha256`, or is not the SHA-256 that the server names. Raises OSError or HTTPException
+    if the connection fails; the next call resumes the download.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part, mark = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.etag")
@@ -128,7 +131,7 @@ def download(url: str, place: Path, sha256: str, tell: Tell) -> Path:
 
 
 def linked_sha256(headers: Mapping[str, str] | Message) -> str:
-    """The SHA-256 that the hub names for files in its large-file storage, else ""."""
+    """The SHA-256 that the `headers` of the hub's answer name for a file in its large-file storage, else ""."""
     etag = (headers.get("X-Linked-Etag") or "").strip('"')
     return etag if len(etag) == SHA256_DIGITS else ""
 

@@ -38,7 +38,10 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Hands shares to the driver, a process in the benchmark's environment that stays alive between shares.
+    """Measures shares: hands each to the driver, a process in the benchmark's environment that lives on between shares.
+
+    A unit is a share with the data of `Plan.units`. Its result holds the share's "score", None if no video counts, and
+    "videos", the (value, count) of each video by the video's unit id.
 
     store: the run with the videos.
     environment: the benchmark's, at the same path on every machine.
@@ -133,7 +136,9 @@ class ShareMaker(Maker):
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The share's result from `folder`: the benchmark's score, and (value, count) of each video by its unit id."""
+    """The share's result from the files in `folder`: the benchmark's "score", and "videos", the (value, count) of each
+    video by its unit id. `data` is that of the share's unit.
+    """
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:
         names = json.loads((folder / "kept.json").read_text(encoding="utf-8"))

@@ -25,7 +25,8 @@ class Plan:
 
     Attributes:
         version: version of the installed benchmark.
-        full_info: the benchmark's list of prompts with their dimensions.
+        full_info: the benchmark's list of prompts; an entry has the prompt ("prompt_en") and the names of its
+            dimensions ("dimension").
         share: least number of videos in a share; only the last share of a dimension may have fewer.
     """
 
@@ -35,10 +36,11 @@ class Plan:
     share: int = SHARE
 
     def units(self, key: tuple[str, str], arrangement: Arrangement, selection: Selection) -> list[Unit]:
-        """One unit of work for each share of one variant and dimension, whose names are in `key`.
+        """One unit of work for each share of `key`, the names of one variant and one dimension.
 
-        `arrangement` has the videos that the dimension measures. A unit's data hold the SHA-256 of its videos, so that
-        a video that was made again is measured again.
+        `arrangement` has the videos that the dimension measures, `selection` the records of all videos that count, by
+        variant. A unit's data hold the names in `key`, the share as in `Arrangement`, and path and SHA-256 of each
+        video, so that a video that was made again is measured again.
         """
         variant, name = key
         dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}
@@ -66,9 +68,10 @@ class Plan:
 
 
 def select_videos(root: str, records: Sequence[VideoRecord], variants: Sequence[str]) -> Selection:
-    """The videos of the prompts and seeds for which every variant in `variants` has a video.
+    """The records of the videos that count, by variant: of the prompts and seeds with a video in each of `variants`.
 
-    Raises GalaxyDiTError, which names the run `root`, if there are none.
+    The records of a variant are sorted by prompt index and seed. Raises GalaxyDiTError, which names the run `root`,
+    if there are none.
     """
     filmed = [record for record in records if record.video is not None]
     done = {variant: {record.pair: record for record in filmed if record.variant == variant} for variant in variants}

@@ -19,7 +19,7 @@ VERSION = 2
 CURE = "run `galaxydit eval vbench` again"
 
 Videos = Mapping[str, tuple[float, float]]
-"""Value and count of each video, by file name; a score is the mean of the values, weighted by the counts."""
+"""Value and count of each video, by file name; `combine` makes a score of them."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,13 @@ def read_results(path: Path) -> Results:
 def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tuple[float | None, Videos]:
     """The score of a dimension, and value and count of each video by file name, from the file that upstream writes.
 
-    The score is None if no video counts. It is the mean of the values, weighted by the counts: frames where upstream
-    averages over frames, else 1 for each video. So the scores of shares combine to the score of all videos.
+    The score is upstream's, None if no video counts. The count is the number of items, such as frames, that upstream
+    averages over in the video, else 1. In a divisible dimension, `combine` of the videos gives the score, so the scores
+    of shares combine to the score of all videos.
 
     `names` are the file names of the videos. Raises GalaxyDiTError if the file is damaged, if it lacks a video although
-    the dimension leaves out none on purpose, or if the score does not follow from the videos; OSError without a file.
+    the dimension leaves out none on purpose, or if a divisible dimension's score does not follow from the videos;
+    OSError without a file.
     """
     try:
         score, entries = json.loads(path.read_text(encoding="utf-8"))[dimension.name]
@@ -157,7 +159,8 @@ def _count(entry: Mapping[str, Any], dimension: Dimension) -> float:
 
 
 def combine(dimension: Dimension, videos: Iterable[tuple[float, float]]) -> float:
-    """The raw score of a dimension from the (value, count) of each video: the mean value, weighted by the counts.
+    """The raw score of a dimension from the (value, count) of each video: the mean value, weighted by the counts,
+    divided by the dimension's `video_scale`, which is not 1 where upstream gives values on another scale.
 
     Raises ZeroDivisionError if no video counts.
     """

@@ -50,7 +50,7 @@ def evaluate(
 ) -> Results:
     """Measure dimensions of all variants of a run, and write results.json, which keeps the scores of earlier calls.
 
-    Finished shares of earlier calls are kept, failed shares are measured again. Nothing is downloaded.
+    Shares that earlier calls measured are kept, failed shares are measured again. Nothing is downloaded.
 
     Args:
         root: the run, a folder or an address that fsspec reaches.
@@ -64,10 +64,11 @@ def evaluate(
             prompts.
         trust: let upstream unpickle its weights, which can run code.
         executor: measures the shares, by default one after the other in this process.
-        progress: is told how many shares are finished.
+        progress: is told which shares begin, are done and fail; by default nothing is shown.
 
     Raises GalaxyDiTError before anything runs if a dimension is unknown or does not suit the prompts, if weights or
-    videos are missing, or if earlier shares had another size. Later failures are in `Results.failed`.
+    videos are missing, or if earlier shares had another size or benchmark version. Later failures are
+    in `Results.failed`.
     """
     dimensions = suite.select(names)
     store, job = load_run(root)
@@ -148,8 +149,9 @@ def collect(
 ) -> tuple[dict[str, VariantScores], dict[str, str]]:
     """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
 
-    Includes all dimensions whose shares this call or earlier calls of `evaluate` measured. `kept` is the store of the
-    shares; `asked` has the arrangements of this call by (variant, dimension).
+    The scores are by variant, the reasons by "variant/dimension". Includes all dimensions whose shares this call or
+    earlier calls of `evaluate` measured. `kept` is the store of the shares; `selection` has the records of the videos
+    that count, by variant; `asked` has the arrangements of this call by (variant, dimension).
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
@@ -176,7 +178,9 @@ def collect(
 
 
 def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
-    """The arrangements that an earlier call may have used: with and without the static filter, if there is one."""
+    """The arrangements of a variant's `clips` that an earlier call may have used: with and without the static filter,
+    if the dimension has one; empty if the dimension cannot measure these videos.
+    """
     arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
         with suppress(GalaxyDiTError):
@@ -187,9 +191,10 @@ def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) ->
 def _score(
     plan: Plan, kept: Store, selection: Selection, key: tuple[str, str], arrangement: Arrangement
 ) -> DimensionScore:
-    """The score of one (variant, dimension), `key`, from its shares in `kept`, without a drop.
+    """The score of one (variant, dimension), `key`, from its shares in the store `kept`; its `drop` is None.
 
-    Raises GalaxyDiTError if a share is missing or failed, or if no video counts.
+    `arrangement` has the dimension's videos, `selection` the records of all videos that count, by variant. Raises
+    GalaxyDiTError if a share is missing or failed, or if no video counts.
     """
     dimension = plan.suite.dimensions[key[1]]
     videos: dict[str, tuple[float, float]] = {}

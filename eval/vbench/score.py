@@ -19,8 +19,9 @@ def normalise(dimension: Dimension, score: float) -> float:
 def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScores:
     """The scores of one variant: its dimensions, groups and total; only complete dimensions count.
 
-    A group is the weighted mean of the points of its dimensions, the total the weighted mean of the groups. The
-    benchmark's own code counts a missing dimension as 0; here its group and the total are missing, too.
+    `scores` are those of the variant's measured dimensions, by name. A group is the weighted mean of the points of
+    its dimensions, the total the weighted mean of the groups. The benchmark's own code counts a missing dimension as 0;
+    here its group and the total are missing, too.
     """
     missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}

@@ -1,4 +1,8 @@
-"""`galaxydit calibrate`: measure the profile of a model."""
+"""`galaxydit calibrate`: measure the profile of a model, a JSON file of measurements and of the steps to compute.
+
+Of the groups of options, `source` says which model is loaded, `sizes` how its videos are denoised and their shape, and
+`cluster` whether the generations run in this process or on Ray.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +93,7 @@ def calibrate(
 
 
 def build_table(rows: list[dict[str, str]]) -> Table:
-    """A table for the terminal from rows of cells by heading.
+    """A table for the terminal from one or more rows of cells by heading; the first cell names the row.
 
     Headings take several lines, and columns that only the HTML report shows are left out.
     """

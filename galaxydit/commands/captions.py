@@ -17,10 +17,11 @@ Prompts = Annotated[str, typer.Option(help="A file, one prompt a line; for wan-t
 
 
 def calibration_prompts(given: Path | None, model: str, option: str) -> tuple[str, ...]:
-    """The prompts of a text file, or by default the embedded model's captions for calibration and tuning.
+    """The prompts of the text file `given`; if it is None, the embedded model's captions for calibration and tuning.
 
-    No comparison scores these captions. `given` is the path of the file, `option` the command line option that errors
-    name. Raises typer.BadParameter without a file for any other model, GalaxyDiTError for a file that cannot be read.
+    No comparison scores these captions. `model` is the name of the model, `option` the command line option that errors
+    name. Raises typer.BadParameter if `given` is None and `model` is not the embedded model, GalaxyDiTError for a file
+    that cannot be read.
     """
     if given is None and model != WITH_CAPTIONS:
         raise typer.BadParameter("is needed for this model: pass a text file, one prompt a line", param_hint=option)

@@ -1,4 +1,8 @@
-"""`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values."""
+"""`galaxydit eval check`: check a run against gates, which are lowest or highest allowed values.
+
+A run is the folder of a job's videos and results. A variant is one of the job's ways to generate; the baseline is the
+variant without acceleration.
+"""
 
 import math
 from collections.abc import Sequence

@@ -12,7 +12,8 @@ from galaxydit.pipelines.inputs import parse_inputs
 def check_prompt_inputs(prompts: Iterable[str]) -> None:
     """Raise GalaxyDiTError for a prompt in JSON, such as {"prompt": "a cat", "image": "cat.png"}, that is not allowed.
 
-    Not allowed are damaged JSON, unknown keys, and a path of an image or a video that is no file. Plain text passes.
+    Not allowed are damaged JSON, an object without "prompt", unknown keys, values of a wrong type, and a path of an
+    image or a video that is no file. Plain text passes.
     """
     for prompt in prompts:
         parse_inputs(prompt)

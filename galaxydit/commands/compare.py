@@ -1,4 +1,10 @@
-"""`galaxydit compare`: methods on the same prompts, seeds and machine."""
+"""`galaxydit compare`: methods on the same prompts, seeds and machine.
+
+A method is a way to generate a video faster: the plugin, another project's cache, a control such as fewer steps, or an
+ablation. A setting is one choice of a method's parameters. Of the groups of options, `source` says which model is
+loaded, `sizes` how its videos are denoised and their shape, and `cluster` whether the generations run in this process
+or on Ray.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +97,7 @@ def compare(
 
 
 def _cost(methods: "Sequence[Method]", plan: ComparisonPlan, steps: int) -> str:
-    """A sentence on how many generations a comparison takes at most, roughly.
+    """A sentence on how many generations of `steps` steps a comparison takes at most, roughly.
 
     The estimate assumes that 40 % of the settings are tuned further after the first prompt, and that each method is
     scored with one setting for each speedup and one more.

@@ -36,7 +36,7 @@ def messages() -> Console:
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print one line to stderr."""
+    """Print one line to stderr, in a `style` of rich such as "red"."""
     messages().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 

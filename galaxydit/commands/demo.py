@@ -1,4 +1,7 @@
-"""`galaxydit demo`: the embedded model, plain against accelerated."""
+"""`galaxydit demo`: wan-tiny, the model that is part of this package, plain against accelerated.
+
+`request` is the group of options that are arguments of `galaxydit.accelerate`, such as the speedup.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -51,7 +51,9 @@ def headline(made: "Estimate") -> str:
 
 
 def build_table(made: "Estimate") -> Table:
-    """The predictions: a row for each column of `galaxydit latency`'s table, plain and accelerated side by side."""
+    """The predictions, plain and accelerated side by side: a row for each quantity, such as seconds, kJ and GiB, named
+    as in the table of `galaxydit latency`.
+    """
     from galaxydit.eval.cost.cost_rows import rows_of
     from galaxydit.eval.latency.latency_table import columns_of
 

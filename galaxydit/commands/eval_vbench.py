@@ -1,4 +1,10 @@
-"""`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs."""
+"""`galaxydit eval vbench`: a run's videos judged by VBench, and the environment and weights that it needs.
+
+A run is the folder of the videos and results of a job; a variant is one of the ways to generate in the job. A suite is
+VBench 1.0 or VBench-2.0, a dimension one of its scores, and a group a set of dimensions. Points are a score scaled to 0
+to 100. `environment` is a folder with the Python environment of the suite. `cluster` says whether the videos are
+measured in this process or on Ray.
+"""
 
 import shlex
 import signal
@@ -188,7 +194,9 @@ def dimension_table(suite: Suite) -> Table:
 
 
 def describe(results: "Results") -> Iterator[str]:
-    """Lines with groups and total of each variant, and notes: why there is no total, how many videos do not count."""
+    """Yield a line with the groups and the total of each variant that has any, then notes where they apply: why there
+    is no total, how many pairs of prompt and seed do not count, and that the videos are lossy.
+    """
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]
         if scores.total is not None:

@@ -46,8 +46,9 @@ def _with(name: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def family_rows() -> list[Row]:
-    """One row for each family: its transformer, guidance, reuse and shipped profiles, and whether it supports LoRA,
-    regional compile and context parallelism.
+    """One row for each family, with the headings "family", "transformer" (its class), "guidance", "reuse", "profiles"
+    (the shipped ones), "run with trained weights" (the profiles measured on such weights, or "never"), and "LoRA",
+    "regional compile" and "context parallel" ("yes" or "no").
     """
     import diffusers
 
@@ -78,7 +79,9 @@ def family_rows() -> list[Row]:
 
 
 def unsupported_rows() -> list[Row]:
-    """One row for each reason to refuse models: the names of these pipelines or transformers, and the reason."""
+    """One row for each reason to refuse models: "not accepted" has the names of these pipelines or transformers,
+    "because" the reason.
+    """
     names = defaultdict(list, {U_NET: ["any pipeline with a U-Net, such as AnimateDiff or Stable Video Diffusion"]})
     for name, reason in UNSUPPORTED.items():
         names[reason].append(name)

@@ -1,4 +1,9 @@
-"""`galaxydit generate`: videos of any text-to-video pipeline."""
+"""`galaxydit generate`: videos of any text-to-video pipeline.
+
+Of the groups of options, `source` says which model is loaded, `sizes` how the video is denoised, its shape and frame
+rate, `request` which arguments `galaxydit.accelerate` gets, such as the speedup, and `cluster` whether many videos are
+made in this process or on Ray.
+"""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -86,7 +91,7 @@ def _generate_many(
     """Make one video of each prompt in the folder or address `out`, print the paths of the videos, and exit with 1 if
     a video failed.
 
-    `data` holds the keys of a job file, among them the prompts. `acceleration` holds arguments of
+    `data` holds the keys of a job file, such as "model", "seed" and "prompts". `acceleration` holds arguments of
     `galaxydit.accelerate`; with None, the pipeline runs without the plugin. `cluster` says where videos are made.
     """
     from galaxydit.eval.jobs.job import PLUGIN

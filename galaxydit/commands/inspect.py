@@ -1,4 +1,8 @@
-"""`galaxydit inspect`: what the plugin would do to a pipeline."""
+"""`galaxydit inspect`: what the plugin would do to a pipeline.
+
+A profile is a JSON file of measurements of one model, from which the plugin plans the steps to compute. The options
+`source` say which model is loaded.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +53,7 @@ def inspect(*, source: ModelOptions, as_json: AsJson = False) -> None:
 
 
 def build_table(part: "TransformerDescription", pipeline: str) -> Table:
-    """A table of the properties of one transformer of a pipeline."""
+    """A table of the properties of one transformer of a pipeline, whose class name is `pipeline`."""
     table = Table(show_header=False, title=Text(f"{pipeline}.{part.component}"), title_justify="left")
     facts = {"class": part.class_name, "family": part.family, "blocks": str(part.blocks), "branches": part.branches}
     facts |= {"proxies": ", ".join(part.proxies), "hooked modules": "\n".join(part.hooked)}
@@ -62,7 +66,8 @@ def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[
     """Texts by heading: "profile" describes the profile in use, "known" and "unknown" list properties of the speed and
     the PSNR that are known and that are not.
 
-    `profile` is None if the model has none; `notes` (`galaxydit.profiles.resolve.Settings`) then say why.
+    `profile` is None if the model has none. `notes` are remarks on the profile, or the reason why there is none;
+    "profile" contains them.
     """
     known = ["the speedup by compute"]
     if profile is None:

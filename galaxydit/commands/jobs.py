@@ -50,8 +50,8 @@ def make_videos(
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:
     """Show how many videos of each variant `make_videos` would make, and in how many seconds one worker makes them.
 
-    The seconds are also shown divided by the number of `workers`. The other arguments are those of `make_videos`.
-    Nothing is written.
+    The seconds are also shown divided by the number of `workers`. `out` is the run's folder or address. `retry_failed`
+    also counts failed videos, `verify` also videos whose SHA-256 differs from the recorded one. Nothing is written.
     """
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run

@@ -1,4 +1,8 @@
-"""`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights."""
+"""`galaxydit latency`: seconds of a full and a reused step at the sizes of real models, with random weights.
+
+A full step runs all blocks of the transformer, a reused step reuses earlier outputs. The options `settings` name the
+model's size, the video's size, the methods, and how often each is timed.
+"""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -87,7 +91,7 @@ def latency(
 def build_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table for a terminal of 80 columns from the "rows" of the JSON, one for each method, eager or compiled.
 
-    It shows medians; the JSON also has the quartiles.
+    The table shows medians of times, speedup, memory and joules; the JSON also has the quartiles.
     """
     columns = columns_of(rows, quartiles=False)
     headings = ["\n".join(heading.split()) for heading in list(columns)[1:]]

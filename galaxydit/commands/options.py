@@ -1,4 +1,8 @@
-"""Options that several commands share; a dataclass is a group of them, see `grouped`."""
+"""Options that several commands share.
+
+A dataclass here is a group of options. A command takes the group as one argument, and `grouped` turns each field of the
+group into an option of the command line.
+"""
 
 import os
 import re

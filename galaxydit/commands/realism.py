@@ -1,6 +1,7 @@
 """`galaxydit realism`: compare a Wan model with published measurements of the real Wan2.1 weights.
 
-A step list says which steps are computed; `galaxydit.eval.realism.PARTS` lists the parts of the measurement.
+A step list says which steps are computed; `galaxydit.eval.realism.PARTS` lists the parts of the measurement. Of the
+groups of options, `source` says which model is loaded, and `shape` the height, width and frames of its videos.
 """
 
 from collections.abc import Iterator

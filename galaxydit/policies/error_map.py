@@ -1,7 +1,8 @@
 """Calibrated expectations: the error of a reused step by proxy distance, and the proxy distance by sigma.
 
-The error is that of the predicted output, relative to the output. The proxy distance is the relative change of the
-proxy from step to step (`galaxydit.proxies.distance_of`), summed over steps.
+The error is that of the predicted output, relative to the output. A proxy is a cheap tensor whose change shows how much
+the output changes. The proxy distance is the relative change of the proxy from step to step
+(`galaxydit.proxies.distance_of`), summed over steps. Sigma is the noise level of a step.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Curve:
             check_number("spread", value, 0)
 
     def __call__(self, distance: float) -> float:
-        """The expected relative error. Outside the measured distances it is proportional to the distance."""
+        """The expected relative error at a proxy `distance`; outside the measured distances, proportional to it."""
         within = np.interp(distance, (0.0, *self.distances), (0.0, *self.errors))
         return float(within) * max(1.0, distance / self.distances[-1])
 
@@ -93,5 +94,5 @@ class CumulativeDistance:
             )
 
     def __call__(self, sigma: float) -> float:
-        """The mean distance at a noise level, interpolated in sigma, so that it serves any number of steps."""
+        """The mean distance from the first step to a noise level, interpolated in sigma, for any number of steps."""
         return float(np.interp(-sigma, -np.asarray(self.sigmas), self.distances))

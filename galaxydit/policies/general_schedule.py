@@ -14,7 +14,8 @@ LATE = 0.15
 
 def general_schedule(speedup: float, warmup_steps: int = 1) -> Schedule:
     """A schedule that computes the first `warmup_steps` of 50 steps, the last step, and more early and late steps than
-    middle steps.
+    middle steps. Generations of other numbers of steps stretch it. `warmup_steps` is cut to one less than the number of
+    full steps.
 
     An error of the output, made after the share u of the steps, is multiplied by g = 1.214 (1 - u)^3.832 + 0.246 until
     the end (measured on Wan2.1-T2V-1.3B, arXiv 2609.36433), and the output itself changes fastest in the last steps

@@ -1,4 +1,8 @@
-"""The policy for `max_error`: reuse steps while the error expected from the proxy distance is within the limit."""
+"""The policy for `max_error`: reuse steps while the error expected from the proxy distance is within the limit.
+
+The proxy distance is the relative change of the proxy, a cheap tensor, summed over the steps since the last full step,
+which is a computed step. The error is that of a predicted output, relative to the output.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -59,7 +63,9 @@ class Online:
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
         """Compute steps that the schedule or the limits (with a schedule, not `max_consecutive`) require, and steps
-        whose expected error is unknown or above `max_error`; reuse the others. `state` is None at the first step.
+        whose expected error is unknown or above `max_error`; reuse the others.
+
+        Returns the decision and the `state` for the next step. `state` is None at the first step.
         """
         state = self._learn(observation, state or OnlineState())
         blocked = observation.forced

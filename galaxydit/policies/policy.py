@@ -1,7 +1,8 @@
 """The interface of policies: frozen values that decide at each step whether to compute or to reuse.
 
 A computed step is also called a full step. A reused step predicts the transformer's output, or what its block stack
-adds to its input, from earlier full steps. The engine (`galaxydit.runtime.engine`) carries the decisions out.
+adds to its input, from earlier full steps. The engine (`galaxydit.runtime.engine`) carries the decisions out. A proxy
+is a cheap tensor whose change from step to step, its distance, shows how much the output changes.
 """
 
 import math
@@ -43,7 +44,12 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that the configuration sets for policies; `galaxydit.GalaxyDiTConfig` describes each.
+    """Limits that the configuration (`galaxydit.GalaxyDiTConfig`) sets for policies.
+
+    Attributes:
+        warmup: share of the steps, at the start, that are always computed, in [0, 1], rounded up to at least one step.
+        keep_last: number of last steps that are always computed, at least 0.
+        max_consecutive: largest number of steps reused in a row, at least 1; None for no limit.
 
     Raises GalaxyDiTError for a value that is not allowed.
     """
@@ -98,7 +104,7 @@ class Observation:
 
     @property
     def forced(self) -> Reason | None:
-        """Why the limits forbid reuse at this step; None where they allow it."""
+        """Why this step must be computed: a limit, or no full step to reuse; None where it may be reused."""
         if self.step < self.first + self.warmup_steps:
             return Reason.WARM_UP
         if self.step >= self.steps - self.limits.keep_last:

@@ -1,7 +1,8 @@
 """The calibrated proxy policy: reuse while the proxy has changed less than it changes between planned full steps.
 
-The proxy distance is the relative change of the proxy from step to step, summed over steps. The schedule plans which
-steps are computed (full steps). A calibration knows the mean proxy distance from the first step to each step.
+A proxy is a cheap tensor whose change shows how much the transformer's output changes. The proxy distance is the
+relative change of the proxy from step to step, summed over steps. The schedule plans which steps are computed (full
+steps). A calibration knows the mean proxy distance from the first step to each step.
 """
 
 import math
@@ -85,10 +86,12 @@ class ProxyThreshold:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
-        """Compute steps that the limits force, steps above the threshold, and steps without a distance.
+        """Compute steps that the limits force, steps above the threshold, steps without a distance, and all steps of a
+        generation that is shorter than `schedule.fewest_steps`; reuse the others.
 
         With a `leeway`, also compute a step if the generation is further behind the schedule than `leeway`, and reuse a
-        step above the threshold if it is as far ahead of the schedule as `leeway`.
+        step above the threshold if the generation is as far ahead of the schedule as `leeway`. Returns the decision and
+        the `state` for the next step. `state` is None at the first step.
         """
         state = state or self._plan(observation)
         distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None

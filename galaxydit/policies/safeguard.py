@@ -59,9 +59,10 @@ class Hindsight:
         step: index of the full step.
         products: matrix of the mean products of the differences y - y_1, y_1 - y_2, y_2 - y_3 with each other, as far
             as these full steps exist, `(1, 1)` to `(3, 3)`. It determines the error of every prediction.
-        ahead: factor with which order 1 adds y_1 - y_2 to y_1 to predict y (`galaxydit.extrapolation.slope_ahead`).
-        skipping: factors with which order 1 adds y_2 - y_3 to y_2 to predict y, and to predict y_1.
-        inner: distance in sigma from y_2 to y_1 / from y_2 to y.
+        ahead: factor with which order 1 adds y_1 - y_2 to y_1 to predict y, if it follows the whole configured slope
+            (`galaxydit.extrapolation.slope_ahead`); 0 if there is no y_2.
+        skipping: factors with which order 1 adds y_2 - y_3 to y_2 to predict y, and to predict y_1; 0 without y_3.
+        inner: distance in sigma from y_2 to y_1 / from y_2 to y; 0 if there is no y_2.
         rounding: expected mean square of the rounding error of y.
     """
 
@@ -73,7 +74,9 @@ class Hindsight:
     rounding: float = 0.0
 
     def error(self, slope: float) -> float:
-        """Mean square of y minus its prediction with this share of the slope, beyond rounding; at least 0."""
+        """Mean square of y minus its prediction, beyond rounding; at least 0. The prediction follows the share `slope`
+        of the configured slope.
+        """
         coefficients = self._padded(1.0, -slope * self.ahead)
         # Rounding errors are those of the outputs, in which a difference has the coefficients 1 and -1.
         of_outputs = [new - old for new, old in zip((*coefficients, 0.0), (0.0, *coefficients), strict=True)]

@@ -32,7 +32,7 @@ class FixedSteps:
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
 
     def decide(self, observation: Observation, state: None = None) -> tuple[Decision, None]:
-        """Compute the listed steps, and steps where there is no earlier full step to reuse."""
+        """Compute the listed steps, and steps without an earlier full step; reuse the others. There is no state."""
         if observation.step in self.steps:
             return Decision(False, Reason.SCHEDULE), None
         if not observation.has_history:
@@ -90,7 +90,11 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute steps that the plan, `warmup`, `keep_last` or lack of history force; ignore `max_consecutive`."""
+        """Compute steps that the plan, `warmup`, `keep_last` or lack of history force, and all steps of a generation of
+        fewer than `fewest_steps`; reuse the others. `max_consecutive` is ignored.
+
+        Returns the decision and the `state` for the next step. `state` is None at the first step.
+        """
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
         expected = self._expected_error(levels[placement.last_full], levels[step])
@@ -107,7 +111,8 @@ class Schedule:
     def place(self, observation: Observation) -> tuple[int, ...]:
         """Indices of the steps to compute in a generation, rising, including the steps that the limits force.
 
-        Their number is that of the steps that run, divided by `speedup` and rounded; more if the limits force more.
+        Their number is that of the steps that run, divided by `speedup` and rounded, at least 2; more if the limits
+        force more. `observation` may be that of any step of the generation.
         """
         first, levels = observation.first, observation.noise_levels[observation.first :]
         steps = len(levels)

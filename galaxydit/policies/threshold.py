@@ -1,4 +1,7 @@
-"""The paper's policy: reuse while the proxy has moved less than a threshold since the last full step."""
+"""The paper's policy: reuse while the proxy has moved less than a threshold since the last full step.
+
+A full step is a computed step. A proxy is a cheap tensor whose change shows how much the transformer's output changes.
+"""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +36,8 @@ class Threshold:
     def decide(self, observation: Observation, state: float | None = None) -> tuple[Decision, float]:
         """Compute steps that the limits force, steps above the threshold, and steps without a finite distance.
 
-        `state` is the proxy distance summed since the last full step.
+        Returns the decision and the `state` for the next step: the proxy distance summed since the last full step.
+        `state` is None at the first step.
         """
         forced = Reason.ZERO_THRESHOLD if self.threshold == 0 else observation.forced
         distance = observation.known_distance

@@ -24,7 +24,8 @@ the test model wan-tiny was measured with 50 steps. At 2x in generations of 14 s
 def differences(
     profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
 ) -> list[str]:
-    """Sentences for the report, each on one difference between a generation and the conditions of its profile.
+    """Sentences for the report, each on one difference between a generation and the conditions of its profile; empty if
+    there is no difference.
 
     `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
     transformer and scheduler, are those of the generation. `short_in_full` says whether generations of fewer steps than
@@ -84,11 +85,14 @@ def differences(
 def notes_and_warnings(
     profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
 ) -> tuple[list[str], list[str]]:
-    """The sentences of `differences`, from the same arguments, as notes or as warnings; the other list is empty.
+    """`(notes, warnings)`: sentences on how a generation differs from the conditions of its profile (`differences`), in
+    one of the two lists; the other is empty.
 
-    Returns `(notes, warnings)`. The sentences are warnings if the profile is measured, because the measured quality
-    does not hold for this generation, or if the generation has too few steps for the profile. Otherwise they are notes,
-    because a published profile states no measured quality.
+    `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
+    transformer and scheduler, are those of the generation. `short_in_full` says whether generations of fewer steps than
+    `fewest_steps` are computed in full. The sentences are warnings if the profile is measured, because the measured
+    quality does not hold for this generation, or if the generation has too few steps for the profile. Otherwise they
+    are notes, because a published profile states no measured quality.
     """
     differing = differences(profile, short_in_full, steps, sigmas, source)
     warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
@@ -96,7 +100,7 @@ def notes_and_warnings(
 
 
 def fewest_steps(profile: Profile) -> int:
-    """The fewest steps of a generation that a profile serves: `SERVED_SHARE` of the profile's steps, rounded up."""
+    """The fewest steps that a generation needs for a profile: `SERVED_SHARE` (0.28) of the profile's, rounded up."""
     return math.ceil(round(SERVED_SHARE * profile.conditions.steps, 9))
 
 
@@ -111,7 +115,9 @@ def boundary_of(pipe: Any) -> float | None:
 
 
 def _served_differences(served: Served, steps: int, sigmas: tuple[float, ...] | None) -> list[str]:
-    """A list of one sentence if the steps or a noise level lie outside the ranges of a published profile; else []."""
+    """A list of one sentence if `steps` or a noise level lie outside the ranges `served` of a published profile, or the
+    noise levels are unknown; else [].
+    """
     (fewest, most), (low, high) = served.steps, served.flow_shift
 
     def level(flow_shift: float, time: float) -> float:

@@ -1,6 +1,8 @@
 """The evidence of a profile: how its recipe (the settings) was chosen, and which quality was measured, for people.
 
-Held-out prompts are prompts of the calibration that its choices did not use.
+Held-out prompts are prompts of the calibration that its choices did not use. A reused step is predicted from earlier
+full (computed) steps, and the error of reuse is the relative error of this prediction. A proxy is a cheap tensor whose
+change from step to step, its distance, shows how much the output changes. Sigma is a noise level.
 """
 
 import math
@@ -29,7 +31,8 @@ class RankedProxy:
         rho, low, high: mean Spearman correlation over the steps of a generation, with its 95 % interval over prompts.
         between, between_low, between_high: rank correlation over samples at the same step, with its 95 % interval. It
             is 0 for a proxy that follows the step number alone.
-        paper: `rho` for order 0 after the first 20 % of the steps, as in arXiv 2512.03451.
+        paper: `rho` for reused steps that repeat the last full step (order 0), after the first 20 % of the steps, as in
+            arXiv 2512.03451.
     """
 
     proxy: str
@@ -48,7 +51,8 @@ class RankedProxy:
 
 @dataclass(frozen=True)
 class Fit:
-    """Quality of a fitted error map on samples left out of the fit, by twofold cross-validation.
+    """Quality of a fitted error map (the expected error by proxy distance and sigma) on samples left out of the fit, by
+    twofold cross-validation.
 
     Attributes:
         r2_one_curve: share of the variance of the error that one curve for all sigmas explains; negative where the mean
@@ -160,8 +164,10 @@ class Evidence:
         ranking: the rank correlations of all proxies, best first; empty in a published profile.
         fit: quality of the recipe's error map; None in a published profile.
         propagation: growth of errors until the end of a generation.
-        verifications, proxy_verifications: measurements of the policies "schedule" and "proxy", by rising speedup.
-        compared_proxies: the proxies whose generated videos were compared to choose one, the chosen proxy first.
+        verifications, proxy_verifications: measurements of the policies "schedule" and "proxy", one for each verified
+            speedup, rising; empty in a published profile.
+        compared_proxies: the proxies whose generated videos were compared to choose one, the chosen proxy first; empty
+            in a published profile.
         seconds: timings of the calibration; None in a published profile.
     """
 

@@ -20,7 +20,9 @@ FUSED = re.compile(r"\.to_(added_)?(qkv|kv)\.")  # copies made by `fuse_qkv_proj
 
 
 def model_of(transformer: nn.Module) -> Model:
-    """The identity of a transformer, to be stored in a profile or compared with a profile."""
+    """Class name, plain configuration, projections of the weights and active adapters of a transformer, as a `Model`,
+    to be stored in a profile or compared with a profile.
+    """
     name, weights = type(transformer).__name__, project_weights(transformer)
     return Model(name, plain_config(transformer), weights, adapters_of(transformer))
 
@@ -68,7 +70,9 @@ def is_readable(weights: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a profile does not belong to a model: the part of the identity that differs, and a text for people."""
+    """Why a profile does not belong to a model: the part of the identity that differs ("transformers" is their number),
+    and a text for people.
+    """
 
     part: Literal["transformers", "class", "config", "adapters", "weights"]
     text: str
@@ -78,8 +82,8 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does, or if they share it (see
-    `is_shared`).
+    """Why a profile does not belong to the transformers of a pipeline; None if it does, or if the pipeline's single
+    transformer is one of the profile's `shared_with` (`is_shared`).
     """
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
@@ -97,7 +101,11 @@ def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
 
 
 def model_mismatch(profile: Model, transformer: nn.Module) -> Mismatch | None:
-    """Why a transformer is not the model `profile`; None if it is. Weights that cannot be read are not compared."""
+    """Why a transformer is not the model that a profile stores, which is the argument `profile`; None if it is.
+
+    Class and adapters must be equal, and so must the configuration entries that `profile` names. Weights are compared
+    only if `profile` has projections of them and those of the transformer can be read.
+    """
     own = type(transformer).__name__
     if own != profile.class_name:
         return Mismatch("class", f"it is for the class {profile.class_name}, and this is {own}")

@@ -21,7 +21,8 @@ class Target:
 
     Attributes:
         speedup: block evaluations without the plugin / with it.
-        warmup, max_consecutive: limits, see `GalaxyDiTConfig`.
+        warmup: share of first steps that are always computed.
+        max_consecutive: largest number of steps reused in a row; None for no limit.
         sigmas: noise levels of the planned full steps, falling.
         threshold: threshold of the policy "proxy" (`galaxydit.policies.proxy_threshold.ProxyThreshold`), solved on the
             calibration's recordings; None in a published profile.
@@ -44,13 +45,19 @@ class Recipe:
     """The settings that a profile prescribes: what is predicted and how, and the full steps for each speedup.
 
     Attributes:
-        proxy, reuse, order, slope, largest_ahead, correction_share: see `GalaxyDiTConfig`.
+        proxy: name of the cheap tensor whose change is measured, one of `galaxydit.PROXIES`.
+        reuse: "output" predicts the transformer's output, "residual" what its block stack adds to its input.
+        order: 0 repeats the last full step, 1 extrapolates the last two.
         error_map: expected relative error of a reused step, after guidance, by proxy distance since the last full step
             and sigma; None in a published profile.
         cumulative_distance: mean proxy distance from the first step to each sigma; None in a published profile.
         targets: settings for each planned speedup, in rising order.
         proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
-        deviation_weight: argument of `galaxydit.policies.proxy_threshold.ProxyThreshold`, the policy "proxy".
+        deviation_weight: share of a sample's deviation from `cumulative_distance` that the policy "proxy" counts.
+        slope: share of the slope between the last two full steps that order 1 follows.
+        largest_ahead: largest factor with which order 1 adds the difference between the last two full steps.
+        correction_share: share of the estimated error of reused steps that the next full step corrects; None takes the
+            default of the order (`galaxydit.extrapolation.CORRECTED`).
     """
 
     proxy: str

@@ -36,9 +36,9 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def find_profile(*transformers: nn.Module) -> tuple[Profile | None, str]:
-    """The shipped profile of a pipeline with these transformers and "", or None and the reason why there is none.
+    """`(profile, "")` with the shipped profile of a pipeline with these transformers, or `(None, reason)` without one.
 
-    A measured profile takes precedence over a published profile.
+    A measured profile takes precedence over a published profile, which was planned from published measurements.
     """
     matching, near = [], ""
     for profile in shipped_profiles():

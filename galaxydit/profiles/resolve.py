@@ -1,6 +1,7 @@
 """Turn the request of a user and the profile of the model into a configuration.
 
-A schedule plans which steps are computed (full steps); the general schedule is for models without a profile.
+A schedule plans which steps are computed (full steps); the general schedule is for models without a profile. A proxy
+is a cheap tensor whose change shows how much the transformer's output changes.
 """
 
 import math
@@ -105,8 +106,8 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
 
     The general schedule plans full steps for a speedup. The policy "proxy" moves these full steps by a proxy (of the
     request, else `documented_proxy`), with a threshold learned during the generation. For `max_error`, `Online` learns
-    the errors during the generation. Unless the request sets a warm-up, it takes at most 0.4 of the planned full steps,
-    or 0.2 of all steps without a speedup. Raises GalaxyDiTError for a speedup that cannot be reached.
+    the errors during the generation. Unless the request sets a warm-up, the warm-up is 0.2 of all steps, but for a
+    speedup at most 0.4 of the planned full steps. Raises GalaxyDiTError for a speedup that cannot be reached.
     """
     transformers = list(transformers_of(pipe).values())
     family, plain = family_of(transformers[0]), GalaxyDiTConfig()
@@ -130,7 +131,7 @@ def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
 
 
 def documented_proxy(family: Family) -> str:
-    """Name of the first of `DOCUMENTED_PROXIES` that a family offers."""
+    """Name of the proxy of the best published quality (the first of `DOCUMENTED_PROXIES`) that a family offers."""
     offered = proxies_of(family)
     return next(name for name in DOCUMENTED_PROXIES if name in offered)
 
@@ -140,8 +141,8 @@ def schedule_for(
 ) -> Schedule:
     """The schedule of a profile for a speedup, from the planned full steps of `target`, one of the profile's targets.
 
-    `fewest` is `Schedule.fewest_steps`, and `boundary` is `Schedule.boundary`. Raises GalaxyDiTError for a speedup
-    below 1.
+    Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
+    transformer computes; None without one. Raises GalaxyDiTError for a speedup below 1.
     """
     recipe, planned = profile.recipe, profile.conditions.sigmas
     return Schedule(speedup, target.sigmas, recipe.error_map, recipe.cumulative_distance, fewest, boundary, planned)
@@ -150,7 +151,8 @@ def schedule_for(
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
     """The policy "proxy" with the threshold that the profile's calibration solved for a speedup; 1 if it solved none.
 
-    `fewest` and `boundary` are those of `schedule_for`.
+    Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
+    transformer computes; None without one.
     """
     full = full_speedup(speedup, profile.recipe.proxy_share)
     schedule = schedule_for(profile, profile.target_for(full), full, fewest, boundary)
@@ -161,7 +163,8 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
     """The settings for a threshold given by hand: the rule of arXiv 2512.03451, without a cap on consecutive reuse.
 
-    The proxy is that of the request, else that of a profile with a ranking of proxies, else `documented_proxy`.
+    The proxy is that of the request, else that of a profile with a ranking of proxies, else `documented_proxy`. A
+    profile, if there is one, also says how reused steps are predicted and full steps corrected.
     """
     assert request.threshold is not None
     plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)
@@ -235,8 +238,8 @@ def _check_reachable(speedup: float, steps: int, config: GalaxyDiTConfig, transf
 
 
 def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path | None) -> tuple[Profile | None, str]:
-    """The profile that was given, by default the shipped profile of the model, and ""; or None and the reason why there
-    is none. Raises GalaxyDiTError for a given profile of another model.
+    """`(profile, "")` with the profile that was given (itself, by name or by path) or else the shipped profile of the
+    model, or `(None, reason)` if there is none. Raises GalaxyDiTError for a given profile of another model.
     """
     if given is None:
         return find_profile(*transformers)

@@ -54,15 +54,16 @@ class Conditions:
 
     Attributes:
         scheduler: class of the scheduler.
-        steps, flow_shift, guidance_scale: settings of the recorded generations.
-        latent_shape, dtype, device, versions: of the recorded generations, with the versions of the packages; empty in
-            a published profile.
+        steps, flow_shift, guidance_scale: settings of the recorded generations; `flow_shift` is None if the scheduler
+            has none.
+        latent_shape, dtype, device: of the recorded generations; empty in a published profile.
         samples: number of recorded generations; 0 in a published profile.
-        seed: argument of the calibration.
-        prompts_sha256: hash of the prompts and seeds of the recorded generations, in order.
+        seed: seed of the first recorded generation; 0 in a published profile.
+        prompts_sha256: hash of the prompts and seeds of the recorded generations, in order; "" in a published profile.
+        versions: package versions by name of the package; empty in a published profile.
         sigmas: noise levels of the steps, falling.
-        guidance_scale_2: guidance scale of the second transformer, which computes below the noise level `boundary`.
-        boundary: None without a second transformer.
+        guidance_scale_2: guidance scale of the second transformer.
+        boundary: noise level below which the second transformer computes; None without a second transformer.
         served: settings for which a published profile was planned; None for a measured profile.
     """
 
@@ -93,9 +94,14 @@ class Profile:
     """Settings of the plugin for one model, with the evidence for them.
 
     Attributes:
+        schema_version: version of the file format, `SCHEMA_VERSION`.
+        name: shown in reports; a shipped profile is loaded by it.
         kind: "measured" for a calibration, "published" for a plan from published measurements that was never run here.
         source: origin of the profile, as a text for people.
         model: the transformer that the profile belongs to.
+        conditions: settings of the generations from which, or for which, the recipe was made.
+        recipe: the settings that the plugin follows.
+        evidence: how the recipe was chosen, and its measured quality.
         second_model: the pipeline's `transformer_2`; None for a pipeline with one transformer.
         shared_with: other transformers that may use the profile. Nothing was measured on them, so it is a guess there.
     """
@@ -169,7 +175,10 @@ def read_profile(path: str | Path) -> Profile:
 
 
 def parse_profile(data: Any) -> Profile:
-    """The profile from the plain data of `Profile.to_dict`. Raises GalaxyDiTError as `read_profile` does."""
+    """The profile from the plain data of `Profile.to_dict`.
+
+    Raises GalaxyDiTError for data that this version of the plugin did not write, or that were changed since.
+    """
     if not isinstance(data, dict):
         raise GalaxyDiTError(f"the file holds {type(data).__name__}: expected an object; calibrate again")
     version = data.get("schema_version")

@@ -14,8 +14,8 @@ from galaxydit.request import AUTO, PROXY
 def verified_at(profile: Profile, speedup: float, policy: str) -> Verification | None:
     """The verification of exactly this speedup with a measured PSNR; None if the profile has none.
 
-    `policy` is the argument of `accelerate`; "auto" means the policy that did better in the profile's verification.
-    Nothing is interpolated, because PSNR does not fall evenly between two verified speedups.
+    `policy` is "schedule", "proxy", or "auto" for the policy that did better in the profile's verification. Nothing is
+    interpolated, because PSNR does not fall evenly between two verified speedups.
     """
     word = profile.target_for(speedup).policy if policy == AUTO else policy
     evidence = profile.evidence
@@ -27,8 +27,9 @@ def fastest_verified(profile: Profile | None, missing: str, min_psnr: float, pol
     """The verification with the largest speedup at which PSNR was high enough: the lower end of its 95 % interval is at
     least `min_psnr` dB.
 
-    `missing` is the text of the error if `profile` is None: why there is no profile. `policy` is the argument of
-    `accelerate`. Raises GalaxyDiTError if no PSNR was measured, and if no verified speedup reached `min_psnr`.
+    `missing` is the text of the error if `profile` is None: why there is no profile. `policy` is "schedule", "proxy",
+    or "auto" for the better policy at each speedup. Raises GalaxyDiTError if no PSNR was measured, and if no verified
+    speedup reached `min_psnr`.
     """
     speedups = [] if profile is None else [target.speedup for target in profile.evidence.verifications]
     measured = [row for speedup in speedups if profile and (row := verified_at(profile, speedup, policy))]

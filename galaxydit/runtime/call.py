@@ -103,8 +103,9 @@ class Call:
         return len(set(self.reused)) > 1
 
     def records(self, component: str, blocks: int) -> list[CallRecord]:
-        """Records for the report, one for each sample in order. `component` is the transformer's name in the pipeline,
-        and `blocks` the number of its blocks.
+        """Records for the report, one for each sample in order: its step, decision, reason, distance and blocks run.
+
+        `component` is the transformer's name in the pipeline, and `blocks` the number of its blocks.
         """
         if self.parts:
             of_parts = (record for part in self.parts for record in part.records(component, blocks))

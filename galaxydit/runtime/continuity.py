@@ -29,8 +29,8 @@ def branch_of(generation: Generation, call: CallIdentity) -> str:
 
 
 def switches_guidance(generation: Generation, call: CallIdentity) -> bool:
-    """Whether this call, the first of its step, has half or twice the batch size, because guidance with both branches
-    in one batch was switched off or on.
+    """Whether this call is the first of the next step and has half or twice the batch size of its branch's last call,
+    because guidance with both branches in one batch was switched off or on.
     """
     known = _state_of(generation, call).signatures.get(branch_of(generation, call), call.signature)
     return call.info.step == generation.step + 1 and known.switches_guidance(call.signature)

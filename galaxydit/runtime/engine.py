@@ -31,8 +31,10 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class Engine:
     """Runs the calls of one transformer. All state between calls is in the session's generation.
 
-    `component` is the transformer's name in the pipeline. A subclass may decide in its own way (`consider`) and predict
-    in its own way (`_make_reuse`); it is the argument `engine` of `galaxydit.acceleration.Acceleration`.
+    `component` is the transformer's name in the pipeline, `family` says where its blocks are, `session` holds the
+    configuration and the generations, and `observer`, if any, receives tensors of the calls. A subclass may decide
+    in its own way (`consider`) and predict in its own way (`_make_reuse`); pass the subclass to
+    `galaxydit.acceleration.Acceleration` as `engine`.
     """
 
     few_steps = FEW_STEPS
@@ -75,7 +77,8 @@ class Engine:
     def run_transformer(
         self, context: CacheContext | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The transformer's output, computed or predicted, in the form that the caller asked for.
+        """The transformer's output, computed or predicted, in the type that the transformer itself returns for the
+        call's `return_dict`.
 
         `context` is diffusers' cache context, None where the pipeline opens none. `forward` is the transformer's own
         forward pass, `args` and `kwargs` are the arguments of the call.
@@ -105,7 +108,7 @@ class Engine:
     @beside_the_model
     def _locate(self, context: CacheContext | None, inputs: dict[str, Any]) -> Call | None:
         """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
-        accelerated.
+        accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
         """
         scheduler = self.session.source.scheduler_of(context, inputs.get("timestep"))
         try:
@@ -134,7 +137,7 @@ class Engine:
 
     @beside_the_model
     def consider(self, call: Call) -> None:
-        """Decide a call if the policy reads no proxy; otherwise the proxy decides it during the forward pass.
+        """Set `call.decisions` if the policy reads no proxy; otherwise the proxy decides during the forward pass.
 
         Called before the forward pass, and again after each proxy and each module output that the observer receives, so
         that a subclass can decide by these tensors.
@@ -144,7 +147,9 @@ class Engine:
 
     @around_the_model
     def _compute(self, call: Call, forward: Callable[[], Any]) -> Any | None:
-        """The output of the forward pass; None if it was not run to its end, because some or all samples are reused."""
+        """The output of the forward pass, at full steps corrected for the error of the reused steps before them; None
+        if the forward pass did not run to its end, because some or all samples are reused.
+        """
         self.consider(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
@@ -168,7 +173,9 @@ class Engine:
 
     @around_the_model
     def _run_part(self, part: Call, forward: Callable[[], Any]) -> tuple[Tensor, ...]:
-        """The outputs of one part of a batch, whose samples are all computed or all reused."""
+        """The outputs of one part of a batch, whose samples are all computed or all reused. `forward` runs the
+        transformer on the rows of this part.
+        """
         self.stack.call = part
         output = self._compute(part, forward)
         return self.reuse.outputs(part) if output is None else tensors_of(output)

@@ -25,7 +25,9 @@ class FullStepGuard:
     """Limits slope and correction of one transformer's predictions, separately for each sample and decision scope.
 
     A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly. Under context
-    parallelism, the measurements are summed over the ranks, so that all ranks set the same limits.
+    parallelism, the measurements are summed over the ranks, so that all ranks set the same limits. `component` is the
+    transformer's name in the pipeline, `family` says how the guidance branches reach it, and `session` holds the
+    configuration and the pipeline.
     """
 
     acts = True
@@ -35,14 +37,18 @@ class FullStepGuard:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
 
     def limits_for(self, call: "Call", sample: int) -> Safeguard:
-        """The current limits of slope and correction, for the sample of this index in the call's decision scope."""
+        """The current limits for the sample of this index in the call's decision scope: the share of the slope that
+        predictions follow (`slope`), and whether full steps may be corrected (`corrects`).
+
+        The whole slope and corrections are allowed before the first measurement, and if `acts` is False.
+        """
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard
 
     @beside_the_model
     def observe(self, call: "Call", outputs: tuple[Tensor, ...]) -> None:
         """Measure prediction errors with the outputs of one call of a full step. Once the outputs of all branches are
-        known, set the limits of each sample for the following steps.
+        known, set the limits of each sample for the following steps, and add its `GuardRecord` to the generation.
         """
         count, scale = len(call.samples), guidance_of(self._session.source.pipe, self._component)
         if count > 1 and any(len(output) != len(call.latent) for output in outputs):

@@ -26,7 +26,8 @@ class TransformerState:
 
     Attributes:
         samples: number of samples with decisions of their own; 0 until a call is divided into samples.
-        signatures, shapes, texts: signature of calls, shapes of outputs, and text embeddings, by guidance branch.
+        signatures, shapes, texts: signature (shape, dtype, device and adapters) and text embeddings of the last call,
+            and shapes of the outputs, by guidance branch.
         history: cached full steps, oldest first, by branch and sample.
         errors: relative error that a prediction would have had at the last full step, by branch and sample; removed
             when the next decision has used it.
@@ -90,14 +91,18 @@ class Generation:
         text_seconds: seconds in the text encoders before the first call.
         names_branches: whether the pipeline names its guidance branches.
         sigmas: noise level of every step; None where the scheduler gives none.
-        response: the final latent's linear response to each step's output; None until it is measured.
+        response: the final latent's linear response to each step's output, one number for each step; None until it is
+            measured.
         timesteps_address: memory address of the pipeline's timesteps; None where calls do not show it.
         goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
         step, sigma: index and noise level of the current step; -1 and infinity before the first.
         latent: the transformer's input in the current step; None where the calls of a step do not share it.
         seen: component name of the transformer, and branch, of each call of the current step up to now.
         states: the state of each transformer, by component name.
-        calls, notes, guard, bytes_held: contents of the report, see `Report`.
+        calls: records of the transformer calls up to now.
+        notes: sentences for the report, on what the plugin could not do or how the generation differs from the profile.
+        guard: records of the guard's measurements at full steps, and of the changes that it made.
+        bytes_held: peak bytes that the plugin kept between calls.
         denoise_started, denoise_ended, decoded_at: clock readings in seconds at the first call, at the end of the
             latest call, and at the end of decoding; None before.
         energy: readings of the devices' energy counters; None before the first call.

@@ -26,7 +26,8 @@ def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> di
     """The rows of each guidance branch, "cond" or "uncond", in the output `(rows, ...)` of one call.
 
     If the family concatenates both branches in one batch and the guidance scale `scale` is above 1, the first half is
-    unconditional. All rows of any other call belong to its `branch`; of unnamed branches, "call 0" is conditional.
+    unconditional. All rows of any other call belong to `branch`, the call's branch; of the unnamed branches, "call 0"
+    becomes "cond" and "call 1" becomes "uncond".
     """
     if family.branches == CONCATENATED and scale > 1 and len(output) % 2 == 0:
         return dict(zip((UNCONDITIONAL, CONDITIONAL), output.chunk(2), strict=True))

@@ -64,7 +64,7 @@ class Trail:
     def add(self, step: int, sigma: float, branches: dict[str, Tensor], scale: float, epsilon: float) -> bool:
         """Add values sampled from a full step: `branches` holds them for some or all of its guidance branches.
 
-        Returns whether the step is now complete, so that it can be compared with the full step before it, which had the
+        Returns whether all branches of the step are now known and it can be compared with an earlier full step of the
         same branches. `scale` is the guidance scale, `epsilon` the relative rounding error of the outputs' dtype.
         """
         if self.pending and self.pending_step[0] != step:
@@ -99,11 +99,12 @@ class Trail:
 def measure(
     steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
-    """Errors that predictions of the newest full step would have had.
+    """The measurement of the newest full step, which gives the error of its prediction with any share of the slope.
 
-    `steps` are at least two full steps, oldest first. `group` is the process group whose ranks each hold a part of the
-    tokens (`token_group`); None means this process alone. `slope` and `largest` are the arguments of
-    `galaxydit.extrapolation.slope_ahead`.
+    `steps` are at least two full steps with the same branches, oldest first. `group` is the process group whose ranks
+    each hold a part of the tokens (`token_group`); None means this process alone. `slope` is the share of the slope
+    between two full steps that a prediction follows, and `largest` the largest factor with which it adds the difference
+    of these steps (`galaxydit.extrapolation.slope_ahead`).
     """
     ahead_of = partial(slope_ahead, slope=slope, largest=largest)
     newest_first = steps[::-1]

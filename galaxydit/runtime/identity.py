@@ -20,7 +20,9 @@ class UnknownCallError(Exception):
 
 @dataclass(frozen=True)
 class Signature:
-    """Shape, dtype, device and adapters, which all calls of one transformer share within a generation."""
+    """Shape, dtype and device of the latent, and the states of the adapters (`adapter_states`), which all calls of one
+    transformer share within a generation.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -71,8 +73,9 @@ def identify(
 ) -> CallIdentity:
     """The identity of a call. Raises UnknownCallError where the call has to be computed in full.
 
-    `component` is the transformer's name in the pipeline. `context` is diffusers' cache context of the call, and
-    `scheduler` drives the call; both are None where unknown. `inputs` are the arguments of the call by name.
+    `component` is the transformer's name in the pipeline, and `family` says whether guidance branches share latents.
+    `context` is diffusers' cache context of the call, and `scheduler` drives the call; both are None where unknown.
+    `inputs` are the arguments of the call by name.
     """
     latent, text, timestep = (inputs.get(name) for name in ("hidden_states", "encoder_hidden_states", "timestep"))
     if not isinstance(latent, Tensor):

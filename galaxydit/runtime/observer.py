@@ -26,7 +26,10 @@ class Observer:
     modules: tuple[str, ...] = ()
 
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
-        """Receive a proxy's tensor, which may be kept. A call already decided for reuse reads only `Place.LATENT`."""
+        """Receive the tensor of the proxy `name`, one of `proxies`; it may be kept.
+
+        In a call that was decided for reuse before, only proxies of the transformer's input are read (`Place.LATENT`).
+        """
 
     def on_module(self, call: "Call", path: str, output: Any) -> None:
         """Receive the output of the module at `path`, one of `modules`."""

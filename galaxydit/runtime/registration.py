@@ -30,7 +30,9 @@ class PluginHook(ModelHook):
 
 
 def refuse_other_caches(component: str, transformer: nn.Module) -> None:
-    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however it was enabled."""
+    """Raise GalaxyDiTError if a cache of diffusers is on the transformer, however the cache was enabled. `component`
+    names the transformer in the message.
+    """
     kind = type(transformer._cache_config).__name__ if getattr(transformer, "is_cache_enabled", False) else ""
     for registry in _registries(transformer):
         kind = kind or next((type(hook).__name__ for hook in registry.hooks.values() if _is_cache(hook)), "")

@@ -22,7 +22,11 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class OutputReuse:
-    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided."""
+    """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided.
+
+    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps; `guard` limits slope and
+    correction. Subclasses reuse another tensor.
+    """
 
     runs_forward: ClassVar[bool] = False
     """Whether reused steps run the forward pass with the blocks skipped; otherwise they leave the forward pass."""
@@ -50,12 +54,14 @@ class OutputReuse:
 
     @beside_the_model
     def outputs(self, call: Call) -> tuple[Tensor, ...]:
-        """The predicted outputs of a reused call, unpacked; for output reuse only."""
+        """The predicted outputs of a reused call, one tensor for each that the transformer returns; for output
+        reuse only.
+        """
         return unpack(self.predict(call), call.state.shapes.get(call.branch, ()))
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the tensor of a full step in the history, and pass the outputs to the guard (`FullStepGuard`).
+        """Keep the tensor of a full step in the history, and pass its `outputs` to the guard (`FullStepGuard`).
 
         If the policy learns errors (`learns_errors`), also keep the relative error that a prediction of the tensor
         would have had. The tensor of the last step is not kept, because no step follows that could reuse it.
@@ -107,7 +113,9 @@ class OutputReuse:
 
     @beside_the_model
     def _correction_weights(self, call: Call) -> list[float]:
-        """Each sample's correction weight (`extrapolation.missed`); empty where nothing is corrected.
+        """For each sample, the accumulated error of the reused steps before this one / the error that reuse would have
+        had at this step (`extrapolation.missed`); 0 where the guard forbids the correction. Empty where no sample is
+        corrected.
 
         The last step is not corrected, because no later step would remove the noise of a correction.
         """

@@ -37,10 +37,11 @@ class Samples:
 
     @beside_the_model
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Find the samples of a call, and whether its batch has a conditional half; set both in the call.
+        """Set `samples`, `conditional_half` and `is_divisible` of a call. Returns `is_divisible`: whether some samples
+        can be computed without the others.
 
-        Returns whether some samples can be computed without the others. The number of samples is that of the
-        generation's first call. Meant for policies that read a proxy.
+        `inputs` are the transformer's arguments by name. The number of samples is that of the generation's first call.
+        Meant for policies that read a proxy.
         """
         latent, state = call.latent, call.state
         if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
@@ -193,7 +194,8 @@ def take_rows(value: Any, rows: list[int], count: int) -> Any:
 @beside_the_model
 def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[str, Any]:
     """The inputs of a call for some rows of its batch: tensors with `count` rows keep only `rows`, a list of indices;
-    other inputs are unchanged, and so are vectors of positions or layers, known by their names (`_is_shared`).
+    other inputs are unchanged, and so are vectors whose names contain "indices", "rope", "rotary" or "scale", because
+    these have entries for positions or layers.
 
     `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
     """
@@ -207,7 +209,9 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
-    """Whether `take_inputs` suffices: no list, tuple or mapping, unless `_is_shared`, holds tensors of `count` rows."""
+    """Whether `take_inputs` can divide a batch of `count` rows: no list, tuple or mapping in `inputs` holds tensors of
+    `count` rows, except those with entries for positions or layers (`_is_shared`).
+    """
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
         if not _is_shared(name) and any(_has_rows(item, count) for item in held):

@@ -1,5 +1,6 @@
 """The blocks of a transformer during a call: read proxies there, and skip the rest if the call is reused.
 
+A proxy is a tensor in or before the first block; its change since the previous step shows whether to reuse the call.
 With `reuse="output"`, a reused call leaves the forward pass. With `reuse="residual"`, only the blocks are skipped, and
 the predicted residual, which is what they would have added to the first block's input, is added instead.
 """
@@ -23,8 +24,9 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class Stack:
     """Runs the hooked modules of one transformer and reads proxies and module outputs there.
 
-    `policy_proxy` is the name of the policy's proxy; None if the policy reads none. `consider` is called after each
-    tensor that the observer receives, and may decide the call.
+    `family` says where the blocks are, `observer` receives the tensors, `reuse` predicts the residual, and `samples`
+    decides a call by its proxy. `policy_proxy` is the name of the policy's proxy; None if the policy reads none.
+    `consider` is called after each tensor that the observer receives, and may decide the call.
 
     Attributes:
         call: the transformer call under way in this thread; None between calls.
@@ -65,8 +67,10 @@ class Stack:
         self._thread.call = call
 
     def read(self, place: Place, *tensors: Any, part: str | None = None) -> None:
-        """Read the watched proxies of a place, or of a `part` of the first block, from the tensors there (see `Place`).
+        """Compute the watched proxies of a place. The observer receives its own, and the policy's decides the call.
 
+        `tensors` are those at the place, such as a block's input and output (listed in `Place`). `part` names the part
+        of the first block, such as "self_attention", at whose input or output the place is; None for other places.
         Raises LeaveForward if all samples of the call are now decided for reuse; not at Place.LATENT, because the
         forward pass has not begun there.
         """
@@ -117,7 +121,10 @@ class Stack:
 
     @around_the_model
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a part of the first block; reads the proxies at the part's input and output."""
+        """The output of a part of the first block; reads the proxies at the part's input and output.
+
+        Raises LeaveForward if all samples are then decided for reuse.
+        """
         self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
         output = forward(*args, **kwargs)
         self.read(Place.PART_OUTPUT, output if isinstance(output, Tensor) else output[0], part=part)
@@ -125,7 +132,10 @@ class Stack:
 
     @around_the_model
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a block. A skipped block returns its input; the last block adds the predicted residual."""
+        """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it.
+
+        Raises LeaveForward as `_run_first` does, in the first block only.
+        """
         call = self.call
         if call is None:
             return forward(*args, **kwargs)

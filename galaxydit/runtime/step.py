@@ -20,7 +20,8 @@ _READ_SIGMAS = WeakTensorKeyDictionary()
 class StepInfo:
     """A step: its index from 0, the number of steps, and its noise level in [0, 1].
 
-    `sigma` is the result of `noise_level`; without scheduler sigmas, the context's sigma, or else timestep / 1000.
+    `sigma` is the weight of the noise in the latent (`noise_level`); without scheduler sigmas, the context's sigma, or
+    else timestep / 1000.
     """
 
     step: int
@@ -119,7 +120,9 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
 
 
 def draws_noise(scheduler: Any | None) -> bool:
-    """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly in the latent."""
+    """Whether the scheduler is stochastic, so that earlier outputs no longer add up linearly in the latent; False for
+    None.
+    """
     config = getattr(scheduler, "config", None)
     differential = str(getattr(config, "algorithm_type", "")).startswith("sde")
     sampled = differential or bool(getattr(config, "stochastic_sampling", False))
@@ -127,7 +130,9 @@ def draws_noise(scheduler: Any | None) -> bool:
 
 
 def _sigmas(scheduler: Any | None) -> list[float] | None:
-    """A scheduler's sigmas. A tensor is read only once, because reading from a GPU waits for its queue."""
+    """A scheduler's sigmas; None if it has none. A tensor is read only once, because reading from a GPU waits for its
+    queue.
+    """
     sigmas = getattr(scheduler, "sigmas", None)
     if not isinstance(sigmas, Tensor):
         return None if sigmas is None else [float(sigma) for sigma in sigmas]

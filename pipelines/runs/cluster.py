@@ -29,7 +29,8 @@ class Cluster:
     """A connection to a Ray cluster. If this process is connected already, that connection is used and stays open.
 
     Args:
-        address: "local" starts a cluster on this machine; every other address joins a running cluster.
+        address: "local" starts a cluster on this machine; every other address of `ray.init`, such as "auto" or
+            "host:port", joins a running cluster.
         cpus: number of CPUs of a cluster that is started; without effect on a running cluster.
 
     Raises GalaxyDiTError if Ray is not installed, and ConnectionError if no cluster answers at the address or if Ray
@@ -64,7 +65,7 @@ class Cluster:
         """Raise ConnectionError if the cluster's head or this machine's node has ended; looks at most once a second.
 
         Without this check, Ray would wait without end for a node that died, and would end this process if the head
-        died. The head of a joined cluster counts as ended after `OUTAGE` seconds without an answer.
+        died. The head of a joined cluster counts as ended after `OUTAGE` (30) seconds without an answer.
         """
         if (now := time.monotonic()) - self._looked < LOOK_EVERY:
             return
@@ -81,7 +82,7 @@ class Cluster:
             )
 
     def end(self) -> None:
-        """End the cluster if this object started it; leave it if this object joined it; else do nothing."""
+        """End the cluster if this object started it, disconnect from it if this object joined it, else do nothing."""
         if self.is_own:
             self.ray.shutdown()
         if self._guard is not None and self._guard.stdin is not None:

@@ -39,7 +39,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def main() -> None:
-    """Note the cluster's processes until standard input ends, wait up to `GRACE` seconds, and kill those left."""
+    """Note the cluster's processes until standard input ends, wait up to 2 seconds (`GRACE`), and kill those left."""
     parent, session = os.getppid(), sys.argv[1]
     known: set[psutil.Process] = set()
     is_over = False

@@ -25,14 +25,14 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 
 
 class Process:
-    """Class of the Ray actors. Each is a process of a worker, alone or one of several, and makes units one by one."""
+    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`."""
 
     def __init__(self, maker: Maker, store: Store) -> None:
         self._maker = maker
         self._store = store
 
     def address(self) -> tuple[str, int]:
-        """Host and a free port, for the processes of one worker to meet."""
+        """IP address of this process's node and a free port there, at which the processes of one worker can meet."""
         import ray
 
         with socket.socket() as probe:
@@ -40,9 +40,10 @@ class Process:
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def prepare(self, rank: Rank, meeting: tuple[str, int] | None) -> None:
-        """Let the maker load what its units need.
+        """Let the maker load what its units need; to be called once, before `work`.
 
-        `meeting` is the `address` of the worker's first process; None if the worker has one process.
+        `rank` is the place of this process in its worker. `meeting` is the `address` of the worker's first process;
+        None if the worker has one process.
         """
         self._rank = rank
         if meeting is not None:
@@ -63,7 +64,10 @@ class Process:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker as the process that called `run` sees it: its actors, and the units that it is to make."""
+    """A worker as the process that called `run` sees it: handles of its actors, and the units that it is to make.
+
+    `number` is the worker's number from 0, by which `Progress` knows the worker.
+    """
 
     number: int
     actors: list[Any]
@@ -75,8 +79,9 @@ class Worker:
 class OnRay(Executor, AbstractContextManager["OnRay"]):
     """Makes units on a Ray cluster. Leaving the context ends the workers, and the cluster if this executor started it.
 
-    address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one.
-    workers: their number; by default the GPUs of the cluster // `gpus_per_worker`, or 1 if workers use no GPU.
+    address: "local" starts a cluster on this machine; "auto", "host:port" and "ray://host:port" join one. If this
+        process is connected to a cluster already, that cluster is used.
+    workers: number of workers; by default the GPUs of the cluster // `gpus_per_worker`, or 1 if workers use no GPU.
     gpus_per_worker: by default 1 if the cluster has GPUs, else 0. With more than 1, the GPUs share each video.
 
     Raises GalaxyDiTError if Ray is not installed or a cluster started here has fewer GPUs than one worker needs, and
@@ -159,10 +164,11 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._pending[actor.work.remote(worker.units[0])] = worker
 
     def _receive(self, reference: Any) -> None:
-        """Take the result of one finished call of an actor, known by its Ray reference.
+        """Take the result of one ended call of an actor; `reference` is Ray's reference to the call.
 
-        If the worker's other actors have finished the unit, too, report it and begin the next unit of its group. If
-        the actor has died, replace the worker. Raises errors of the maker's `prepare` and of the store.
+        If all actors of the worker have returned from the unit, report the unit to the progress and begin the next unit
+        of its group. If the actor has died, replace the worker. Raises errors of the maker's `prepare` and of the
+        store.
         """
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone

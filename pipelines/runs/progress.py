@@ -57,7 +57,7 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, name: str, record: Record) -> None:
-        """Count a record, in the numbers of the run and in the row of the worker or host `name`."""
+        """Count a record, in the numbers of the run and in the row of the worker or host `name`, but not in `times`."""
         row = self.rows.setdefault(name, Row())
         row.seconds += record.seconds if record.is_done else 0.0
         for counted in (self, row):
@@ -138,7 +138,7 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
     Leaving the context ends the view. In a work of several stages, `progress_of` makes this object the progress of a
-    stage that is a run; during a stage that is no run, call this object.
+    stage that is a run; during a stage that is no run, call this object. `console` is standard output by default.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -186,7 +186,10 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
         self.stop()
 
     def how_far(self) -> str:
-        """Text with the stage, if any, and the numbers of done and of all units, such as "scoring: 5 of 12 done"."""
+        """Text with the stage, if any, and the numbers of done and of all units, such as "scoring: 5 of 12 done".
+
+        "nothing done yet" if no units are known.
+        """
         if not self._counted.total:
             return "nothing done yet"
         return self._with_stage(f"{self._counted.done} of {self._counted.total} done")
@@ -205,8 +208,8 @@ class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
 def progress_of(stage: str, tell: Callable[[str, int, int], None]) -> Progress:
     """The progress to pass to `run` if the run is one stage of a longer work.
 
-    `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function, which is called with `stage` and
-    the numbers of finished and of all units.
+    `stage` is the stage's name. `tell` is a `LiveProgress`, which is returned with its `stage` set, or a function,
+    which is called with `stage` and the numbers of finished and of all units.
     """
     if isinstance(tell, LiveProgress):
         tell.stage = stage

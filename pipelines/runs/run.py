@@ -33,17 +33,20 @@ class Rank:
 
 
 class Maker:
-    """Base class of objects that make units.
+    """Base class of objects that make units. A subclass defines `make`, and `prepare` if there is anything to load.
 
     On Ray, every process of a worker gets a copy that was pickled before `prepare`, so load models in `prepare`.
     """
 
     def prepare(self, rank: Rank) -> None:
-        """Load what all units need, once in each process. An exception stops the run: every worker would meet it."""
+        """Load what all units need, once in each process. An exception stops the run: every worker would meet it.
+
+        `rank` is the place of this process among those that share each video; this method does nothing by default.
+        """
 
     def make(self, unit: Unit) -> Output:
-        """Make one unit. After an exception the unit is attempted again, up to three times in all; after a
-        PermanentError or GalaxyDiTError it is not.
+        """Make one unit, and return its result and files. After an exception the unit is attempted again, up to three
+        times in all; after a PermanentError or GalaxyDiTError it is not.
         """
         raise NotImplementedError
 
@@ -63,17 +66,17 @@ class Progress:
 
 
 class Executor(Protocol):
-    """Executes units, for example in this process or on Ray."""
+    """Protocol of objects that make the units of a run with `work`, such as `InProcess`, or `OnRay` of on_ray.py."""
 
     def work(self, groups: Sequence[Sequence[Unit]], maker: Maker, store: Store, progress: Progress) -> None:
-        """Make all units, and report to `progress`. Returns when each unit has a record in the store.
+        """Make all units with `maker`, and report to `progress`. Returns when each unit has a record in the store.
 
         The units of a group are made one after the other on one worker.
         """
 
 
 class InProcess(Executor):
-    """Makes one unit after the other in this process. A further run with the same maker does not load again."""
+    """Makes one unit after the other in this process. Another run with the same maker does not `prepare` it again."""
 
     def __init__(self) -> None:
         self._prepared: Maker | None = None
@@ -169,7 +172,7 @@ def results(units: Sequence[Unit], store: Store) -> list[Any]:
 
 
 def make_and_commit(unit: Unit, maker: Maker, store: Store) -> Record:
-    """The record of a unit. If it is missing or damaged, make the unit and commit it to the store."""
+    """The unit's record in the store. If it is missing or damaged, the unit is made and its record committed first."""
     known = store.read_sound(unit.id)
     return store.commit(*attempt(unit, maker)) if known is None else known
 
@@ -220,7 +223,8 @@ def new_record(
 ) -> Record:
     """The record of a unit that this process finished just now, failed if there is a traceback, else done.
 
-    The other arguments are attributes of `Record`.
+    `result` is that of the maker's `Output`, None for a failed unit. `traceback` and `seconds` are of the last of the
+    `attempts`. `message` is the text of a PermanentError or GalaxyDiTError. `Store.commit` adds the files.
     """
     return Record(
         unit=unit.id,

@@ -83,7 +83,10 @@ class Store:
                 raise refusal("out", str(path), "a folder of its own, not a symbolic link", "take another --out")
 
     def header(self, kind: str) -> Mapping[str, Any]:
-        """The content of run.json. Raises GalaxyDiTError if it is missing, damaged or of another kind of run."""
+        """The `format`, `kind` and `conditions` in run.json.
+
+        Raises GalaxyDiTError if the file is missing, damaged, or of another kind or format.
+        """
         header = self._load(HEADER)
         if header is None:
             raise GalaxyDiTError(
@@ -309,7 +312,10 @@ def _json(data: Any) -> bytes:
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """One line for each place where two values of plain data differ, at most twelve, and a line with how many more."""
+    """One line for each place where two values of plain data differ, such as "settings.steps: 50 -> 30".
+
+    At most twelve lines, and then a line with the number of further differences; empty for equal values.
+    """
     before, after = dict(_flatten(old)), dict(_flatten(new))
     lines = []
     for name in before | after:

@@ -79,7 +79,9 @@ class Track:
 
 
 def caption_agreement(frames: NDArray[Any], caption: str) -> Agreement:
-    """Compare a clip `(frames, height, width, 3)`, uint8 or floats in [0, 1], with a caption of world.py's grammar.
+    """Whether each clause's object is found in a clip by its colour, and whether it moves as the clause says.
+
+    `frames` is `(frames, height, width, 3)`, uint8 or floats in [0, 1]. `caption` has the grammar of world.py.
 
     Raises ValueError for another shape, dtype or range, for under 5 frames and for a caption outside the grammar.
     """

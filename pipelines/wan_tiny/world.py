@@ -1,6 +1,7 @@
 """The captions of the synthetic world that wan-tiny is trained on: coloured shapes that move over grey backgrounds.
 
-The grammar of captions is in README.md, section Data.
+A caption is such as "a red ball moves left and a blue square orbits over a plain background", or "a red ball moves left
+in front of a blue square over a plain background". The grammar of captions is in README.md, section Data.
 """
 
 import hashlib
@@ -98,7 +99,8 @@ def is_held_out(caption: str) -> bool:
 def draw_scene(rng: np.random.Generator, *, held_out: bool = False, shares: tuple[float, ...] = PROMPT_SHARES) -> Scene:
     """A random scene whose caption is a training caption or, with `held_out`, a caption that is kept out of training.
 
-    `shares` are the probabilities of the `KINDS` of scene; they sum to 1.
+    `shares` are the probabilities of the `KINDS` of scene, in this order: one object, two objects, a still object
+    behind a moving one, and three objects. They sum to 1.
     """
     while True:
         kind = str(rng.choice(list(KINDS), p=shares))

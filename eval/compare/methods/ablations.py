@@ -37,9 +37,9 @@ def shipped(pipe: DiffusionPipeline, **target: Any) -> GalaxyDiTConfig:
 
 
 def _ablation(name: str, targets: Sequence[Setting] = AT_SPEEDUPS, **changed: Any) -> Method:
-    """The method that runs the shipped default with the fields `changed` of its configuration.
+    """The method that runs the shipped default after replacing the fields `changed` of its `GalaxyDiTConfig`.
 
-    `targets` are the method's settings, each passed to `shipped`.
+    `targets` are the method's settings, each with a wanted `speedup` or `max_error`.
     """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:

@@ -15,8 +15,9 @@ from galaxydit.eval.compare.third_party import bytes_in, restored
 
 
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
-    """Candidate settings with two numbers of warm-up steps; the entries of `calibrator` are added to each.
+    """Candidate settings: thresholds of the residual's change, each with two numbers of warm-up steps.
 
+    `calibrator` is added to each: `order` of the TaylorSeer calibrator, or nothing to run without the calibrator.
     Only the first block runs at every step, because cache-dit's default of 8 blocks leaves little to skip in the 10
     blocks of wan-tiny, this project's test model.
     """

@@ -3,6 +3,8 @@
 The first block runs at every step as a probe. The relative L1 change of its output since the previous step is summed
 until it reaches a threshold, in each guidance branch separately. A reused step extrapolates the residuals of the last
 two full steps in proportion to the change of the probe's own residual, with a coefficient between 1 and 2.
+
+A setting holds the `threshold` and the warm-up `first`, the number of first steps that are always computed.
 """
 
 from operator import attrgetter

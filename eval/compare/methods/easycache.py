@@ -5,6 +5,9 @@ k is the output's change / the latent's change between the last two full steps. 
 previous step, divided by the size of the last full step's output, estimates the relative change of the output; the
 estimates are summed until they reach a threshold (section 3.3). The conditional branch decides for both branches. A
 reused step adds output - latent of the last full step to the current latent.
+
+A setting holds the `threshold` and the numbers of steps at the beginning (`first`, the warm-up) and at the end (`last`)
+that are always computed.
 """
 
 from torch import Tensor
@@ -39,7 +42,10 @@ def settings(steps: int) -> list[Setting]:
 
 
 def repeat_difference(latent: Tensor, cached: CachedOutput, branch: str, step: int) -> Tensor:
-    """Return `latent` plus (output - latent) of the branch's last full step, `cached`, in the shape of `latent`."""
+    """Return `latent` plus (output - latent) of the branch's last full step, `cached`, in the shape of `latent`.
+
+    `branch` and `step`, which every `Predict` receives, are not used.
+    """
     return latent + (cached.output - cached.latent)
 
 

@@ -14,6 +14,9 @@ and formulas of K and phi were not available. Here phi is the least-squares fact
 the true one, limited to [0, 1]. A flow step is the prediction times a difference of sigmas, so scaling the prediction
 by phi shortens the step with any scheduler. K is fitted for each guidance branch; the errors and phi are measured on
 the guided prediction.
+
+A setting holds the number of full steps `full_steps`, and whether phi (`adjust`) and K (`rectify`) are applied. Row t
+of a table (`Pairs`) holds the values of step t for the earlier steps t - 1, t - 2 and so on.
 """
 
 from collections.abc import Sequence
@@ -39,7 +42,11 @@ PUBLISHED_SPEEDUP = 2.17  # on Wan2.1-1.3B; 22.09 dB with the schedule alone, 22
 
 
 class OfflineSchedule(ScheduleRule):
-    """Rule that computes the full steps of a fixed schedule and reuses the others. `sources`: from `sources_under`."""
+    """Rule that computes the full steps of a fixed schedule and reuses the others.
+
+    `sources` holds for each step the full step whose residual it uses; a full step is its own source. `decide` raises
+    GalaxyDiTError in a generation with another number of steps.
+    """
 
     def __init__(self, sources: Sequence[int]) -> None:
         super().__init__(set(sources))
@@ -64,9 +71,8 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
-    """The result of `sources_under` at the threshold that gives nearest to `full_steps` full steps.
-
-    Of several such thresholds, the smallest is taken.
+    """The source of each step, as `sources_under` returns it, at the threshold that gives nearest to `full_steps` full
+    steps; of several such thresholds, at the smallest.
     """
     thresholds = sorted({0.0, *(error for row in errors for error in row)})
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
@@ -134,9 +140,9 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 
 
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
-    """Return a context in which the pipeline follows the offline schedule.
+    """Return a context in which the pipeline follows the offline schedule of the setting.
 
-    phi is applied if the setting's `adjust` is True, K if its `rectify` is True.
+    `calibration` holds the tables that `calibrate` returned.
     """
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]

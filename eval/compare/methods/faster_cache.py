@@ -21,8 +21,8 @@ from galaxydit.eval.compare.third_party import AdapterHook, enabled, timestep_le
 class JoinedBranches(AdapterHook):
     """Computes both branches in one batch at the conditional call; the next call returns the unconditional half.
 
-    The unconditional text embedding is needed before the pipeline passes it, so the hook takes it from the pipeline's
-    `encode_prompt`, which it wraps.
+    The unconditional text embedding is needed before the pipeline passes it, so the hook wraps `pipe.encode_prompt` and
+    keeps the embedding that this method returns.
     """
 
     def __init__(self, pipe: DiffusionPipeline) -> None:

@@ -33,21 +33,28 @@ PAPER: dict[str, Any] = {
 
 @contextmanager
 def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
-    """Within the context, the plugin accelerates the pipeline; the arguments are those of `galaxydit.accelerate`."""
+    """Within the context, the plugin accelerates the pipeline. Yields an `Attached`, which reads the bytes held.
+
+    `arguments` are keyword arguments of `galaxydit.accelerate`, such as `speedup` or `config`.
+    """
     with galaxydit.accelerate(pipe, **arguments) as acceleration:
         yield Attached(lambda: acceleration.report.bytes_held)
 
 
 def profile_identity(pipe: DiffusionPipeline, path: Path | None = None) -> str:
-    """Hash of the plugin's code, and identity of the profile: the file `path`, or by default the shipped profile."""
+    """Hash of the plugin's code and hash of the profile, or "no profile" if none is shipped, as one text.
+
+    The profile is the file `path`, by default the profile that is shipped for the model.
+    """
     profile = _profile_of(pipe, path)
     return f"{core_identity(pipe)} {profile.identity if profile is not None else 'no profile'}"
 
 
 def _asking(name: str, policy: str, path: Path | None = None, suffix: str = "") -> Method:
-    """The method that runs the plugin under `policy`, with AT_SPEEDUPS as its settings.
+    """The method that runs the plugin under `policy`; its settings are the wanted speedups AT_SPEEDUPS.
 
-    `path` is the profile file, by default the shipped profile; `suffix` is appended to the name.
+    `policy` says how full steps are chosen: "proxy", "schedule" or "auto" (see `galaxydit.accelerate`). `path` is the
+    profile file, by default the shipped profile; `suffix` is appended to the name.
     """
 
     def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:

@@ -52,9 +52,10 @@ def _published_settings(steps: int) -> list[Setting]:
 
 
 def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagCacheConfig:
-    """The configuration of diffusers' cache for a setting; `calibration` is the result of `_calibrate`.
+    """The configuration of diffusers' cache for a setting.
 
-    The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps.
+    Its ratios are `calibration["ratios"]`, which `_calibrate` measured, or the published ratios if the setting's
+    `ratios` is WAN. The published ratios are for 50 steps; diffusers interpolates them to other numbers of steps.
     """
     published = setting.get("ratios") == WAN
     return MagCacheConfig(
@@ -69,9 +70,10 @@ def _config(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> MagC
 def _calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """Return as `ratios` the list that the cache prints in its calibration mode, averaged over branches and prompts.
+    """Return `{"ratios": [...]}`: one ratio per step, as the cache prints them in its calibration mode.
 
-    Only the first CALIBRATED_PROMPTS prompts are used.
+    They are means over branches and over the first CALIBRATED_PROMPTS prompts. Raises GalaxyDiTError if `settings` name
+    no number of steps.
     """
     if settings.steps is None:
         raise refusal("steps", None, "a whole number", "pass the number of steps, which MagCache needs")

@@ -28,9 +28,10 @@ Choose = Callable[[Sequence[float]], Sequence[int]]
 class NoiseLevelSubset(UniPCMultistepScheduler):
     """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
-    The configuration entry `_choice` holds the arguments `of`, `kept` and `ratio` of `at_noise_levels`, so that a copy
-    of the scheduler with another flow shift chooses from its own levels. The entry's name starts with an underscore,
-    because `from_config` warns of public entries that `__init__` does not take.
+    The configuration entry `_choice` holds the arguments of `at_noise_levels`: the number of steps `of`, the `kept`
+    ones of their noise levels, and the factor `ratio` of the flow shift. So a copy of the scheduler with another flow
+    shift chooses from its own levels. The entry's name starts with an underscore, because `from_config` warns of public
+    entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor
@@ -54,7 +55,7 @@ def at_noise_levels(
 ) -> Iterator[Attached]:
     """Within the context, the pipeline samples at a subset of its noise levels.
 
-    The caller must run the pipeline with as many steps as levels are kept.
+    The caller must run the pipeline with as many steps as levels are kept. Yields an `Attached` that holds no tensors.
 
     Args:
         pipe: a pipeline with a UniPC scheduler; raises GalaxyDiTError for another scheduler.

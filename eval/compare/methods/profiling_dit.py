@@ -62,8 +62,9 @@ class SegmentHook(ModelHook):
 
     In a reused step the hook of the segment's first block adds the residual of the whole segment.
 
-    The hooks of a segment share `manager`, which has one `SegmentState` for each cache context. `is_full` says whether
-    a step index is a full step; `is_first` and `is_last` say whether the block is the first or last of the segment.
+    The hooks of a segment share `manager`, which has one `SegmentState` for each cache context (guidance branch).
+    `is_full` says whether a step index is a full step; `is_first` and `is_last` say whether the block is the first or
+    last of the segment.
     """
 
     _is_stateful = True
@@ -91,7 +92,8 @@ class SegmentHook(ModelHook):
 def background_blocks(foreground_attention: Sequence[float], share: float) -> list[int]:
     """Ascending indices of the blocks that attend least to the foreground.
 
-    `foreground_attention` is the profile from `calibrate`; `share` is the share of all blocks to return, rounded.
+    `foreground_attention` holds the attention of each block to the foreground, from `calibrate`. `share` is the share
+    of all blocks to return; their number is rounded.
     """
     by_attention = sorted(range(len(foreground_attention)), key=lambda block: foreground_attention[block])
     return sorted(by_attention[: round(share * len(foreground_attention))])
@@ -121,9 +123,9 @@ def is_full(setting: Setting, step: int) -> bool:
 
 
 def settings(steps: int) -> list[Setting]:
-    """Candidate settings around the authors' interval and share of blocks.
+    """Candidate settings around the authors' `interval` of full steps and `share` of background blocks.
 
-    Each comes with the authors' warm-up and with a warm-up of one step.
+    Each comes with the authors' warm-up and with a warm-up of one step (`first`: number of warm-up steps).
     """
     return [
         {"first": first, "interval": interval, "share": share}
@@ -134,7 +136,10 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The authors' listed steps and their interval of 6; both compute 14 of 50 steps in full (2.01x on 14B)."""
+    """Two settings: the authors' listed steps, and their interval of 6. `full` lists the steps computed in full.
+
+    Both compute 14 of 50 steps in full (2.01x on 14B). `share` is the share of background blocks.
+    """
     warm_up = range(share_of_steps(steps, WARM_UP))
     listed = {step * steps // 50 for step in LISTED}
     every_sixth = range(len(warm_up), steps, 6)
@@ -169,11 +174,11 @@ def foreground(latents: Tensor, patch_size: Sequence[int]) -> Tensor:
 
 
 class AttentionProbe(ExitStack):
-    """Measures each block's self-attention to the foreground until the probe is closed.
+    """Context manager that measures each block's self-attention to the foreground; `profile` returns the result.
 
-    `mask` is the result of `foreground`. Every PROBED_CALLS-th call of a block is measured. Attention is linear in its
-    values. With the values 1 at foreground tokens and 0 elsewhere, the output is the share of attention that goes to
-    the foreground, whichever kernel computes the attention.
+    `mask`, `(tokens,)` from `foreground`, is True at foreground tokens. Every PROBED_CALLS-th call of a block is
+    measured. Attention is linear in its values. With the values 1 at foreground tokens and 0 elsewhere, the output is
+    the share of attention that goes to the foreground, whichever kernel computes the attention.
     """
 
     def __init__(self, pipe: DiffusionPipeline, mask: Tensor) -> None:
@@ -215,7 +220,10 @@ class AttentionProbe(ExitStack):
 
 @contextmanager
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
-    """Within the context, the pipeline reuses the background blocks between the full steps."""
+    """Within the context, the pipeline reuses the background blocks between the full steps of the setting.
+
+    `calibration` is the result of `calibrate`. Yields an `Attached`, which reads the bytes of the kept residuals.
+    """
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))
     segments = consecutive_segments(background_blocks(calibration["foreground_attention"], setting["share"]))

@@ -14,6 +14,10 @@ w e are summed since the last full step, and steps are reused while the sum is a
 measured: the polynomial; rho for each pair of steps; and the law (a, alpha, b) of w, from generations in which one
 step's guided prediction is replaced by that of the previous step. A reused step adds the residual of the block stack at
 the last full step.
+
+A setting holds the `threshold`, the warm-up `first` (number of first steps that are always computed), and the law
+`propagation`: "fitted", or "linear" for a = alpha = 1 and b = 0. Row t of a table (`Pairs`) holds the values of step t
+for the earlier steps t - 1, t - 2 and so on.
 """
 
 import math
@@ -69,7 +73,7 @@ class RiskRule:
         threshold: largest sum of risks; 0 or less computes every step.
         first: number of first steps that are always computed.
         coefficients: of the polynomial from the signal's change to a branch's error, from the highest degree down.
-        rho: correlation of the branches' errors if a step reuses an earlier full step, for each pair of the two.
+        rho: table of the correlation of the branches' errors if a step reuses an earlier full step.
         weights: sensitivity w of each step.
         last_full: index of the last full step.
         accumulated: sum of the risks since the last full step.
@@ -116,7 +120,9 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, Any]:
-    """Return `coefficients` of the error polynomial, `rho` for pairs of steps, and the `law` (a, alpha, b)."""
+    """Return the `coefficients` of the error polynomial, highest degree first, the table `rho`, and the `law`
+    (a, alpha, b).
+    """
     recordings = record_each(pipe, prompts, generation, seed)
     steps = recordings[0].steps
     changes, errors = [], []
@@ -152,7 +158,8 @@ def branch_correlation(recordings: Sequence[Trajectory], earlier: int, step: int
 def _propagation(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int, plain: list[Trajectory]
 ) -> dict[int, float]:
-    """By step: relative change of the final latent / relative error of the guided prediction that caused the change.
+    """By step: relative change of the final latent / relative error of the guided prediction that caused the change,
+    mean over the first PERTURBED_PROMPTS prompts.
 
     The error comes from replacing the step's guided prediction by that of the previous step; `plain` holds recordings
     without the replacement. About PERTURBED_STEPS evenly spaced steps are measured, without the first tenth of the

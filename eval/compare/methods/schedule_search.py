@@ -23,7 +23,7 @@ ORDER = 1
 def search(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> dict[str, tuple[int, ...]]:
-    """The best schedule by number of full steps; the numbers are strings, because JSON keys are strings.
+    """By number of full steps, the best schedule as step indices; the numbers are strings, as JSON keys must be.
 
     If a number of full steps is so small that some gap must exceed `LONGEST_GAP` (of `calibration/search.py`), its
     schedule is evenly spaced instead. Errors at all noise levels count alike.

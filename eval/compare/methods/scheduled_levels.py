@@ -31,7 +31,8 @@ LEVELS = Path(optimised_noise_levels.__file__)
 def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -> Choose:
     """Return a function from the noise levels of all steps to the indices of the full steps for a speedup.
 
-    The schedule that plans them follows the profile file `path`, by default the model's shipped profile.
+    The schedule that plans them follows the profile file `path`, by default the model's shipped profile. If none is
+    shipped, it is the plugin's general schedule.
     """
     config = resolve(pipe, Request(speedup=speedup, policy=SCHEDULE, profile=path)).config
     schedule, limits = config.policy, Limits(config.warmup, config.keep_last, config.max_consecutive)
@@ -40,7 +41,9 @@ def _placed(pipe: DiffusionPipeline, speedup: float, path: Path | None = None) -
 
 
 def scheduled_steps(pipe: DiffusionPipeline, speedup: float, steps: int) -> Sequence[int]:
-    """The full steps that the schedule plans for a speedup at the pipeline's own noise levels of `steps` steps."""
+    """Indices of the full steps that the schedule of the model's shipped profile plans for a speedup, at the noise
+    levels of the pipeline's scheduler for `steps` steps; without such a profile, those of the general schedule.
+    """
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
     return _placed(pipe, speedup)(scheduler.sigmas[:-1].tolist())

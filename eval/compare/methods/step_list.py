@@ -21,7 +21,11 @@ LISTED_STEPS = 50
 
 
 def settings(steps: int) -> list[Setting]:
-    """The published lists from accurate to fast, scaled if the generation does not have 50 steps."""
+    """Settings with the published lists from accurate to fast, scaled if the generation does not have 50 steps.
+
+    `list` is the name of a list, `full` holds its steps, and `conditional_only` further steps, computed in the
+    conditional branch alone.
+    """
 
     def scaled(listed: Sequence[int]) -> list[int]:
         return sorted({step * steps // LISTED_STEPS for step in listed})

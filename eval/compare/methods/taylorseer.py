@@ -1,6 +1,7 @@
 """TaylorSeer (arXiv 2503.06923): extrapolate the outputs of modules from full steps at a fixed interval.
 
-The order of a setting is the degree of the extrapolating polynomial.
+A setting holds fields of diffusers' `TaylorSeerCacheConfig`, among them the order (`max_order`), the degree of the
+extrapolating polynomial. Its entry `lite` selects the lite mode, which extrapolates the last projection only.
 """
 
 import math
@@ -22,7 +23,7 @@ PUBLISHED_SETTING: Setting = {"cache_interval": 3, "disable_cache_before_step": 
 
 
 def _settings(steps: int) -> list[Setting]:
-    """Candidate settings of the lite mode (see `taylorseer_config`) at orders 1 and 0, and of the published mode.
+    """Candidate settings of the lite mode at orders 1 and 0, and of the published mode.
 
     The lite mode at order 1 gets a fine grid, because one warm-up step more or less changes its PSNR by decibels.
     """
@@ -63,7 +64,7 @@ def on_published_steps(
 
     The first `disable_cache_before_step` steps are full, then every `cache_interval`-th step. With 3 for both, these
     are steps 0, 1, 2, 5, 8 and so on; diffusers' cache computes steps 0, 1, 2, 4, 7 and so on. `state_class` is the
-    class that extrapolates each module.
+    class that extrapolates each module. Yields the `Attached` of the cache, which reads the bytes held.
     """
 
     def measure(hook: Any) -> tuple[bool, TaylorSeerState]:

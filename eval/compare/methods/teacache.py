@@ -8,6 +8,9 @@ stack at the last full step.
 The authors publish polynomials for their models only. For other models the polynomial is fitted as they describe:
 degree 4, least squares, on the relative L1 changes of embedding and output between consecutive steps of recorded
 generations. An estimate below 0 counts as 0.
+
+A setting holds the watched embedding (`signal`, "time_embedding" or its projection "time_projection"), the `threshold`,
+and the numbers of steps at the beginning (`first`) and at the end (`last`) that are always computed.
 """
 
 from collections.abc import Sequence
@@ -74,7 +77,7 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The published thresholds with a polynomial fitted to the model, and with that of Wan2.1-1.3B."""
+    """The published thresholds of both modes, with the `polynomial` fitted to the model and that of Wan2.1-1.3B."""
     return [
         {**mode, "polynomial": polynomial, "threshold": threshold}
         for polynomial in ("fitted", WAN)
@@ -86,7 +89,9 @@ def published_settings(steps: int) -> list[Setting]:
 def calibrate(
     pipe: DiffusionPipeline, prompts: Sequence[str], generation: GenerationSettings, seed: int
 ) -> dict[str, list[float]]:
-    """By name of the watched embedding, the coefficients of the fitted polynomial, from the highest degree down."""
+    """By watched embedding, "time_embedding" or "time_projection", the coefficients of the fitted polynomial, from the
+    highest degree down.
+    """
     changes: dict[str, list[float]] = {"time_embedding": [], "time_projection": []}
     output_changes: list[float] = []
     for recorded in record_each(pipe, prompts, generation, seed):

@@ -14,7 +14,8 @@ CONDITIONAL, UNCONDITIONAL = "cond", "uncond"  # the names of Wan's guidance bra
 class StepObservation:
     """The input of a rule that decides a step. Sizes are means of absolute values, at least 0.
 
-    The watched tensor is chosen by the rule's `rule_observer.Signal`; without a signal, its changes are None.
+    The watched tensor is the `signal` of `under_rule`: the latent, the time embedding before or after its projection,
+    or the first block's output. Without a signal, the changes of the watched tensor are None.
 
     Attributes:
         step: index of the step, from 0.
@@ -43,7 +44,7 @@ class StepObservation:
 
     @property
     def change(self) -> float | None:
-        """Relative L1 change of the watched tensor since the previous step."""
+        """Relative L1 change of the watched tensor since the previous step; None where `change_size` is None."""
         return None if self.change_size is None else self.change_size / max(self.size, 1e-12)
 
 
@@ -51,7 +52,7 @@ class Rule(Protocol):
     """Decides the steps of one generation in order; each generation gets a new rule."""
 
     def decide(self, observation: StepObservation) -> bool:
-        """Whether this step is reused."""
+        """True to reuse this step, False to compute it."""
 
 
 class AccumulationRule:

@@ -29,7 +29,7 @@ class Driver(Protocol):
         """
 
     def predict(self, call: Call) -> Tensor:
-        """The output of a reused call, or with `reuse="residual"` what the block stack adds to its input."""
+        """The output of a reused call, or what its block stack adds to its input (`driven` with `reuse="residual"`)."""
 
 
 class DrivenReuse(OutputReuse):
@@ -57,9 +57,10 @@ class DrivenReuse(OutputReuse):
 
 
 class DrivenEngine(Engine):
-    """Asks `driver` instead of the policy; the other arguments are those of `Engine`.
+    """Engine that asks `driver`, not the policy, whether a call is reused, and takes predictions from `driver`.
 
-    It asks in short generations too, whose steps `Engine` would all compute.
+    The driver is asked in short generations too, whose steps `Engine` would all compute. `arguments` are those of
+    `Engine`: transformer, its name in the pipeline, its family, session and observer.
     """
 
     few_steps = 0

@@ -37,7 +37,9 @@ EMBEDDER = "condition_embedder"
 
 @dataclass(frozen=True)
 class CachedOutput:
-    """Latent and prediction of a branch's last full step, `(batch, channels, frames, height, width)`."""
+    """Input `latent` and `output` of the transformer at a branch's last full step, `(batch, channels, frames, height,
+    width)`.
+    """
 
     latent: Tensor
     output: Tensor
@@ -72,8 +74,9 @@ class RuleState:
         previous_signal: the signal at the last decided step.
         cached_signal: the signal at the last full step; empty for the signal "latent".
         slopes: size of the output's change / size of the latent's change between the last two full steps.
-        outputs: the last full step, if a `prediction` reuses it.
-        residuals: the last full step or the last two, oldest first, if their residuals are reused.
+        outputs: latent and output of the last full step; empty without `RuleObserver.prediction`.
+        residuals: residuals of the last full step, or of the last two for the signal "first_block", oldest first; empty
+            with `RuleObserver.prediction`.
     """
 
     generation: Generation | None = None
@@ -91,7 +94,11 @@ class RuleState:
 class RuleObserver(Observer):
     """Observer and driver that decides and predicts the transformer calls of one pipeline under a rule.
 
-    The first five fields are the arguments of `under_rule`; its `predict` is called `prediction` here.
+    Attributes:
+        pipe, new_rule, signal, joint: the arguments of `under_rule`: the pipeline, a function that returns a new rule,
+            the tensor that the rule watches, and whether one decision holds for all branches.
+        prediction: the argument `predict` of `under_rule`: returns the output of a reused step; None reuses residuals.
+        state: state of the generation under way, new in each generation.
     """
 
     pipe: DiffusionPipeline
@@ -221,7 +228,8 @@ def under_rule(
         predict: returns the output of a reused step. None reuses the residual of the block stack instead, extrapolated
             as `Signal` says if the signal is "first_block".
 
-    Raises GalaxyDiTError as `check_branches` does, and for a transformer that has a cache already.
+    Raises GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
+    branches in one call or has a cache already.
     """
     check_branches(pipe)
     observer = RuleObserver(pipe, new_rule, signal, joint, predict)

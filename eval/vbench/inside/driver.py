@@ -33,7 +33,11 @@ def main() -> None:
 
 
 def score(folder: Path) -> None:
-    """Measure the videos in a folder in the dimension that its task.json names; writes `WRITTEN` to the folder."""
+    """Measure the videos in a folder in the dimension that its task.json names; write scores_eval_results.json there.
+
+    That file has the dimension as key, and as value a list of its score and the entries of its videos; None and no
+    entries if no video counts.
+    """
     import torch
 
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
@@ -72,7 +76,7 @@ def score(folder: Path) -> None:
 
 
 def _add_frame_counts(path: Path, dimension: str) -> None:
-    """Add the number of compared frames of each video to the results file `path`.
+    """Add the number of compared frames, as "cnt_per_video", to each video's entry of `dimension` in the file `path`.
 
     Upstream averages over these frames, and does not write their number.
     """

@@ -23,7 +23,8 @@ ALLOWED = 2 / 16  # of the frames may exceed the limit
 def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
     """Whether a video counts as static.
 
-    flows: in pixels, from `_flows`: between neighbouring frames in order, then first to last and last to first.
+    flows: mean flow in pixels of the fastest 2 % of the pixels (`_flows`), between neighbouring frames in order, then
+        first to last and last to first.
     shorter_side: of a frame, in pixels.
     frames: number of frames.
     """
@@ -33,9 +34,10 @@ def is_static(flows: Sequence[float], shorter_side: int, frames: int) -> bool:
 
 
 def keep_static(folder: Path, device: Any) -> Path:
-    """Link the static videos of `folder`/videos into a new folder, and return it.
+    """Link the static videos of `folder`/videos, the first five of each prompt, into `folder`/static; return that path.
 
-    The videos of each prompt are numbered anew from 0; `kept.json` in `folder` maps the new names to the old ones.
+    RAFT runs on `device`, a torch device. The kept videos of each prompt are numbered anew from 0; `kept.json` in
+    `folder` maps the new names to the old ones.
     """
     from easydict import EasyDict
     from vbench.dynamic_degree import DynamicDegree
@@ -73,7 +75,9 @@ def _judge(raft: Any, path: Path) -> bool:
 
 
 def _flows(raft: Any, frames: Sequence[Any]) -> Iterator[float]:
-    """The mean flow in pixels of the fastest 2 % of the pixels, for each pair of frames in the order of `is_static`."""
+    """Yield the mean flow in pixels of the fastest 2 % of the pixels for each pair of `frames`: neighbours in order,
+    then first to last and last to first. `raft` is VBench's DynamicDegree, whose `model` computes the flow.
+    """
     from vbench.third_party.RAFT.core.utils_core.utils import InputPadder
 
     for first, second in [*pairwise(frames), (frames[0], frames[-1]), (frames[-1], frames[0])]:

@@ -20,7 +20,7 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 
 def build_vae() -> AutoencoderKLWan:
-    """Wan's causal video autoencoder, which compresses 2x in time and 4x in space, with 16 latent channels."""
+    """An untrained causal video autoencoder as Wan's, 2x smaller in time and 4x in space, with 16 latent channels."""
     return AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,
@@ -41,7 +41,7 @@ def build_vae() -> AutoencoderKLWan:
 
 
 def build_transformer() -> WanTransformer3DModel:
-    """Wan2.1's text-to-video transformer with 10 blocks of width 224."""
+    """An untrained transformer as Wan2.1's for text-to-video, with 10 blocks of width 224."""
     transformer = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=7,
@@ -85,7 +85,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_text_encoder(vocabulary_size: int) -> UMT5EncoderModel:
-    """A two-layer UMT5 encoder that is not trained, as Wan's is not either.
+    """A two-layer UMT5 encoder of width 128 with frozen initial weights: no stage of the training changes them.
 
     Each head looks at one neighbouring word, so that the encoder tells which colour a motion belongs to; the two words
     stand up to three words apart. An encoder trained together with the transformer loses this, whatever it starts from:

@@ -49,8 +49,11 @@ def reconstruct(vae: Any, frames: Frames) -> Frames:
 def evaluate_batch(
     pipe: Any, prompts: list[str], indices: list[int], seed: int, settings: GenerationSettings
 ) -> list[Record]:
-    """One record for each prompt, ready for JSON: findings of the detector (detect.py) with and without guidance, the
-    PSNR of half the steps against all, and PSNR and findings for an unseen clip that the autoencoder has rebuilt.
+    """One record for each prompt, ready for JSON, from generations with `settings` and with changed settings.
+
+    The keys of a record are `index`, `prompt` and `seed`; `guided` and `unguided`, the detector's `clause_findings` for
+    the clips with and without guidance; `half_steps_psnr`, the PSNR of half the steps against all; `vae_psnr` and
+    `rebuilt`, PSNR and `clause_findings` of an unseen clip that the autoencoder has rebuilt. PSNRs are in dB.
 
     `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
     """
@@ -78,7 +81,11 @@ def evaluate_batch(
 
 
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
-    """Results of the detector (detect.py) for each clause, the part of a caption on one object, ready for JSON."""
+    """Results of the detector (detect.py) for each clause, the part of a caption on one object, ready for JSON.
+
+    The keys are `motion`, that of the clause ("" for a still object), and `colour_found` and `motion_found`, whether
+    the clip shows an object of the clause's colour, and with this motion.
+    """
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}
         for finding in caption_agreement(frames, caption).clauses
@@ -86,7 +93,10 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 
 
 class Evaluation(Maker):
-    """Makes units (pieces of work) that each measure one batch of `prompts`; the unit's data hold their indices."""
+    """Makes units (pieces of work), each of which measures one batch of `prompts` with `evaluate_batch`.
+
+    The unit's data hold `indices`, the numbers of the batch's prompts in `prompts`; the result is their records.
+    """
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
         self.pipe, self.prompts, self.seed, self.settings = pipe, prompts, seed, settings
@@ -100,9 +110,9 @@ class Evaluation(Maker):
 def evaluate(
     folder: Path, count: int, out: Path, *, batch: int = 1, seed: int = 0, settings: GenerationSettings = WAN_TINY
 ) -> list[Figure]:
-    """Measure the pipeline in `folder` on `count` unseen prompts, and return the figures.
+    """Measure the pipeline in `folder` on `count` unseen prompts, and return the figures of the model card.
 
-    They are also written to `out`, a JSON file. `seed` draws the prompts and the noise. `batch` prompts are
+    The figures are also written to `out`, a JSON file. `seed` draws the prompts and the noise. `batch` prompts are
     generated at once. Finished batches are kept beside `out`, in a folder with the suffix .parts.
 
     Raises FileNotFoundError for a folder without a pipeline, GalaxyDiTError for a count or batch under 1.

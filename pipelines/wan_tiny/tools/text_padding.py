@@ -53,7 +53,10 @@ class TrainingAttention:
 
 
 def _rotate(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary embedding of pairs of neighbouring channels, as Wan lays them out."""
+    """`states` `(batch, tokens, heads, channels)` with each pair of neighbouring channels rotated, as in Wan.
+
+    `cosine` and `sine` are of the pairs' angles, `(1, tokens, 1, channels)`, the same for both channels of a pair.
+    """
     first, second = states.unflatten(-1, (-1, 2)).unbind(-1)
     cosine, sine = cosine[..., 0::2], sine[..., 1::2]
     return torch.stack([first * cosine - second * sine, first * sine + second * cosine], -1).flatten(-2)

@@ -61,7 +61,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 def training_steps(
     path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], steps: int, **content: Any
 ) -> Iterator[tuple[int, tqdm]]:
-    """Yield the number of each step that is left of `steps`, and the progress bar; the caller then trains the model.
+    """Yield each step, numbered from 0, that is left of `steps`, and the progress bar; the caller trains the model.
 
     First, the checkpoint at `path`, if there is one, is loaded into `model` and `optimizers`. Before each step the
     learning rates are set and the gradients cleared. Every `CHECKPOINT_STEPS` steps and after the last step, a
@@ -91,8 +91,8 @@ def draw_clips(indices: range) -> tuple[list[str], Tensor]:
 
 
 def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
-    """Clips `(count, 3, frames, height, width)` in [-1, 1] for one autoencoder step: `batch` crops, rounded up to a
-    multiple of four, or, in the last fifth of the steps, an eighth as many whole clips.
+    """Clips `(count, 3, frames, height, width)` in [-1, 1] for one autoencoder step: `batch` crops (5 frames of
+    32x32 pixels), rounded up to a multiple of four, or, in the last fifth of the steps, an eighth as many whole clips.
 
     Crops show more different leaves and objects for the same work. Half of them are tinted so that colour fills the
     picture, because on whole clips, where colour is confined to the objects, colour is learned last.
@@ -116,8 +116,8 @@ def draw_vae_batch(step: int, steps: int, batch: int) -> Tensor:
 def train_vae(work: Path, steps: int, batch: int, peak: float) -> None:
     """Train the autoencoder on squared error plus a light KL term that keeps the latents' scale bounded.
 
-    The clips are new at every step. `batch` is that of `draw_vae_batch`, `peak` the peak learning rate. The result is
-    the checkpoint vae.pt in `work`.
+    The clips are new at every step. `batch` is the number of crops in a step, as in `draw_vae_batch`, `peak` the peak
+    learning rate. The result is the checkpoint vae.pt in the folder `work`.
     """
     torch.manual_seed(0)
     vae = build.build_vae()
@@ -151,8 +151,8 @@ def load_trained_vae(work: Path) -> AutoencoderKLWan:
 def encode_clips(work: Path, clips: int, batch: int) -> None:
     """Write the latents (float16) of the first `clips` training clips with their captions' token ids to `work`/latents.
 
-    Each file there, a shard, has `SHARD_CLIPS` clips, so `clips` is rounded up to whole shards; existing shards are
-    kept. `batch` clips are encoded at once.
+    Each file there, a shard, has `SHARD_CLIPS` (512) clips, so `clips` is rounded up to whole shards; existing shards
+    are kept. `batch` clips are encoded at once, by the autoencoder in `work`/vae.pt.
     """
     vae = load_trained_vae(work)
     tokenizer = build.build_tokenizer()
@@ -204,8 +204,8 @@ class Denoiser(nn.Module):
 def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
     """Train the transformer by flow matching: predict noise - latent at x = (1 - sigma) latent + sigma noise.
 
-    Each step takes `batch` clips. `peak` is the peak learning rate. The result is the checkpoint transformer.pt in
-    `work`.
+    Each step takes `batch` clips of those in `work`/latents. `peak` is the peak learning rate. The result is the
+    checkpoint transformer.pt in `work`.
     """
     torch.manual_seed(0)
     latents, tokens = load_latents(work)
@@ -250,7 +250,7 @@ def train_transformer(work: Path, steps: int, batch: int, peak: float) -> None:
 
 
 def export(work: Path, out: Path) -> None:
-    """Write the pipeline from the checkpoints in `work` to the diffusers folder `out`.
+    """Write the pipeline from the checkpoints vae.pt and transformer.pt in `work` to the diffusers folder `out`.
 
     The transformer has the moving average of its weights, in bfloat16 so that the folder stays small.
     """

@@ -9,7 +9,7 @@ import pkgutil
 
 
 def install(suite: str, dimension: str) -> None:
-    """Install the shims that this suite or dimension needs; the others would load packages for nothing."""
+    """Install only the shims that the suite ("vbench" or "vbench2") or the dimension needs."""
     for module in pkgutil.iter_modules(__path__):
         shim = importlib.import_module(f"{__name__}.{module.name}")
         if {suite, dimension} & set(shim.NEEDED_BY):
