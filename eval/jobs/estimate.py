@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from galaxydit.eval.jobs.job import FEWER_STEPS, PLUGIN, Job, Variant
-from galaxydit.eval.jobs.record import BASELINE, VideoRecord, video_record
-from galaxydit.pipelines.runs import Store, Unit
+from galaxydit.eval.jobs.record import BASELINE, VideoRecord
+from galaxydit.pipelines.runs import Record, Store, Unit
 from galaxydit.request import Request
 
 
@@ -43,21 +43,21 @@ class Estimate:
 
 def units_left(
     units: Sequence[Unit], store: Store, *, retry_failed: bool = False, verify: bool = False
-) -> tuple[list[Unit], list[VideoRecord]]:
-    """The units that a run (`galaxydit.pipelines.runs.run`) would make, and the records of the videos that are done.
+) -> tuple[list[Unit], list[Record]]:
+    """The units that a run (`galaxydit.pipelines.runs.run`) would make, and the records of the units that are done.
 
     A run makes the units without a record and those with a damaged record or file; with `retry_failed`, also the failed
     units. With `verify`, a file is also damaged if its SHA-256 differs. Records with damage are left out.
     """
-    kept, finished = set(), []
+    kept, done = set(), []
     for unit_id, record, damage in store.survey([unit.id for unit in units], wholly=verify):
         if record is None or damage:
             continue
         if record.is_done:
-            finished.append(video_record(record))
+            done.append(record)
         if record.is_done or not retry_failed:
             kept.add(unit_id)
-    return [unit for unit in units if unit.id not in kept], finished
+    return [unit for unit in units if unit.id not in kept], done
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:

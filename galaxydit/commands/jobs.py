@@ -54,12 +54,14 @@ def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False,
     also counts failed videos, `verify` also videos whose SHA-256 differs from the recorded one. Nothing is written.
     """
     from galaxydit.eval.jobs.estimate import estimate, plain_cost, time_plain, units_left
+    from galaxydit.eval.jobs.record import video_record
     from galaxydit.eval.jobs.run_job import calibration_units, plan_run
     from galaxydit.pipelines.runs import Store
 
     store = Store(out)
     extended = plan_run(store, job)
-    left, finished = units_left(extended.units(), store, retry_failed=retry_failed, verify=verify)
+    left, done = units_left(extended.units(), store, retry_failed=retry_failed, verify=verify)
+    finished = [video_record(record) for record in done]
     calibrations, _ = units_left(calibration_units(extended), store, retry_failed=True)
     plain = plain_cost(finished)
     made = {record.variant for record in finished}

@@ -10,6 +10,7 @@ from galaxydit.eval.jobs.estimate import Cost, denoise_share, estimate, plain_co
 from galaxydit.eval.jobs.job import PLAIN, Job, Variant
 from galaxydit.eval.jobs.jobfile import read_job
 from galaxydit.eval.jobs.maker import VideoMaker
+from galaxydit.eval.jobs.record import video_record
 from galaxydit.eval.jobs.run_job import open_run
 from galaxydit.pipelines.runs import run
 
@@ -47,9 +48,9 @@ def test_the_share_of_denoising_follows_from_the_options_or_is_an_upper_bound(va
 def test_seconds_are_those_of_the_runs_own_videos_where_it_has_some(tmp_path: Path, invented_maker) -> None:
     maker = invented_maker(tmp_path / "run", JOB)
     run(JOB.units()[:1], maker, maker.store)
-    left, finished = units_left(JOB.units(), maker.store)
+    left, done = units_left(JOB.units(), maker.store)
     assert [unit.id for unit in left] == [unit.id for unit in JOB.units()[1:]]
-    (record,) = finished
+    (record,) = map(video_record, done)
     records = [replace(record, seconds=5.0, denoise_seconds=4.0)]
     plain = plain_cost(records)
     assert plain == Cost(4.0, 1.0, None)

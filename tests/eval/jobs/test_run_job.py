@@ -14,6 +14,7 @@ from diffusers import WanPipeline
 from typer.testing import CliRunner
 
 from galaxydit.cli import main
+from galaxydit.commands.jobs import show_plan
 from galaxydit.commands.options import RayCommand, RayOptions, grouped
 from galaxydit.errors import GalaxyDiTError
 from galaxydit.eval.jobs import maker
@@ -90,7 +91,9 @@ def test_every_variant_starts_from_the_same_noise(job_file: Path, tmp_path: Path
     assert records[0, "half"].metrics["psnr"] == 120.0
 
 
-def test_methods_of_the_arena_are_counted_and_calibrated_once(job_file: Path, tmp_path: Path):
+def test_methods_of_the_arena_are_counted_and_calibrated_once(
+    job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
     variants = """
 [calibration]
 texts = ["a green square orbits over a plain background"]
@@ -106,6 +109,8 @@ full_steps = 5
     assert records[0, "searched-schedule"].compute_fraction == pytest.approx(0.5, abs=0.02)
     (calibration,) = (tmp_path / "run" / "units").glob("calibration-searched-schedule-*.json")
     assert json.loads(calibration.read_text())["result"]
+    show_plan(read_job(job_file), str(tmp_path / "run"), workers=1)
+    assert capsys.readouterr().out.startswith("0 videos to make")
 
 
 def test_another_job_or_another_model_is_refused_before_anything_runs(
