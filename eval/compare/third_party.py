@@ -59,7 +59,7 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield from _tensors_in(vars(value))
 
 
-class BranchState(BaseState, dict[int, Any]):
+class BranchState(BaseState, dict[Any, Any]):
     """Dictionary of whatever an `AdapterHook` keeps for one guidance branch, under its own keys; cleared at a reset."""
 
     def reset(self) -> None:

@@ -34,7 +34,7 @@ class ExactPrediction(AdapterHook):
         self.exact, self.full_steps = exact, frozenset(full_steps)
 
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        state: dict[Any, Any] = self.state_manager.get_state()
+        state = self.state_manager.get_state()
         step = state["step"] = state.get("step", -1) + 1
         if step not in self.full_steps:
             exact = self.exact(*args, **kwargs)[0] + state["rounding"]
