@@ -2,7 +2,9 @@
 
 The order of a profile is that of the prediction of reused steps: order 0 repeats the last full step, order 1
 extrapolates the last two. A full step computes the transformer. A target holds the settings for one speedup: the noise
-levels of its planned full steps (the policy "schedule") and its threshold (the policy "proxy").
+levels of its planned full steps (the policy "schedule") and its threshold (the policy "proxy"). The proxy distance is
+the relative change of the proxy from step to step, summed over steps. The error map gives the expected relative error
+of a reused step by noise level and by proxy distance since the last full step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +107,8 @@ def at_order(
 ) -> Profile:
     """`profile` with schedules, thresholds and error map planned again for predictions of `order`.
 
-    `recordings` and the requested `speedups` are those from which `build_profile` made `profile`.
+    `recordings` and the requested `speedups` are those from which `build_profile` made `profile`. `pipe` supplies the
+    number of blocks, and whether its scheduler draws noise.
     """
     evidence, proxy = profile.evidence, profile.recipe.proxy
     recipe, fit, verifications = _plan(pipe, recordings, proxy, evidence.propagation, speedups, order)
@@ -115,7 +118,8 @@ def at_order(
 def with_proxy(pipe: DiffusionPipeline, profile: Profile, recordings: Sequence[Recording], proxy: str) -> Profile:
     """`profile` with `proxy` in place of its proxy: error map and thresholds change, the schedules stay.
 
-    `recordings` are those from which `profile` was built.
+    `recordings` are those from which `profile` was built. `pipe` supplies only the number of blocks, from which the
+    compute for reading the proxy follows.
     """
     recipe, share = profile.recipe, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, recipe.order)
@@ -145,11 +149,12 @@ def _plan(
     speedups: Sequence[float],
     order: Order,
 ) -> tuple[Recipe, Fit, tuple[Verification, ...]]:
-    """The recipe (the settings of a profile), the scores of its error map's fit, and the verifications.
+    """The recipe (the settings of a profile), the quality of its error map, and the verifications.
 
-    For each of `speedups` that can be planned there is a `Verification` without measurements, which holds the largest
-    expected error of a reused step. `propagation` is the growth of errors until the final latent. Raises GalaxyDiTError
-    if no speedup can be planned.
+    The quality is R² and rank correlation of the expected and the measured errors on held-out recordings (`Fit`). For
+    each of `speedups` that can be planned there is a `Verification` without measurements, which holds the largest
+    expected error of a reused step. `propagation` gives by noise level the error of the final latent / the error made
+    at that level. Raises GalaxyDiTError if no speedup can be planned.
     """
     sigmas, share_of_step = recordings[0].sigmas, _share_of_step(pipe, recordings[0], proxy)
     error_map, fit = fit_error_map(recordings, proxy, order)
@@ -183,9 +188,9 @@ def with_thresholds(
 ) -> tuple[Target, ...]:
     """`targets`, each with the threshold of `proxy` that reaches its speedup on the recordings (`solve_threshold`).
 
-    `cumulative` is the mean proxy distance from the first step to each step, and `weight` is the share of a sample's
-    deviation from it that counts, in [0, 1]. `share_of_step` is the share of the block evaluations of a full step that
-    a reused step runs to read the proxy.
+    `cumulative` is the mean proxy distance from the first step to each step. The policy "proxy" takes as the distance
+    of a sample this mean plus `weight`, in [0, 1], times the sample's deviation from it. `share_of_step` is the share
+    of the block evaluations of a full step that a reused step runs to read the proxy.
     """
     steps, solved = len(recordings[0].sigmas), []
     for target in targets:
@@ -238,9 +243,10 @@ def plan_targets(
 
 
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
-    """The largest relative error that `error_map` expects of a reused step of `target`.
+    """The largest relative error that `error_map` expects of a step that the planned schedule of `target` reuses.
 
-    The proxy is assumed to move as in `cumulative`, its mean over the recordings.
+    It is 0 if the schedule reuses no step. The proxy is assumed to move as in `cumulative`, its mean over the
+    recordings.
     """
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
     expected = [

@@ -30,7 +30,7 @@ PROXY_STEPS = 12  # two of them full
 def predicted_speedup(seconds: Seconds, steps: int, full_steps: int) -> float:
     """Predicted speedup of denoising: seconds without the plugin / with it, at least 1.
 
-    With the plugin, `full_steps` of `steps` steps are computed.
+    With the plugin, `full_steps` of `steps` steps are computed. `seconds` are those of `measure_seconds`.
     """
     # Assumption: hooks and extrapolation of a reused step take half of the time outside the blocks.
     reused = seconds.outside_transformer + 0.5 * seconds.outside_blocks
@@ -57,11 +57,12 @@ def _call_times(modules: Sequence[nn.Module], device: torch.device) -> Iterator[
 
 
 def measure_seconds(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Seconds:
-    """Seconds of a full step, of one block, and of a step outside the blocks and outside the transformer.
+    """Seconds of a full step, and of its parts: one block, the transformer without its blocks, the rest of the step.
 
-    They are measured after a warm-up, in a generation of at most 10 steps without the plugin. The seconds of a block
-    and of a transformer call are medians, so that outliers do not count. The fields `predicted_speedup` and
-    `measured_speedup` stay empty.
+    `Seconds.block` is one block in one transformer call. `outside_blocks` is the time of a step in the transformer but
+    not in its blocks, and `outside_transformer` that outside the transformer. The seconds are measured after a warm-up,
+    in a generation of at most 10 steps without the plugin. The seconds of a block and of a transformer call are
+    medians, so that outliers do not count. The fields `predicted_speedup` and `measured_speedup` stay empty.
     """
     transformers = list(transformers_of(pipe).values())
     stacks = [blocks_of(transformer, family_of(transformer)) for transformer in transformers]

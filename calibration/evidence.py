@@ -1,6 +1,7 @@
 """Add to a profile what was measured with it on generated videos, and which policy is better at which speedup.
 
-The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough.
+The policy "schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. A
+target holds the settings for one speedup: its planned full steps, its threshold of the proxy, and the better policy.
 The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two. A
 paired lead is the mean over prompts of the difference of two PSNRs, in dB.
 """
@@ -67,11 +68,13 @@ def add_compared_proxies(profile: Profile, compared: Sequence[ComparedProxy]) ->
 def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[VerifiedPrompt]) -> Profile:
     """`profile` with the measurements at each requested speedup and the better policy of each target.
 
-    `verified` has an entry for each prompt, speedup and policy; `seconds` are those of the parts of a step, from which
-    speedups in seconds are predicted. The measurements are means over the prompts, and medians of the denoise speedup
-    in seconds. The policy "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the
-    schedule lies above 0. Otherwise the schedule is followed, because its compute is known beforehand and it reads no
-    proxy. A target without measurements gets the policy of the nearest measured speedup.
+    `verified` has an entry for each prompt, speedup and policy. PSNR and compute fraction (block evaluations done /
+    those without the plugin) are means over the prompts. The denoise speedup, seconds without the plugin / with the
+    policy "schedule", is the median over the prompts. `seconds` are those of the parts of a step (`measure_seconds`),
+    from which the denoise speedup is also predicted. The policy "proxy" is better at a speedup if the one-sided 95 %
+    interval of its paired lead over the schedule lies above 0. Otherwise the schedule is followed, because its compute
+    is known beforehand and it reads no proxy. A target without measurements gets the policy of the nearest measured
+    speedup.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()
@@ -105,11 +108,11 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 def verification_of(
     speedup: float, rows: Sequence[VerifiedPrompt], expected_error: float | None = None
 ) -> Verification:
-    """The verification at the requested `speedup`: means of `rows`, one for each prompt, and the 95 % interval of the
-    mean PSNR.
+    """The verification at the requested `speedup`: mean PSNR with its 95 % interval, and mean compute fraction.
 
-    `expected_error` is the largest expected error of a reused step; None if it is unknown. Without rows, the
-    verification holds `speedup` and `expected_error` alone.
+    The means are over `rows`, one for each prompt, all of one policy. The compute fraction is block evaluations done /
+    those without the plugin. `expected_error` is the largest expected error of a reused step; None if it is unknown.
+    Without rows, the verification holds `speedup` and `expected_error` alone.
     """
     if not rows:
         return Verification(speedup, expected_error)

@@ -1,8 +1,9 @@
 """Monotone regression from proxy distance to the error of reuse.
 
 The error of reuse is the relative L2 error of a reused step's guided prediction (the transformer's output after
-guidance). The order of prediction is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last
-two.
+guidance). The data are points: a point is a reused step, with its proxy distance since the last full step, its noise
+level and its error of reuse. The order of prediction is 0 if a reused step repeats the last full step, and 1 if it
+extrapolates the last two.
 """
 
 from collections.abc import Sequence
@@ -46,8 +47,8 @@ class Points:
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
     """The points of `proxy`: every step of the recordings, predicted from a last full step 1 to 6 steps before it.
 
-    The last full step is step 2 or later. At `order` 1 a step gives a point for each gap of 1 to 4 steps between the
-    last two full steps.
+    The last full step is step 2 or later, counted from 0. At `order` 1 a step gives a point for each gap of 1 to 4
+    steps between the last two full steps.
     """
     rows: list[Array] = []
     for recording in recordings:
@@ -88,10 +89,12 @@ def r_squared(predicted: Array, measured: Array) -> float:
 
 
 def fit_curve(points: Points) -> Curve:
-    """The expected error by distance, at the mean noise level of the points.
+    """The expected error by proxy distance, one curve for all points whatever their noise level.
 
-    The points are divided by distance into 12 equally large groups. Isotonic regression (scipy) of the mean errors of
-    the groups on their mean distances, weighted by group size, gives the curve.
+    `Curve.sigma` is the mean noise level of the points; their errors are not adjusted to it. The points are divided by
+    distance into 12 equally large groups. Isotonic regression (scipy) of the mean errors of the groups on their mean
+    distances, weighted by group size, gives the curve. `Curve.spread` is the standard deviation of the errors in each
+    group.
     """
     order = np.argsort(points.distance, kind="stable")
     distances: list[float] = []
@@ -114,7 +117,7 @@ def fit_curve(points: Points) -> Curve:
 
 
 def _fit(points: Points, bins: int) -> ErrorMap:
-    """The error map with one curve for each of `bins` equally large groups of points by noise level.
+    """The error map with one curve (`fit_curve`) for each of `bins` equally large groups of points by noise level.
 
     Groups with the same mean noise level share a curve.
     """

@@ -1,7 +1,9 @@
 """The parts of a calibration, such as the recording of one sample.
 
 Each part is a unit, a piece of work whose result the store keeps, so that an interrupted calibration resumes. A sample
-is one recorded generation. A draft is a profile that is tried, with the policy and the speedups to try.
+is one recorded generation. A draft is a profile that is tried, with the policy and the speedups to try. The policy
+"schedule" computes the planned steps; the policy "proxy" computes a step when the proxy has moved enough. The cost of a
+proxy is the seconds that reading it adds to a reused step / the seconds of a full step.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +41,11 @@ Draft = tuple[Profile, str, Sequence[float]]
 
 @dataclass(eq=False)
 class CalibrationMaker(Maker):
-    """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process."""
+    """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process.
+
+    A method such as `_timing` measures one kind of part. Its argument `data` is `Unit.data`, which also contains the
+    method's other arguments: prompt, settings and seed.
+    """
 
     load: Callable[[], DiffusionPipeline]
 
@@ -58,7 +64,11 @@ class CalibrationMaker(Maker):
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 
     def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Of this process: "seconds" (fields of `Seconds`), "costs" by proxy, "device", and "versions" by package."""
+        """Timings in this process, for which `data` is not read.
+
+        "seconds" are those of a full step and its parts (fields of `Seconds`), "costs" the cost by proxy, "device" the
+        name of the device as text, and "versions" the versions by package.
+        """
         seconds = measure_seconds(self.pipe, prompt, settings, seed)
         costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
         versions = package_versions()
@@ -67,9 +77,11 @@ class CalibrationMaker(Maker):
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """A generation's "recording" (the fields of `Recording`) and "perturbations" (a list of results of `perturb`).
 
-        There is a perturbation for each of `data["intervals"]`, which are indices into `INTERVALS`. If
-        `data["float32"]` is True, the generation of a 16-bit model is repeated in float32, because rounding hides how
-        little the guided prediction changes.
+        A perturbation repeats the generation and reuses every other step of one interval of steps. Its result is the
+        index of the interval, the mean noise level of the reused steps, and the change of the final latent / the error
+        that caused it. There is one for each index into `INTERVALS` in `data["intervals"]`. If `data["float32"]` is
+        True, the generation of a 16-bit model is also repeated in float32, because rounding hides how little the guided
+        prediction changes; the recording gets `exact_norms` and `exact_products` from this repetition.
         """
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
@@ -93,11 +105,12 @@ class CalibrationMaker(Maker):
         ]
 
     def _verification(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Measurements of both policies of the profile `data["profile"]` at each of its verified speedups.
+        """Measurements of the policies "proxy" and "schedule" at each verified speedup of a profile.
 
-        They are a list of rows, each with the fields of `VerifiedPrompt`. If the policy "proxy" computed exactly the
-        planned steps and the proxy runs no part of a block, its video and seconds also count for the schedule. The
-        schedule's seconds then include reading the proxy.
+        `data["profile"]` is the profile as a dictionary (`Profile.to_dict`). The measurements are a list of rows, one
+        for each speedup and policy, each with the fields of `VerifiedPrompt` (compute fraction, PSNR, seconds). If the
+        policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, its video and seconds
+        also count for the schedule. The schedule's seconds then include reading the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -110,7 +123,10 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The fields of `Redundancy`: changes of the outputs of each block and of its parts from step to step."""
+        """The fields of `Redundancy`: changes of the outputs of each block and of its parts from step to step.
+
+        `data` is not read.
+        """
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
 
 
@@ -135,7 +151,9 @@ class Parts:
     progress: Callable[[str, int, int], None]
 
     def timing(self, prompt: str) -> Mapping[str, Any]:
-        """From `prompt`: "seconds" (fields of `Seconds`), "costs" by proxy, "device", and "versions" by package."""
+        """Timings of generations from `prompt`: "seconds" of a full step and of its parts (fields of `Seconds`), and
+        "costs", the cost by proxy; also the name of the "device", and the "versions" by package.
+        """
         (timing,) = self._measure("timing", [self._unit("seconds", "timing", prompt, self.seed)])
         return dict(timing)
 
@@ -144,7 +162,9 @@ class Parts:
     ) -> tuple[tuple[Recording, ...], ErrorPropagation]:
         """Recordings of `count` samples, which cycle through the prompts, and the error propagation averaged over them.
 
-        With `float32`, samples of a 16-bit model are recorded a second time, in float32.
+        The error propagation is the error of the final latent / the error made at a step, by noise level. With
+        `float32`, samples of a 16-bit model are generated a second time, in float32; the same recordings hold the
+        results of both (`Recording.exact`).
         """
         units = []
         for index in range(count):
@@ -167,7 +187,10 @@ class Parts:
         ]
 
     def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
-        """Measurements of both policies at each verified speedup of the profile on each prompt."""
+        """Measurements of the policies "schedule" and "proxy" at the verified speedups of the profile on the prompts.
+
+        There is one entry for each prompt, speedup and policy.
+        """
         units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 

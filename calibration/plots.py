@@ -1,6 +1,13 @@
 """The figures of a calibration report, one PNG each.
 
 Each `draw_` function draws the results of a calibration on an empty figure; its docstring is the figure's caption.
+
+The guided prediction is the transformer's output after guidance. The error of reuse is its relative error if a step is
+not computed but predicted from earlier computed (full) steps. A proxy is a cheap tensor whose change shows how much the
+output changes; its distance is its relative change from step to step, summed over steps. Rho is Spearman's rank
+correlation of a proxy's distance with the error of reuse. The error map gives the expected error of reuse by proxy
+distance since the last full step: one curve, or one for each range of noise levels. The policy "schedule" computes the
+planned steps; the policy "proxy" computes a step when the proxy has moved enough.
 """
 
 import math
@@ -45,7 +52,10 @@ def draw_all(calibration: Calibration, folder: Path) -> dict[Path, str]:
 
 
 def draw_ranking(calibration: Calibration, figure: Figure) -> None:
-    """Spearman's rho with the error of reuse: along a trajectory (circles, best on top), between samples (crosses)."""
+    """Spearman's rho of each proxy's distance with the error of reuse, and its 95 % interval over prompts.
+
+    Circles: along a trajectory, best on top. Crosses: between samples at the same step.
+    """
     rows = list(reversed(calibration.profile.evidence.ranking))
     figure.set_size_inches(8, 1.5 + 0.2 * len(rows))
     axes = figure.add_subplot()
@@ -62,7 +72,10 @@ def draw_ranking(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_scatter(calibration: Calibration, figure: Figure) -> None:
-    """Change of the guided prediction by proxy distance, both over 1 to 4 steps, for the best and the worst proxy."""
+    """Relative change of the guided prediction by proxy distance, both over the same 1 to 4 steps.
+
+    Left: the proxy with the highest rho along a trajectory. Right: the proxy with the lowest.
+    """
     ranking = calibration.profile.evidence.ranking
     best, worst = ranking[0], ranking[-1]
     for axes, row in zip(figure.subplots(1, 2), (best, worst), strict=True):
@@ -79,7 +92,10 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
-    """Error of reuse by proxy distance: measured errors (dots), and the error map that was fitted to them (lines)."""
+    """Error of reuse by proxy distance since the last full step: measured (dots), expected by the error map (lines).
+
+    The bands are one standard deviation to each side.
+    """
     axes, profile = figure.add_subplot(), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
     axes.plot(points.distance[::7], points.error[::7], ".", ms=2, color=GREY, alpha=0.25)
@@ -100,7 +116,7 @@ def draw_fit(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
-    """Change of the guided prediction over 1 and over 4 steps: mean, and 10th to 90th percentile over the samples."""
+    """Relative change of the guided prediction over 1 and over 4 steps: mean, 10th to 90th percentile over samples."""
     axes = figure.add_subplot()
     for lag, colour in ((1, BLUE), (4, ORANGE)):
         rows = np.array([recording.guided_change(lag)[lag:] for recording in calibration.recordings])
@@ -131,7 +147,11 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
-    """PSNR at equal compute of the proxies compared by videos, by rho along a trajectory and between samples."""
+    """PSNR at equal requested speedups of the proxies that were compared by videos.
+
+    Horizontal axis: Spearman's rho of the proxy's distance with the error of reuse, on the left along a trajectory, on
+    the right between samples at the same step.
+    """
     rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy
     titles = {"rho": "along a trajectory", "between": "between samples at the same step"}
@@ -150,7 +170,11 @@ def draw_proxies(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_budget(calibration: Calibration, figure: Figure) -> None:
-    """Left: PSNR on held-out prompts by speedup, for both policies. Right: requested and reached speedup."""
+    """Left: PSNR on held-out prompts by reached speedup, policies "schedule" and "proxy". Small dots: single prompts.
+
+    Right: reached against requested speedup, in block evaluations (dots) and for "schedule" also in seconds (dashed
+    line: predicted, crosses: measured).
+    """
     evidence = calibration.profile.evidence
     speedups = [target.speedup for target in evidence.verifications]
     axes, second = figure.subplots(1, 2)

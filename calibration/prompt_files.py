@@ -29,11 +29,11 @@ def read_prompts(path: Path) -> list[str]:
 def split_prompts(
     prompts: Sequence[str], samples: int, verified_prompts: int, steps: int | None
 ) -> tuple[list[str], list[str]]:
-    """The prompts to record and the held-out prompts, from `prompts` without repetitions.
+    """The prompts to record and the held-out prompts, after repetitions in `prompts` are removed.
 
     The last `verified_prompts` are held out. The first `samples` of the others are recorded, or all if there are fewer.
-    `steps` is the number of steps of the generations, None if it is unknown. Raises GalaxyDiTError for too few prompts,
-    samples or steps.
+    `steps` is the number of steps of the generations, None if it is unknown. Raises GalaxyDiTError for fewer than
+    `verified_prompts` + 2 different prompts, fewer than 2 samples, or 8 steps or fewer.
     """
     if samples < 2:
         raise refusal("samples", samples, "at least 2", "pass 16")

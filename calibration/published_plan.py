@@ -1,7 +1,8 @@
 """Full steps of Wan2.1 planned on surrogates, for the settings that its authors recommend.
 
-A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature. A
-level is the expected PSNR of a schedule on a surrogate, in dB up to a constant (`Surrogate.level`).
+A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature.
+There are two surrogates, one for each distribution of the clean values along a direction (`DISTRIBUTIONS`). A level is
+the expected PSNR of a schedule on a surrogate at one flow shift, in dB up to a constant (`Surrogate.level`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ LEAST_GAIN = 1e-3  # dB
 
 @cache
 def published_surrogates() -> tuple[Surrogate, ...]:
-    """Surrogates of Wan2.1-T2V-1.3B, one for each distribution of `DISTRIBUTIONS`, in their order."""
+    """Surrogates of Wan2.1-T2V-1.3B, one for each distribution of clean values in `DISTRIBUTIONS`, in their order."""
     curvature = published_curvature(load_published())
     return tuple(Surrogate(distribution, curvature) for distribution in DISTRIBUTIONS.values())
 
@@ -35,8 +36,8 @@ def published_surrogates() -> tuple[Surrogate, ...]:
 def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tuple[float, ...]:
     """The levels of the schedule that computes the steps `full` of `steps`, dB; `rule` predicts the other steps.
 
-    There is one for each pair of flow shift and distribution: the first flow shift with all distributions, then the
-    second, and so on.
+    There are six, one for each pair of the three flow shifts `FLOW_SHIFTS` and the two `published_surrogates`: the
+    first flow shift with both surrogates, then the second, then the third.
     """
     computed = frozenset(full)
     return tuple(
@@ -48,7 +49,8 @@ def expected_levels(full: FullSteps, rule: Rule = RULE, steps: int = 50) -> tupl
 
 @cache
 def expected_level(full: FullSteps) -> float:
-    """One level for the schedule `full`, dB: that of its mean square error over all flow shifts and distributions.
+    """One level for the schedule `full` of 50 steps, dB: that of the mean square error, averaged over the three flow
+    shifts and two surrogates of `expected_levels`.
 
     A level far above the lowest hardly counts in this mean. So it does little harm that surrogates overrate schedules
     above 33 dB.
@@ -57,9 +59,10 @@ def expected_level(full: FullSteps) -> float:
 
 
 def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
-    """The schedule that hill climbing reaches from `full`, and its `expected_level`.
+    """The schedule that hill climbing reaches from `full`, and its `expected_level`: one level for all flow shifts and
+    surrogates, in dB.
 
-    Each move shifts one full step by at most `FARTHEST_MOVE` steps to the place of a reused step. It is kept if the
+    Each move shifts one full step by at most `FARTHEST_MOVE` steps to the place of a reused step. It is kept if this
     level rises by more than `LEAST_GAIN`. The first `fixed` full steps and the last full step are not moved.
     """
     best, tried, rises = expected_level(full), {full}, True

@@ -44,7 +44,10 @@ KNOWN = (
 
 
 def published_profile() -> schema.Profile:
-    """The published profile of Wan2.1-T2V-1.3B, which the 14B models of T2V and I2V share."""
+    """Plan the published profile of Wan2.1-T2V-1.3B, which the 14B models of T2V and I2V share.
+
+    This takes minutes (`published_targets`); `galaxydit.profiles.registry.load_profile` reads the shipped file.
+    """
     published = load_published()
     table = published.data["curvature"]
     return schema.Profile(
@@ -91,7 +94,11 @@ def _model(layers: int, heads: int, channels: int) -> schema.Model:
 
 @cache
 def published_targets() -> tuple[Target, ...]:
-    """Targets (a speedup and its full steps): one for each number of full steps in the range of `SPEEDUPS`."""
+    """Targets (each a speedup and its full steps) by rising speedup, planned in minutes at the first call.
+
+    There is one for each number of full steps from that of the largest of `SPEEDUPS` to that of the smallest: of 50
+    steps, 12 (4x) to 40 (1.25x).
+    """
     fewest, most = (full_step_count(STEPS, speedup) for speedup in (max(SPEEDUPS), min(SPEEDUPS)))
     plans = planned({count: full for count, full in linear_plans(most).items() if count >= fewest}, FORCED)
     sigmas = wan_sigmas(load_published().data["curvature"]["flow_shift"], STEPS)

@@ -38,7 +38,8 @@ class Ranking:
     """The ranking of all proxies.
 
     Attributes:
-        rows: for each proxy its correlations along a trajectory and between samples; the best along a trajectory first.
+        rows: one for each proxy, with its cost, its correlation along a trajectory and its correlation between samples;
+            each correlation is one number for all lags and orders. The best along a trajectory comes first.
         z_of_prompt: by proxy, Fisher's z of the correlation along a trajectory for each prompt, `(prompts,)`.
     """
 
@@ -137,8 +138,8 @@ def between_samples(
 
     Returns the correlation in [-1, 1] and both ends of the interval. Distances and errors are replaced by their ranks
     among the samples of a step, less the mean rank, and pooled over steps, lags and orders. For a proxy that depends on
-    the step alone, and for a single sample, the correlation is 0. `draws` are indices of the sorted prompts in each
-    resample, `(resamples, prompts)`.
+    the step alone, and for a single sample, the correlation is 0. The interval is a bootstrap: row i of `draws`,
+    `(resamples, prompts)`, holds the indices of resample i into the different prompts of `recordings`, sorted as texts.
     """
     products: dict[str, list[Array]] = defaultdict(list)
     distances = {lag: np.array([recording.accumulated(proxy, lag) for recording in recordings]) for lag in LAGS}
@@ -191,7 +192,7 @@ def _z_along(recording: Recording, proxy: str, orders: Sequence[int], warmup: fl
 
 
 def _by_prompt(recordings: Sequence[Recording], value: Callable[[Recording], float]) -> Array:
-    """For each prompt the mean of `value` over its samples, `(prompts,)`, in the order of the sorted prompts.
+    """For each prompt the mean of `value` over its samples, `(prompts,)`; prompts are sorted as texts.
 
     Samples of one prompt are averaged because they are not independent.
     """

@@ -111,10 +111,10 @@ def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] 
     """Rms error that 16-bit computation adds to the guided prediction, and the prediction's rms change from step to
     step, both relative to its rms.
 
-    Both are medians over the steps; None unless every recording also holds the products of the same generation in
-    float32 (`exact_products`). The change into a step and the change out of it contain the step's rounding with
-    opposite signs, so the mean of their product is lower in 16 bits than in float32, by the mean square of the
-    rounding.
+    Both are medians over the steps; None unless every recording also holds the products of the prediction's changes
+    from step to step (`guided_products`) of the same generation in float32 (`exact_products`). The change into a step
+    and the change out of it contain the step's rounding with opposite signs, so the mean of their product is lower in
+    16 bits than in float32, by the mean square of the rounding.
     """
     if not all(recording.exact_products for recording in recordings):
         return None

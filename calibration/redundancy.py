@@ -86,8 +86,10 @@ def _changes_of(
 ) -> Iterator[dict[tuple[int, int, str, int], float]]:
     """Yield a dictionary that receives output changes by (step, call, part, block) while the transformers run.
 
-    A change is the relative L1 change since the step before. `parts` maps the name of each part to its module path
-    below the block, "" for the block itself.
+    A change is the relative L1 change since the same call of the step before. The call is the index of the transformer
+    call within its step, from 0; the block is the index into all blocks of the called transformer (`blocks_of`). Two
+    transformers share these indices, because they run at different steps. `parts` maps the name of each part to its
+    module path below the block, "" for the block itself.
     """
     changes: dict[tuple[int, int, str, int], float] = {}
     previous: dict[tuple[int, str, int], Tensor] = {}

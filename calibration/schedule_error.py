@@ -28,11 +28,14 @@ class ScheduleError:
     `extrapolation.missed`. c is 0 for the last step, and for all steps if `corrects` is False.
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
-    vectors. Errors of different intervals are partly coherent and can cancel: the argument `coherence` of `final_error`
-    is the share of the products of such errors that counts.
+    vectors. Errors of different intervals are partly coherent and can cancel: in the mean square of their sum, the
+    products of errors of different intervals are multiplied by `coherence`, an argument of `final_error`.
 
     A second transformer cannot reuse steps of the first, so schedules compute its first step, the attribute `switch`.
-    All recordings must have the same noise levels.
+
+    Args:
+        recordings: recorded generations, all with the same noise levels and scheduler.
+        corrects: whether the runtime corrects full steps; it does not if the scheduler draws noise.
     """
 
     def __init__(self, recordings: Sequence[Recording], corrects: bool = True) -> None:

@@ -45,10 +45,11 @@ def cheapest_schedules(
     """By number of full steps up to `most`, the schedule with the least total cost, and this cost.
 
     Each schedule computes the first `warmup` steps, the step `switch`, which is the first step of a second transformer
-    (0 without one), and the last step. `costs`, `(step, gap before, gap)`, are the costs of reuse intervals as in
-    `interval_errors`; they add up, and the longest gap is that of the array. The cost of an interval depends on the two
-    full steps before it and on the full step after it, so dynamic programming over pairs of neighbouring full steps is
-    exact. Numbers of full steps without such a schedule are left out.
+    (0 without one), and the last step. `costs[step, gap before, gap]` is the cost of reusing the steps between the full
+    steps `step` and `step` + `gap`, where the full step before `step` lies `gap before` steps earlier, or does not
+    exist if `gap before` is 0. Costs of intervals add up, and no gap is longer than the array allows. The cost of an
+    interval depends on the two full steps before it and on the full step after it, so dynamic programming over pairs of
+    neighbouring full steps is exact. Numbers of full steps without such a schedule are left out.
     """
     steps, longest_gap = len(costs), costs.shape[2] - 1
     # best[at][gap, used]: least cost of a schedule whose `used` full steps end with `at - gap` and `at`.

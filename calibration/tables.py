@@ -1,6 +1,11 @@
 """Results of a calibration as tables of text, for the terminal and the report.
 
-A table is a list of rows; a row maps each column's heading to its cell.
+A table is a list of rows; a row maps each column's heading to its cell. A cell without a measurement is empty.
+
+A proxy is a cheap tensor whose change from step to step, its distance, shows how much the transformer's output changes.
+The policy "schedule" computes planned steps (full steps), the policy "proxy" decides by the proxy's distance. rho is
+Spearman's rank correlation of the distance with the error of reuse, the relative error of a step that is predicted from
+earlier full steps: along a trajectory over the steps of one generation, between samples over generations at one step.
 """
 
 from itertools import zip_longest
@@ -17,8 +22,9 @@ PAGE_ONLY = ("seconds, predicted", "order 0 after 20 %")  # headings for which a
 def target_table(profile: Profile) -> Table:
     """One row for each requested speedup.
 
-    Columns: speedup reached in block evaluations and PSNR of both policies on held-out prompts, the policy that "auto"
-    follows, and the denoise speedup in seconds, predicted and measured.
+    Columns: for each of the policies "schedule" and "proxy", the speedup reached in block evaluations ("blocks") and
+    the PSNR, both on held-out prompts; the policy that "auto" follows; and the speedup of denoising by seconds,
+    predicted and measured.
     """
     seconds, evidence = profile.evidence.seconds, profile.evidence
     predicted, measured = (seconds.predicted_speedup, seconds.measured_speedup) if seconds else ((), ())
@@ -44,7 +50,8 @@ def target_table(profile: Profile) -> Table:
 def compared_table(profile: Profile) -> Table:
     """One row for each proxy that was compared by generated videos, the chosen proxy first.
 
-    Columns: Spearman's rho along a trajectory and between samples, and PSNR at each compared speedup.
+    Columns: the proxy's rho with the error of reuse, along a trajectory ("rho") and between samples, and PSNR in dB of
+    the policy "proxy" at each compared speedup.
     """
     rows = {row.proxy: row for row in profile.evidence.ranking}
     return [
@@ -59,7 +66,12 @@ def compared_table(profile: Profile) -> Table:
 
 
 def ranking_table(profile: Profile) -> Table:
-    """One row for each proxy, best first: Spearman's rho along a trajectory and between samples, and its cost."""
+    """One row for each proxy, best first.
+
+    Columns: the proxy's rho with the error of reuse, along a trajectory ("rho") and between samples, each with its 95 %
+    interval; rho where reused steps repeat the last full step (order 0), after the first 20 % of the steps; and the
+    proxy's cost, seconds of reading the proxy in % of the seconds of a full step.
+    """
     return [
         {
             "proxy": row.proxy,

@@ -55,7 +55,10 @@ def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) ->
 
 
 def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> tuple[int, ...]:
-    """The full steps that `policy` would choose, given the recorded distances of the proxy: indices, rising."""
+    """The full steps that `policy` would choose under `limits`, given the recorded distances of the proxy.
+
+    They are rising indices, from 0, of the recording's steps.
+    """
     controller = Controller(policy, limits)
     full: list[int] = []
     for step in range(recording.steps):
@@ -68,7 +71,10 @@ def replay(recording: Recording, proxy: str, policy: Policy, limits: Limits) -> 
 
 
 def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
-    """The full steps that the profile's schedule computes at a speedup: indices, rising."""
+    """The full steps that the profile's schedule computes at a speedup.
+
+    They are rising indices, from 0, in a generation of `profile.conditions.steps` steps.
+    """
     return tuple(map(profile.conditions.sigmas.index, profile.target_for(speedup).sigmas))
 
 
@@ -104,7 +110,10 @@ def solve_threshold(
     It is 1, which follows the schedule in the mean, if the fraction is then within 3 % of 1 / speedup. Otherwise it is
     found by bisection in [0.2, 5], because a larger threshold reuses more; a threshold near an end of this range means
     that the speedup is out of reach of the proxy. The replay ignores `policy.leeway`, because with a leeway the
-    fraction hardly depends on the threshold. `share_of_step` is as for `compute_fraction`.
+    fraction hardly depends on the threshold.
+
+    `limits` bound the policy in the replay: first and last steps that are always computed, and steps reused in a row.
+    To read the proxy, a reused step runs the share `share_of_step` of the block evaluations of a full step.
     """
 
     def excess(threshold: float) -> float:

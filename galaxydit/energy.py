@@ -1,7 +1,8 @@
 """Joules of the devices that compute a video, read from the devices' own counters by zeus (extra "energy").
 
 A GPU's counter runs on, so the joules of a window of time are the difference of two readings. Other work on the device
-counts, too; a measurement says so if such work is known. "Without a counter" means that `meter_of` gives no meter.
+counts, too; a measurement says so if such work is known. "Without a counter" means that `meter_of` gives no meter. The
+owner of a reading is the accelerated pipeline that took the reading.
 """
 
 import logging
@@ -172,7 +173,7 @@ def difference(before: Reading | None, after: Reading | None) -> float | None:
 
 
 def shared_between(before: Reading, after: Reading) -> str:
-    """Text on other work on the device between two readings of one owner; empty if no other work is known."""
+    """Text on other work on the device between two readings of one accelerated pipeline; empty if none is known."""
     if after.other_owner > before.number:
         return SHARED_GENERATION
     return SHARED_PROCESS if before.other_processes or after.other_processes else ""
@@ -262,7 +263,12 @@ class EnergyWindow:
             self.shared = self.shared or shared_between(self.started, now)
 
     def energy(self) -> Energy | None:
-        """The joules up to the newest reading; None without a counter."""
+        """The joules up to the newest reading; None without a counter at the first transformer call.
+
+        `denoise` is None and `devices` empty before the end of denoising, and if the counter of any rank is missing.
+        `end_to_end` is `text` plus the joules from the first transformer call to the newest decoding; None before the
+        first decoding, and if several ranks compute the video.
+        """
         if self.started is None:
             return None
         denoise = None if self.devices is None else sum(self.devices.values())

@@ -101,7 +101,9 @@ class Report:
 
     @property
     def compute_fractions(self) -> dict[int, float]:
-        """`compute_fraction` by index of the sample in the batch; only index 0 if one decision served the batch."""
+        """`compute_fraction` (blocks that ran / blocks that run without the plugin) by index of the sample in the
+        batch; only index 0 if one decision served the batch.
+        """
         samples = sorted({call.sample for call in self.calls})
         return {index: _compute_fraction([call for call in self.calls if call.sample == index]) for index in samples}
 
@@ -127,7 +129,8 @@ class Report:
         return len({call.step for call in self.calls})
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the report by name, as plain data for JSON, with `compute_fraction` and `reused_steps`.
+        """The fields of the report by name, as plain data for JSON, and two numbers: `compute_fraction` and
+        `reused_steps`.
 
         Reasons and guard actions become their names, NaN and infinities None, other values that JSON lacks text. The
         entry `["config"]["policy"]` has the fields of the policy, or its "text" if it is no dataclass, and the "name"

@@ -65,13 +65,21 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def _tokens_of(part: Any) -> dict[str, Any]:
-    """State of a tokenizer, without the padding and truncation of its last call; empty for any other component."""
+    """State of a tokenizer: the entries of its tokenizer.json, such as "model" and "added_tokens", by name; empty for
+    any other component.
+
+    "padding" and "truncation" are left out, because they are those of the tokenizer's last call.
+    """
     backend = getattr(part, "backend_tokenizer", None)
     content = {} if backend is None else json.loads(backend.to_str())
     return {name: value for name, value in content.items() if name not in ("padding", "truncation")}
 
 
 def _plain(config: Any) -> dict[str, str]:
-    """The entries of a configuration as text, without private names and the version of transformers."""
+    """The entries of a component's configuration by name, each value as text.
+
+    Entries whose names begin with "_" or "transformers_version" are left out. `config` is a mapping, or a configuration
+    of transformers with `to_dict`.
+    """
     values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
     return {name: str(value) for name, value in values.items() if not name.startswith(("_", "transformers_version"))}

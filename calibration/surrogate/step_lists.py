@@ -21,13 +21,18 @@ surrogate the output."""
 
 
 def published_curvature(published: Published) -> Curvature:
-    """The published curvature of the guided trajectory of Wan2.1-T2V-1.3B."""
+    """The published curvature of the guided trajectory of Wan2.1-T2V-1.3B, the path of its latents over sigma.
+
+    `published` holds all published numbers of the model (`load_published`), among them the trajectory's flow shift and
+    the curvature rho2 at 47 of its 50 steps (see `Curvature`).
+    """
     table = published.data["curvature"]
     return Curvature(table["flow_shift"], tuple(table["steps"]), tuple(table["rho2"]))
 
 
 def determines_offset(row: StepList) -> bool:
-    """Whether `offset` uses the step list `row`: only if it reuses the residual and computes a step after step 40.
+    """Whether `offset` uses the step list `row`: it reuses the residual of the block stack and computes a step whose
+    index (from 0) is above 40.
 
     Without late computed steps nearly all directions of a surrogate end at a wrong value.
     """
@@ -39,9 +44,9 @@ def predicted_psnrs(
 ) -> list[float]:
     """The PSNR that the surrogate predicts for each step list of `rows`, dB.
 
-    `known` are published PSNRs in dB, one for each row; the constant comes from the rows that satisfy
-    `determines_offset`. `shift_factor` is the model's flow shift / the published flow shift. A step that was computed
-    in the conditional branch alone counts as computed.
+    `known` are PSNRs in dB, one for each row, published or measured on the model; the constant makes the predictions
+    agree with them in the mean over some rows (`offset`). `shift_factor` is the model's flow shift / the published flow
+    shift. A step that was computed in the conditional branch alone counts as computed.
     """
     levels = [
         surrogate.level(
@@ -57,9 +62,11 @@ def predicted_psnrs(
 
 
 def offset(rows: Sequence[StepList], known: Sequence[float], levels: Sequence[float]) -> float:
-    """Known PSNR - level of a surrogate, mean over the rows that satisfy `determines_offset`, dB.
+    """The constant to add to a surrogate's levels, dB: mean of known PSNR - level over some rows.
 
-    `known` and `levels` have one entry for each row.
+    These are the rows that reuse the residual of the block stack and compute a step whose index is above 40
+    (`determines_offset`). `known` are the PSNRs of all rows, published or measured on a model, and `levels` are their
+    levels on the surrogate, both in dB.
     """
     triples = zip(rows, known, levels, strict=True)
     return float(np.mean([psnr - level for row, psnr, level in triples if determines_offset(row)]))

@@ -1,4 +1,8 @@
-"""The PSNR of reuse that a surrogate predicts for a list of full steps."""
+"""The PSNR of reuse that a surrogate (`Surrogate`) predicts for a list of full steps, the steps that are computed.
+
+A direction is one scalar coordinate of the latent; its clean values are the values that the clean latent can have
+there. A node is one initial noise value from which a direction is generated.
+"""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -29,7 +33,8 @@ BISECTIONS, FAR = 40, 6.0  # to find a boundary among initial noise of up to `FA
 class Curvature:
     """Measured curvature rho2 of a guided trajectory.
 
-    rho2 is the second derivative of the trajectory's path by sigma, divided by the length of its chord.
+    The trajectory is the path of the latents over sigma, the noise level. rho2 is the norm of the latents' second
+    derivative by sigma, divided by the length of the chord, the straight line from the noise to the final latent.
 
     Attributes:
         flow_shift: of the trajectory, which has 50 steps.
@@ -84,20 +89,27 @@ class _Nodes:
 
 
 class Surrogate:
-    """Independent directions whose energies reproduce a measured curvature, generated as the runtime generates.
+    """Independent directions whose energies are fitted so that together they have a measured curvature.
 
-    The energy of a direction is its weight in mean squares over the latent. The clean values of all directions have the
-    same `distribution` up to scale. A direction settles on one of these values near the noise level at which its signal
-    equals the noise. The error of reuse moves some of the initial noise across the boundary between two values. The
-    share of noise that crosses grows with the error itself, not with its square; a quadratic model of the error lacks
-    this.
+    UniPC generates each direction from noise. Full steps evaluate its exact denoiser, and the plugin's own functions
+    predict the other steps and correct full steps (`generate`). Directions differ in the variance of their clean
+    values and in their energy, the weight in mean squares over the latent.
+
+    A direction settles on one of its clean values near the noise level at which its signal equals the noise. The error
+    of reuse moves some of the initial noise across the boundary between two values. The share of noise that crosses
+    grows with the error itself, not with its square; a quadratic model of the error lacks this.
 
     Energies are fitted by non-negative least squares to the squared `curvature`, with relative errors at each step. The
     expected PSNR is known up to a constant, which step lists of known PSNR determine (`step_lists.offset`).
 
+    Args:
+        distribution: of the clean values of every direction, up to their scale.
+        curvature: measured curvature of a model's guided trajectory, with its flow shift and its steps.
+
     Attributes:
         fitted: curvature of the surrogate / measured curvature, at each measured step.
-        directions, energies: the directions whose energy is above 0, and these energies, `(directions,)`.
+        directions: the directions whose energy is above 0, given by `distribution` and their variances.
+        energies: the energies of `directions`, `(directions,)`.
     """
 
     def __init__(self, distribution: Distribution, curvature: Curvature) -> None:
@@ -124,7 +136,7 @@ class Surrogate:
         """Expected PSNR in dB, up to a constant, of a generation's final latent against that of `steps` full steps.
 
         The generation has `computed` steps, by default also `steps`. It computes the steps in `full`, and `rule`
-        predicts the others.
+        predicts the others. `flow_shift` is that of both generations.
         """
         nodes = self._nodes_at(flow_shift, steps)
         final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
@@ -132,7 +144,11 @@ class Surrogate:
         return -10 * log10(max(float(errors @ self.energies), 1e-300))
 
     def _nodes_at(self, flow_shift: float, steps: int) -> _Nodes:
-        """Nodes above 0, dense where the final value jumps from one clean value to the next if all steps are full."""
+        """Initial noise values above 0 (nodes) for each direction, with their probabilities and final latents.
+
+        Nodes are dense around the noise where the final latent jumps from one clean value to the next. The final latent
+        is that of `steps` full steps at `flow_shift`.
+        """
         if (flow_shift, steps) not in self._nodes:
             solver, boundaries = unipc(flow_shift, steps), self.directions.boundaries
             low, high = torch.zeros_like(boundaries), torch.full_like(boundaries, FAR)

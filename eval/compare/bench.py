@@ -49,7 +49,8 @@ class Workload:
 
     Attributes:
         pipe, settings: the pipeline and the settings of its generations.
-        parts: parts of its blocks whose operations are counted, from `measure_parts`.
+        parts: the parts of the transformer's blocks whose operations are counted (in Wan: self-attention,
+            cross-attention and feed-forward of each block), from `measure_parts`.
     """
 
     pipe: DiffusionPipeline
@@ -258,9 +259,10 @@ class Bench:
 
 
 def _as_calibrated(method: Method) -> Method:
-    """A copy named after the method's `calibrate`, so that methods with equal `calibrate` share one unit.
+    """A copy with another name, the module and name of the function `method.calibrate`, such as "teacache calibrate".
 
-    A method without `calibrate` is returned as it is.
+    The calibration unit of a method holds this name, so methods with the same `calibrate` share one unit. A method
+    without `calibrate` is returned as it is.
     """
     if (function := method.calibrate) is None:
         return method

@@ -1,8 +1,11 @@
 """The whole comparison: calibrate, tune on calibration prompts, score on other prompts.
 
-A method is one way to generate a video faster, and a setting holds its parameters. Tuning measures the settings of a
-method and keeps those near the wanted speedups; scoring measures the kept settings. A case is a prompt with the seed of
-its noise, and a unit is one piece of work of the bench, such as one generation.
+A method is one way to generate a video faster, a setting holds its parameters, and a contender is a method with its
+remaining settings. Tuning measures the settings of a method, first on one prompt (screening), then on all tuning
+prompts, and keeps those near the wanted speedups; a method that is not tuned (`Method.tuned`) keeps all settings.
+Scoring measures the kept settings. A case is a prompt with the seed of its noise, a sample holds the measurements of
+one generation, and a unit is one piece of work of the bench, such as one generation. A method fails if its calibration
+or one of its generations raises an error.
 """
 
 import logging
@@ -36,7 +39,7 @@ class Contender:
 
     Attributes:
         calibration: id of the unit of the method's calibration; None without calibration.
-        settings: first all settings of the method, after tuning those to score.
+        settings: before tuning, all settings of the method; after tuning, only the settings to score.
     """
 
     method: Method
@@ -124,7 +127,8 @@ def run_comparison(
 class _Stages:
     """The stages of a comparison: calibrate, tune and score methods on one bench.
 
-    `progress` is that of `run_comparison`; `failed` maps the name of each failed method to its error.
+    `progress` is called with the stage's name, the number of its units that are done or failed, and the number of all
+    its units. `failed` maps the name of each failed method to the text of its first error.
     """
 
     def __init__(self, bench: Bench, plan: ComparisonPlan, progress: Progress) -> None:
@@ -143,7 +147,7 @@ class _Stages:
         return self.remaining([Contender(each, ids.get(each.name), tuple(each.settings(steps))) for each in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """Contenders that did not fail, with the settings to score: the best, or all if the method is not tuned."""
+        """The contenders that did not fail, with the settings to score: the best, or all if the method is not tuned."""
         speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
         first = cases[:SCREENING_PROMPTS]
         near = self._near(contenders, first)
@@ -164,14 +168,15 @@ class _Stages:
         ]
 
     def remaining(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """Contenders that did not fail."""
+        """The contenders without those whose method failed in any stage so far (`failed`)."""
         return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
-        """Contenders, those of tuned methods with the settings that are worth screening, judged from `cases`.
+        """The contenders that did not fail, with the settings that the screening measures.
 
-        First a few settings of each tuned method are measured (`coarse`). They are kept, and with them the others that,
-        judging from these (`refined`), may lie between the lowest and the highest wanted speedup, or just beyond.
+        First, some settings of each tuned method (`coarse`) are measured on `cases` and kept. The settings between two
+        of them are kept if, judging from these two, their speedups may lie between the lowest and the highest wanted
+        speedup, or just beyond (`refined`). Contenders whose method is not tuned keep all settings.
         """
         tuned = [contender for contender in contenders if contender.method.tuned]
         tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}
@@ -192,10 +197,12 @@ class _Stages:
         cases: Sequence[Case],
         choose: Callable[[Sequence[Candidate]], list[int]],
     ) -> list[Contender]:
-        """Contenders with the settings whose indices `choose` returns from their measurements on `cases`.
+        """The contenders that did not fail, those of tuned methods with the settings that `choose` keeps.
 
-        Settings that request a wanted speedup are kept, too. Contenders whose method is not tuned keep all settings.
-        `stage` is the name of the stage for `progress`.
+        `choose` is called once for each contender of a tuned method. It receives the measurements of the contender's
+        settings on `cases`, one `Candidate` for each setting, and returns the indices of settings. Settings whose
+        parameter "speedup" is a wanted speedup are kept, too. Kept settings are sorted by rising measured speedup.
+        Contenders whose method is not tuned keep all settings. `stage` is the name of the stage for `progress`.
         """
         samples = self._measure(stage, [contender for contender in contenders if contender.method.tuned], cases)
         narrowed = []
@@ -212,10 +219,11 @@ class _Stages:
     def _measure(
         self, stage: str, contenders: Sequence[Contender], cases: Sequence[Case], keep_video_of: Case | None = None
     ) -> dict[str, list[list[Sample]]]:
-        """By method name, the samples of each setting, one for each case that was measured.
+        """By method name, for each setting of the contender in order, the measurements of its generations.
 
-        The videos of the case `keep_video_of` are stored. Units go case by case, so that all methods share the plain
-        video of a case.
+        These are one `Sample` for each case, without the cases whose generation failed. The videos of the case
+        `keep_video_of` are stored. Units go case by case, so that all methods share the plain video of a case. `stage`
+        is the name of the stage for `progress`.
         """
         wanted = [(case, each, index) for case in cases for each in contenders for index in range(len(each.settings))]
         units = [

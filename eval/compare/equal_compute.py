@@ -122,9 +122,12 @@ def summarize(method: str, setting: Mapping[str, Any], samples: Sequence[Sample]
 
 
 def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
-    """One method's scores at a speedup, from its rows; only `compare_at` sets `ahead` and the fields after it.
+    """One method's scores at a speedup. `rows` are the mean scores of the method, one row for each of its settings.
 
-    Scores are interpolated prompt by prompt, linearly in log(speedup), and never extrapolated.
+    Scores are interpolated prompt by prompt, linearly in log(speedup). If all settings are slower than the speedup, or
+    all are faster, the scores are None, and `settings` holds the nearest setting. `ahead` and the fields after it are
+    None until `compare_at` sets them.
+
     A setting with exactly this speedup is used without interpolation. Settings off the Pareto front of speedup and mean
     PSNR are ignored, except a setting that requests this speedup and has it, because users get that setting. If all
     settings that are slower than the speedup are ignored, the slowest setting of the front is used without

@@ -23,9 +23,9 @@ def choose_methods(names: Sequence[str]) -> tuple[Method, ...]:
     """The methods of these names, which may be names of groups, in the order of `registry.py`.
 
     Three names stand for groups: "ablations" for the ablations, "published" for the other methods whose settings are
-    scored without tuning (published settings, and the repeated plain run), and "all" for all remaining methods. A group
-    omits methods whose packages are not installed. Raises GalaxyDiTError for an empty list, an unknown name, and the
-    name of a method whose package is not installed.
+    scored without tuning (published settings, and the repeated plain run), and "all" for the methods that are in
+    neither of these groups. A group omits methods whose packages are not installed. Raises GalaxyDiTError for an empty
+    list, an unknown name, and the name of a method whose package is not installed.
     """
     check_methods(names)
 

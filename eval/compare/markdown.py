@@ -52,8 +52,10 @@ def _at_speedup_cells(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def scores(row: AtSpeedup) -> tuple[str, ...]:
-    """A method's scores as text: PSNR, PSNR of the worst prompt, SSIM, lead over the best other method, interval of the
-    lead, speedup by seconds.
+    """A method's scores at a speedup as text, with a dash for None.
+
+    These are: mean PSNR, PSNR of the worst prompt, SSIM, mean PSNR less that of `row.best_other`, 95 % interval of this
+    difference, and speedup of denoising by seconds. PSNRs are in dB.
     """
     return (
         number(row.psnr, ".2f"),

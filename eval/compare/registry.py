@@ -73,7 +73,7 @@ def slug_of(name: str) -> str:
 
 
 def is_installed(module: str | None) -> bool:
-    """Whether the module that a method needs, if any, can be imported."""
+    """Whether the module that a method needs can be imported; True for None, a method that needs no further module."""
     return module is None or find_spec(module) is not None
 
 

@@ -1,4 +1,7 @@
-"""Side-by-side videos of the first prompt: the plain video (without any method) and the videos of the best methods."""
+"""Side-by-side videos of the first prompt: the plain video (without any method) and those of the best methods.
+
+The best methods at a wanted speedup are those with the highest PSNR, mean over the scored prompts.
+"""
 
 from pathlib import Path
 
@@ -14,9 +17,9 @@ SHOWN = 4  # methods beside the plain video
 def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path]:
     """Write one mp4 to `folder` for each wanted speedup that any method reaches, and return the paths.
 
-    Each mp4 shows the plain video beside those of the best methods at the speedup, at most SHOWN (4). A method is shown
-    at the one or the nearer of the two settings that its scores at the speedup come from. `bench` reads the videos from
-    its store, or makes them.
+    Each mp4 shows the plain video beside those of the best methods at the speedup, at most SHOWN (4). The PSNR of a
+    method at a speedup is that of one setting, or is interpolated between a slower and a faster setting; the video of
+    the setting with the nearest speedup is shown. `bench` reads the videos from its store, or makes them.
     """
     case = comparison.plan.cases[0]
     plain = bench.frames(bench.plain_unit(case))
@@ -40,10 +43,10 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 
 
 def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
-    """The results to show, best first: at most SHOWN (4) that reach the speedup; empty if none does.
+    """The results to show, highest PSNR first: at most SHOWN (4) that reach the speedup; empty if none does.
 
-    `results` are those of all methods at one speedup, best first. The last place goes to this project's default method
-    if it reaches the speedup but is not among the best.
+    `results` are those of all methods at one speedup, in the same order. The last place goes to this project's default
+    method if it reaches the speedup but is not among the best.
     """
     reached = [result for result in results if result.psnr is not None]
     ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]

@@ -67,10 +67,11 @@ class BranchState(BaseState, dict[Any, Any]):
 
 
 class AdapterHook(ModelHook):
-    """Base class of hooks around the whole transformer, with one `BranchState` for each cache context.
+    """Base class of hooks around the whole transformer, with a state for each cache context, so for each branch.
 
     Subclasses override `new_forward`, which replaces the transformer's forward. In it,
-    `self.state_manager.get_state()` returns the state of the current context.
+    `self.state_manager.get_state()` returns the state of the current context: a dictionary (`BranchState`) with the
+    entries that the subclass has set since the last reset.
     """
 
     _is_stateful = True

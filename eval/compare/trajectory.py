@@ -73,8 +73,9 @@ def guide(outputs: Mapping[str, Tensor], guidance_scale: float) -> Tensor:
 class _Recorder(ExitStack):
     """Hooks on the transformer that fill `trajectory` until the recorder is closed.
 
-    `residuals` says whether `Trajectory.residual_changes` is recorded. WanPipeline calls the conditional branch first
-    in a step, so the order of the calls gives the branch.
+    `residuals` says whether the change of the block stack's residual (output - input) from step to step is recorded, in
+    `Trajectory.residual_changes`. WanPipeline calls the conditional branch first in a step, so the order of the calls
+    gives the branch.
     """
 
     def __init__(self, pipe: DiffusionPipeline, residuals: bool) -> None:
@@ -93,7 +94,7 @@ class _Recorder(ExitStack):
 
     @property
     def branch(self) -> str:
-        """The guidance branch of the transformer call under way."""
+        """The guidance branch of the transformer call under way, "cond" or "uncond"."""
         is_second = self.calls % 2 == 1 and self.trajectory.guidance_scale > 1
         return UNCONDITIONAL if is_second else CONDITIONAL
 
@@ -141,9 +142,10 @@ def record(
 ) -> Trajectory:
     """Generate one batch, each prompt with its seed, and record it. If a method is attached, its outputs are recorded.
 
-    `prompts` are texts; a single prompt may also be a JSON object that names an image. `residuals` says whether
-    `Trajectory.residual_changes` is recorded. Raises GalaxyDiTError for a pipeline with two transformers, and for one
-    whose guidance branches are not separate transformer calls.
+    `prompts` are texts; a single prompt may also be a JSON object that names an image. `residuals` says whether the
+    change of the block stack's residual (output - input) from step to step is recorded, in
+    `Trajectory.residual_changes`. Raises GalaxyDiTError for a pipeline with two transformers, and for one whose
+    guidance branches are not separate transformer calls.
     """
     check_branches(pipe)
     with _Recorder(pipe, residuals) as recorder:
@@ -159,7 +161,10 @@ def record(
 def record_each(
     pipe: DiffusionPipeline, prompts: Sequence[str], settings: GenerationSettings, seed: int
 ) -> list[Trajectory]:
-    """Record one generation for each prompt, without residuals; prompt i starts from the noise of seed + i."""
+    """Record one generation for each prompt; prompt i starts from the noise of seed + i.
+
+    `Trajectory.residual_changes` stays empty, all other fields are recorded.
+    """
     return [record(pipe, [prompt], [seed + index], settings) for index, prompt in enumerate(prompts)]
 
 

@@ -46,7 +46,10 @@ class Candidate:
 
 
 def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """Summarize the samples of one setting; `index` is its index among the method's settings."""
+    """The mean speedup and mean PSNR of the samples of one setting, with the spread of their log speedups.
+
+    `index` is the index of the setting among the method's settings.
+    """
     log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
     log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
     spread = stdev(log_speedups) if len(log_speedups) > 1 else 0.0
@@ -73,7 +76,8 @@ def coarse(settings: Sequence[Setting], speedups: Sequence[float]) -> list[int]:
 def refined(tried: Sequence[Candidate], speedups: Sequence[float]) -> list[int]:
     """Indices of the tried settings, and of the settings between them that may lie in the wanted range.
 
-    `tried` are the measurements of the settings of `coarse`, by rising index.
+    `tried` are the measured settings, which `coarse` chose, by rising `Candidate.index`. All indices are those among
+    the method's settings.
 
     The settings of a method are ordered from accurate to fast. So settings between two tried neighbours are left out if
     both neighbours are slower than the range, or both are faster.
@@ -118,13 +122,13 @@ def pareto_front(settings: Sequence[T], point: Callable[[T], Any] = attrgetter("
 
 
 def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: int) -> list[int]:
-    """Indices of the settings to score, slowest first.
+    """Indices of the settings to score, slowest first: all settings in the bracket of any of the `speedups`.
 
-    These are, for each speedup, the settings of the Pareto front from one end of a bracket to the other. A method whose
-    decisions depend on the sample has another speedup on other prompts. So the two ends of a bracket lie below and
-    above the wanted speedup by two standard errors of the difference between the mean log speedups of the tuning
-    samples and of `scored` other samples. `scored` is the number of samples that will be scored. Where the front does
-    not reach so far, its outermost setting is the end.
+    The bracket of a speedup holds the settings of the Pareto front from a slower to a faster end. Each end is the
+    nearest setting whose log speedup is at least a margin from the log of the wanted speedup, or the outermost setting
+    of the front if none is so far. The margin is needed because a method whose decisions depend on the sample has
+    another speedup on other prompts. It is two standard errors of the difference between two mean log speedups of the
+    setting: over its tuning samples, and over `scored` other samples, the number that will be scored.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

@@ -48,8 +48,8 @@ class Cost:
         text_encoder_s, decoder_s: seconds outside the transformer, which no reuse shortens.
         plugin_s: the plugin's share of `denoise_s`: seconds of the block that each reused step still runs, so that the
             plugin can measure the change of its output; 0 without the plugin.
-        energy_per_video_joules: over all GPUs.
-        avg_power_watts: over all GPUs.
+        energy_per_video_joules: sum over all GPUs.
+        avg_power_watts: mean over the seconds, sum over all GPUs.
         peak_memory_bytes: of one GPU.
         plugin_bytes: bytes of one GPU that the plugin keeps between transformer calls; 0 without the plugin.
         price: of all videos, from the price of a GPU hour; None if that price was not given.
@@ -104,7 +104,10 @@ class Estimate:
         return self.plain.energy_per_video_joules.value - self.accelerated.energy_per_video_joules.value
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields and `saved_joules` as plain data for JSON, with the field names of the ML.ENERGY leaderboard."""
+        """Plain data for JSON: all fields, and `saved_joules` (for each video), under their own names.
+
+        The names batch_latency_s, energy_per_video_joules and avg_power_watts are those of the ML.ENERGY leaderboard.
+        """
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
 
@@ -134,8 +137,8 @@ def estimate(
         ring: degree of ring attention, a divisor of `gpus`; by default the degree with the fewest predicted seconds.
         videos: number of videos that the price is for.
         price: of one GPU hour, in any currency; None predicts no price.
-        reuse: what the plugin keeps, "output" or "residual", as in `GalaxyDiTConfig`; by default the value in the
-            model's profile, or "output" if the model has no profile.
+        reuse: what the plugin keeps of full steps, "output" (the transformer's output) or "residual" (what its block
+            stack adds to its input); by default the value in the model's profile, or "output" if the model has none.
 
     Raises GalaxyDiTError for a model without a known shape, a GPU without measurements, and values out of range.
     """
@@ -231,10 +234,10 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """The seconds of `made.denoising` that reused steps take to measure the change of a block's output.
+    """The share of `made.denoising`, in seconds, that reused steps take to measure the change of a block's output.
 
     A reused step reuses earlier outputs and runs one block of one guidance branch, for this measurement alone.
-    `fraction`: block evaluations of the video / those of a plain video.
+    `made`: the prediction for the video whose block evaluations are `fraction` of those of a plain video.
     """
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
@@ -243,7 +246,7 @@ def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
 
 
 def _default_reuse(shape: Architecture) -> str:
-    """What the plugin keeps, "output" or "residual", by the shipped profile of this architecture; else "output"."""
+    """The `reuse` of `estimate`, "output" or "residual", in the shipped profile of this architecture; else "output"."""
     own = {"num_layers": shape.blocks, "num_attention_heads": shape.heads, "attention_head_dim": shape.head_dim}
     plain = (shape.transformers, shape.control_blocks, shape.single_blocks) == (1, 0, 0)
     for path in Path(str(files("galaxydit") / "profiles")).glob("*.json"):
@@ -257,7 +260,7 @@ def _default_reuse(shape: Architecture) -> str:
 def _held_bytes(work: Workload, reuse: str) -> int:
     """Bytes that the plugin keeps: those of two full steps for each guidance branch.
 
-    `reuse` says of what: "output" of the transformer's outputs, "residual" of the residuals of its blocks.
+    `reuse` says of what: "output" of the transformer's outputs, "residual" of what its block stack adds to its input.
     """
     shape, size = work.shape, (work.height, work.width, work.frames)
     prediction = shape.latent_bytes(*size) if reuse == "output" else BYTES * shape.tokens(*size) * shape.width

@@ -136,7 +136,11 @@ def _mean_error(log_errors: np.ndarray) -> np.ndarray:
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Errors of the predictions for these rows with these constants."""
+    """Errors of the predictions for these rows with these constants.
+
+    They are log(predicted / measured) of the seconds and of the joules, by group; `Check` also gives their means as
+    absolute relative errors.
+    """
     errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in rows:
         errors.setdefault(row.group, []).append(log_errors(row, constants))
@@ -144,7 +148,7 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
 
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
-    """For each value that `key` has on the rows: errors on the rows with this value, after a fit to all other rows."""
+    """For each value that `key` has on the rows: `check` of the rows with this value, after a fit to all other rows."""
     values = dict.fromkeys(map(key, rows))
     fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
     return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}

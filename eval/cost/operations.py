@@ -43,8 +43,8 @@ class Operations:
     """Operations of one transformer call for one sample and one guidance branch.
 
     Attributes:
-        matrix_flops: of matrix products, two for each multiply-add.
-        attention_flops: of the two matrix products inside attention.
+        matrix_flops: of the matrix products with weights (`Linear`), two for each multiply-add.
+        attention_flops: of the two matrix products inside attention, which `matrix_flops` does not include.
         scores: number of attention scores, each of which takes one exponential.
         activation_bytes: inputs and outputs of all layers in bfloat16, which the elementwise kernels between the layers
             read and write.
@@ -64,7 +64,7 @@ class Operations:
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of matrix products and attention together."""
+        """Floating-point operations of all matrix products: `matrix_flops` + `attention_flops`."""
         return self.matrix_flops + self.attention_flops
 
 

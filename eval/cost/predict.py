@@ -47,7 +47,7 @@ class SharedConstants:
         attention_fraction: share of `Gpu.attention_flops` that the products inside attention reach.
         exposed_exponentials: share of the time of attention's exponentials that its matrix products do not hide.
         ring_fraction: share of `Gpu.link` that ring attention reaches; transfers hidden behind attention raise it.
-        exchange_seconds: latency of the exchange around one self-attention layer, for each transformer call.
+        exchange_seconds: latency in seconds of the exchange around one self-attention layer in one transformer call.
         decoder_passes: bytes that could be moved at full bandwidth in the time of decoding / bytes of the features in
             the decoder's last stage.
         joules_per_byte: joules of one byte that elementwise kernels move, on top of the base watts.
@@ -86,7 +86,7 @@ class Errors:
 
 @cache
 def fitted() -> tuple[Constants, Errors]:
-    """The constants that the package ships, and the errors of predictions with them."""
+    """The constants that the package ships, and the factors by which predicted seconds and joules may be wrong."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     gpus = {name: GpuConstants(**values) for name, values in data["constants"]["gpus"].items()}
     return Constants(SharedConstants(**data["constants"]["shared"]), gpus), Errors(**data["errors"])

@@ -61,7 +61,10 @@ def units_left(
 
 
 def plain_cost(records: Sequence[VideoRecord]) -> Cost | None:
-    """The mean cost of the plain videos among these records; None without plain videos."""
+    """The seconds of one plain video, for denoising and for all else: means over the plain videos among the records.
+
+    None without plain videos.
+    """
     plain = [record for record in records if record.variant == BASELINE]
     denoise = [record.denoise_seconds for record in plain if record.denoise_seconds is not None]
     if not denoise:

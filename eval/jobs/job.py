@@ -158,7 +158,7 @@ class PluginOptions:
             "auto" takes the policy that was better on held-out prompts.
         max_error: largest expected relative error of a reused step.
         threshold: steps are reused while the summed change of the proxy is below this number.
-        quality: "lossless" computes every step; the others stand for a speedup of 1.5, 2 and 3.
+        quality: "lossless" computes every step; "high", "balanced" and "fast" stand for a speedup of 1.5, 2 and 3.
         min_psnr: PSNR against the plain video in dB that a speedup has to keep, as a mean over prompts.
         profile: name of a shipped profile, or path of a profile file, which holds a calibration for a model.
     """

@@ -55,7 +55,8 @@ class PromptKeys:
         seed: seed from which the suite "wan-tiny" draws its prompts; by default 0.
         dimensions: dimensions of VBench whose prompts are taken from the suite "vbench"; by default all.
         sha256: the SHA-256 that the prompts taken, joined by line feeds in UTF-8, must have.
-        apart_from: path of a text file of prompts, such as those of a calibration. None of them may be taken.
+        apart_from: path of a text file of prompts, such as those of a calibration. A prompt of the table that is also
+            in this file is an error; it is not skipped.
     """
 
     file: Text | None = None

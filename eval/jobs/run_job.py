@@ -90,6 +90,9 @@ def run_job(
 def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mapping[str, Any]]:
     """The union of the store's job and this job, the present conditions in run.json, and the conditions of the union.
 
+    The union has the prompts, listed seeds and variants of both jobs. Raises GalaxyDiTError if the jobs differ in
+    anything else but the gates (the limits for results), or in a variant with the same name.
+
     Conditions are a job as JSON data, with the hashes of the images and videos whose paths its prompts contain. The
     present conditions are None if the store has no run.json yet.
     """
@@ -108,9 +111,10 @@ def _plan(store: Store, job: Job) -> tuple[Job, Mapping[str, Any] | None, Mappin
 def _extended(before: Job, now: Job) -> tuple[Job, Job]:
     """The union of two jobs, and the union cut to the prompts, seeds, variant names and gates of `before`.
 
-    Finished units stay valid only if the cut union is equal to `before`. In the union, prompts, seeds and variants of
-    `before` come first and keep their places, because a prompt's place determines its default seeds and the names of
-    its units. Everything else is that of `now`.
+    Gates are limits for results. The union has the prompts, variants and, if both jobs list `seeds`, the seeds of both
+    jobs; those of `before` come first and keep their places, because a prompt's place determines its default seeds and
+    the names of its units. Everything else is that of `now`, also method and options of a variant whose name is in both
+    jobs. So the cut union differs from `before` if `now` changes anything that finished units depend on.
     """
     variants = {variant.name: variant for job in (before, now) for variant in job.variants}
     listed = before.seeds is not None and now.seeds is not None

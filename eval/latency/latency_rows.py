@@ -52,7 +52,7 @@ class Samples:
 
 
 def spread_of(values: Sequence[float]) -> dict[str, float] | None:
-    """Median, lower and upper quartile ("low", "high") and count of the values; None without values."""
+    """Dict of "median", "low" and "high" (lower and upper quartile) and "count" of the values; None without values."""
     if not values:
         return None
     low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
@@ -63,8 +63,8 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
     """One row for each of the samples, in their order, as JSON data; a value that was not measured is None.
 
     A row has the fields method, compiled, syncs_per_step, peak_bytes, bytes_held and note of `Samples`, and these:
-        full_ms, reused_ms: milliseconds of one full or reused step, all guidance branches together: median, quartiles
-            and count, as `spread_of` returns them.
+        full_ms, reused_ms: milliseconds of one full or reused step, all guidance branches together, as a dict with
+            "median", "low" and "high" (quartiles) and "count".
         probe_ms: milliseconds that the decision to reuse takes: median reused step of the method, minus that of the
             method with the same name and ", no proxy", for which the full steps are fixed; None without such a method.
         denoise_seconds: seconds of a trajectory, median.
@@ -103,8 +103,16 @@ def rows_from(samples: Sequence[Samples]) -> list[dict[str, Any]]:
 def load(path: Path) -> dict[str, Any]:
     """The content of the JSON file of a latency run; raises GalaxyDiTError for any other file.
 
-    Keys: "kind", "format", "date", "device", "versions", "settings", "model", "schedule", "rows" (those of
-    `rows_from`) and "finished", which is False if the run ended early.
+    Keys:
+        "kind", "format": KIND and FORMAT.
+        "date": ISO 8601, UTC.
+        "device": dict of "name", "type" ("cuda" or "cpu"), "threads" (of PyTorch) and "clock" (what measured the time).
+        "versions": version by name of the package.
+        "settings": the fields of `LatencySettings`, the options of `galaxydit latency`.
+        "model": the fields of `Preset` (numbers of blocks, heads and so on), "tokens" of the video, and "dtype".
+        "schedule": "steps", the number of steps, and "full", the indices of the full steps, from 0.
+        "rows": the list that `rows_from` returns; a row may also have "predicted_denoise_s" and "predicted_joules".
+        "finished": False if the run ended early.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -63,9 +63,10 @@ class LatencyRun:
     def measure(self, out: Path, on_turn: Callable[[int, int], None] = lambda done, turns: None) -> dict[str, Any]:
         """Measure all methods, write the results to `out` (JSON) after each turn, and return them.
 
-        The results have the keys that `latency_rows.load` lists; "rows" has one row for each method, eager or compiled.
-        A method that fails gets a note and no further turns. After each turn, `on_turn` receives the numbers of turns
-        done and of all turns.
+        The results describe the run (device, versions, settings, full steps). Their "rows" have one dict for each
+        method, eager or compiled: milliseconds of full and reused steps, speedup, joules and memory. The docstrings of
+        `load` and `rows_from` in latency_rows.py list all keys. A method that fails gets its error as "note" and no
+        further turns. After each turn, `on_turn` receives the numbers of turns done and of all turns.
         """
         torch._dynamo.config.recompile_limit = max(RECOMPILE_LIMIT, torch._dynamo.config.recompile_limit)
         torch.manual_seed(0)
@@ -109,9 +110,10 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
-        """The rows of all methods that were measured or failed so far.
+        """One row of measurements, as `rows_from` returns it, for each method that was measured or failed so far.
 
-        If eval/cost can predict this GPU and model, a row also has `predicted_denoise_s` and `predicted_joules`.
+        The row of a failed method has the error as "note", and None for all that was not measured. If eval/cost can
+        predict this GPU and model, a row also has "predicted_denoise_s" and "predicted_joules", both of denoising.
         """
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)

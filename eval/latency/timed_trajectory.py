@@ -51,7 +51,7 @@ class Timing:
 
 
 class TimedTrajectory:
-    """A method attached to a copy of a transformer, for denoising steps that are full as `forced` says.
+    """A method attached to a copy of a transformer, to run denoising steps of which those in `forced.full` are full.
 
     `method` is a key of `timed_methods.METHODS`, such as "plain"; `inputs` are what the transformer receives.
     The copy has its own modules but shares the tensors of `transformer`, so hooks and compilation affect no other copy.
@@ -135,8 +135,9 @@ class TimedTrajectory:
     def _denoised(self, steps: int) -> Iterator[bool]:
         """Denoise as a pipeline does, and yield after each step whether it is one of the full steps.
 
-        A step is a transformer call for each guidance branch, guidance and an Euler step, whose result is dropped: the
-        input changes at full steps alone.
+        A step is a transformer call for each guidance branch, guidance and an Euler step, whose result is dropped. The
+        input of a full step is instead the other one of the two latents in `inputs`, with its timestep; a reused step
+        gets the same input as the step before.
         """
         which = 0
         try:

@@ -57,7 +57,10 @@ class Metric:
         return self.function(video, reference, prompt)
 
     def refusal(self, shape: tuple[int, ...], prompt: str) -> str | None:
-        """Reason why the metric has no value for a video of this shape and prompt, else None."""
+        """Reason why the metric has no value for a video of this shape and prompt, else None.
+
+        `shape` is that of a `Video`, `(frames, height, width, 3)`.
+        """
         frames, height, width = shape[:3]
         if frames < self.min_frames:
             return f"it has {frames} frames: expected at least {self.min_frames}"

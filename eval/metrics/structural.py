@@ -23,7 +23,11 @@ def gaussian_window(side: int, sigma: float) -> Image:
 
 
 def local_mean(image: Image, window: Image) -> Image:
-    """Weighted mean in each window inside the image `(height, width, ...)`; sides shrink by len(window) - 1 pixels."""
+    """Weighted mean in each square window inside the image `(height, width, ...)`.
+
+    `window` holds the weights along one side, `(side,)`; the weight of a pixel is that of its row times that of its
+    column. The result is side - 1 pixels smaller in height and width.
+    """
     inside = slice(len(window) // 2, -(len(window) // 2))
     rows = correlate1d(image, window, axis=0)[inside]
     return np.asarray(correlate1d(rows, window, axis=1)[:, inside])
@@ -32,7 +36,7 @@ def local_mean(image: Image, window: Image) -> Image:
 def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:
     """Mean of x, mean of y, variance of x, variance of y (at least 0) and covariance, in each window inside the images.
 
-    x and y have equal shapes.
+    x and y have equal shapes; `window` as in `local_mean`.
     """
     mean_x, mean_y = local_mean(x, window), local_mean(y, window)
     variance_x = np.maximum(local_mean(x * x, window) - mean_x**2, 0)

@@ -14,14 +14,15 @@ Array = NDArray[np.float64]
 
 
 def change_per_step(trajectory: Trajectory) -> Array:
-    """Relative change of the velocity over each step, `(steps,)`, mean over the batch.
+    """Change of the velocity over each step, relative to the length of the chord, `(steps,)`, mean over the batch.
 
-    The change is the norm of the second derivative of the latents by sigma, divided by the length of the chord (the
-    straight line from the initial noise to the final latent), and multiplied by the length of the step in sigma.
+    The chord is the straight line from the initial noise to the final latent. The change is the norm of the projected
+    path's second derivative by sigma, times the length of the step in sigma.
 
     The path of the latents is projected to a plane, as in arXiv 2609.39343: the first coordinate is the distance d from
-    the chord, the second has the derivative sqrt(speed^2 - d'^2). The curvature of the unprojected path is larger,
-    because its values bend in different directions (2.7 times for FLUX.1, with a correlation of 0.97).
+    the chord, the second has the derivative sqrt(speed^2 - d'^2), where speed is the norm of the velocity. The second
+    derivative of the unprojected path is larger, because its values bend in different directions (2.7 times for FLUX.1,
+    with a correlation of 0.97).
     """
     latents = torch.stack(trajectory.latents).flatten(2)
     velocity = torch.stack([trajectory.guided(step) for step in range(trajectory.steps)]).flatten(2)

@@ -125,8 +125,10 @@ class Realism:
     def step_lists(self) -> dict[str, Any]:
         """PSNR in dB of each prompt with each published step list, beside the published PSNR.
 
-        A step list names the steps that are computed; the others are reused. Keys: "rows" and "spearman" as `compared`
-        returns them, and "mean_absolute_difference", |measured mean PSNR - published PSNR| averaged over the lists, dB.
+        A step list names the steps that are computed; the others are reused. Some rows are plain sampling with fewer
+        steps instead. Keys: "rows", dicts of "name", "published" PSNR, "psnr" of each prompt and their "mean";
+        "spearman", Spearman's rho of mean and published PSNR over the rows; and "mean_absolute_difference",
+        |mean - published| averaged over the rows, dB.
         """
         rows = []
         for row in self.published.step_lists:
@@ -136,9 +138,10 @@ class Realism:
         return {"mean_absolute_difference": difference, **compared(rows)}
 
     def _methods(self, name: str) -> dict[str, Any]:
-        """PSNR in dB of other projects' methods, beside the published PSNR: "rows" and "spearman" (`compared`).
+        """PSNR in dB of other projects' methods, beside the published PSNR: "rows" and "spearman", as in `step_lists`.
 
-        The row of a method also has its compute fraction and setting; the row of a published step list has neither.
+        A row of a method that runs here also has "compute", its compute fraction, and "setting", its parameters. Both
+        are missing where the computed steps of the method are published, because that step list is run instead.
         `name` is the published comparison, "methods_shift_3" or "methods_shift_5" after its flow shift.
         """
         table = self.published.data[name]
@@ -157,8 +160,9 @@ class Realism:
     methods_shift_5 = partialmethod(_methods, "methods_shift_5")
 
     def curvature(self) -> dict[str, Any]:
-        """Relative change of the velocity over each step, mean over the plain batches: "change_per_step", a list.
+        """Change of the velocity over each step, mean over the plain batches: "change_per_step", a list.
 
+        The change is relative to the straight line from noise to final latent (`curvature.change_per_step`).
         "within_factor_2" is the number of steps at which the change lies within a factor of 2 of the published change,
         "of" the number of steps that are compared.
         """
@@ -170,9 +174,11 @@ class Realism:
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
 
     def propagation(self) -> dict[str, Any]:
-        """Gain (`error_gain`) of an error at each of `PROBED_STEPS`, on the first batch.
+        """Gain of an error at each of `PROBED_STEPS`, on the first batch.
 
-        The error arises because this step alone reuses the block stack's residual (output - input) of the step before.
+        The gain is the L2 norm of the final latent's deviation / that of the error of the step's guided prediction
+        (`error_gain`). The error arises because this step alone reuses the block stack's residual (output - input) of
+        the step before.
         Keys: "gains" by step (as text), "first_by_40" (gain at step 1 / gain at step 40) and "prompts" (number of
         prompts).
         """
@@ -192,7 +198,8 @@ class Realism:
         """Change of the block stack's residual (output - input) from one step to the next, by step and guidance branch.
 
         "magnitude_ratio" and "cosine_distance" are lists over the steps from step 1, each entry with one number per
-        branch. "mean_absolute_difference" is |measured - published magnitude ratio|, averaged from step 2.
+        branch, the conditional branch first. "mean_absolute_difference" is one number, |measured - published magnitude
+        ratio| averaged over the steps from step 2 and both branches.
         """
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
@@ -220,8 +227,10 @@ class Realism:
     def noise_levels(self) -> dict[str, Any]:
         """PSNR in dB of generations with half the steps, none reused, against plain generations with all steps.
 
-        The noise levels of the steps are the candidate setting with the highest PSNR on the tuning prompts. Keys:
-        "setting" (that candidate), "psnr" (of each prompt) and "mean".
+        The noise levels of the steps are those of one setting of the compared method "optimised noise levels": of its
+        settings with half the steps, the one with the highest PSNR on the first two tuning prompts. Keys: "setting"
+        (that setting: "steps"; "levels", a factor of the flow shift or "planned" for a chosen subset of the plain noise
+        levels; "of", the number of plain steps), "psnr" (of each prompt of `cases`) and "mean".
         """
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps

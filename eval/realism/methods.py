@@ -26,7 +26,7 @@ CALIBRATION_PROMPTS = 2
 
 @dataclass(frozen=True)
 class MethodRow(PublishedRow):
-    """A `PublishedRow` of a method, with the setting that was measured and its compute fraction.
+    """Published and measured PSNR of a method, with the setting that was measured and its compute fraction.
 
     Attributes:
         compute: compute fraction at this setting, mean over the prompts.

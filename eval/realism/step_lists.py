@@ -137,9 +137,10 @@ def _attach(pipe: DiffusionPipeline, row: StepList) -> AbstractContextManager[An
 
 
 def compared(rows: Sequence[PublishedRow]) -> dict[str, Any]:
-    """JSON data: "rows", the fields of each row and its "mean", and "spearman".
+    """JSON data: "rows", the rows as mappings, and "spearman".
 
-    "spearman" is Spearman's rho of the measured mean PSNRs with the published PSNRs, -1 to 1.
+    A row has the fields of `PublishedRow` ("name"; "published" and "psnr", the PSNR of each prompt, in dB) and "mean",
+    the mean of "psnr". "spearman" is Spearman's rho of the means with the published PSNRs, -1 to 1.
     """
     rho = float(spearmanr([row.mean for row in rows], [row.published for row in rows]).statistic)
     return {"rows": [asdict(row) | {"mean": row.mean} for row in rows], "spearman": rho}

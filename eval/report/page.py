@@ -42,7 +42,8 @@ def write_page(run: Run, path: Path, embed: bool | None = None) -> Path:
 def _write_page(run: Run, path: Path, embed: bool | None, temporary: Path) -> Path:
     """Do the work of `write_page` with the same arguments, and return `path`.
 
-    Playable copies of videos go to previews/ if `path` is in the run's folder, else to the folder `temporary`.
+    `embed` says whether the page contains the videos or links to them; None embeds up to 24 MiB of videos. Playable
+    copies of videos go to previews/ if `path` is in the run's folder, else to the folder `temporary`.
     """
     in_run = run.root is not None and path.parent.resolve() == run.root.resolve()
     previews = path.parent / "previews" if in_run else temporary

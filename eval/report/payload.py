@@ -1,6 +1,7 @@
 """The content of a run's report page as plain data, and the JSON in the page that holds this data.
 
-A unit is one video of the run's job.
+A variant is one of the ways to generate in the run's job; the baseline is the variant without acceleration. A unit is
+one video of the job: a prompt, a seed and a variant. A figure is a measured quantity, such as a speedup or a metric.
 """
 
 import json
@@ -21,9 +22,20 @@ from galaxydit.pipelines.settings import GenerationSettings
 def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Everything that the page shows, ready for `encode`.
 
-    Keys: "facts" (pairs of name and text), "notes" (sentences), "where", "worstFirst" (key of a figure), "figures" (as
-    `Figure`), "variants" (as `VariantSummary`, with "index", "isBaseline" and "options"), "rows" (one for each prompt
-    and seed, with its "units"), "skipped" (sentences on metrics without a value) and "benchmarks" (`benchmark_tables`).
+    Keys:
+        "facts": pairs of name and text.
+        "notes": sentences.
+        "where": the argument.
+        "figures": for each figure the fields of `Figure`, such as "key" and "title".
+        "worstFirst": key of the figure by which the page first sorts the prompts, worst first, and which its plot and
+            filter first show: a metric, or "compute_fraction" without one.
+        "variants": for each variant the fields of `VariantSummary`, "index", "isBaseline" and "options" (text).
+        "rows": for each prompt and seed with a record "prompt", "seed", "frames", "fps" and "units", a list in the
+            order of "variants". A unit has "variant" (index), "values" (by key of a figure), "steps" (`step_letters`,
+            if known) and one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video;
+            "failed" (traceback) with "reason" and "attempts".
+        "skipped": sentences on metrics without a value.
+        "benchmarks": see `benchmark_tables`.
 
     `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
     URL of the video, "poster": relative URL of its first frame, if there is one}. `where` is a sentence for the page

@@ -1,7 +1,8 @@
 """Means, worst cases and intervals of each variant, from the records of a run. Pure numbers.
 
 A variant is one way to generate; the baseline is the plain variant. A unit is one video: a prompt, a seed and a
-variant.
+variant. A figure (`Figure`) is a measured quantity: a speedup, seconds, the compute fraction or a metric. Its key is
+its name in data, such as "psnr". An estimate (`Estimate`) is a figure's mean, worst value and 95 % interval.
 """
 
 import math
@@ -73,7 +74,7 @@ class VariantSummary:
 
     Attributes:
         done, failed, missing: number of the variant's units that are done, that failed, and that have no record.
-        estimates: the estimate of each figure that has values, by figure key.
+        estimates: mean, worst value and 95 % interval of each figure that has values, by the figure's key.
     """
 
     name: str
@@ -84,7 +85,11 @@ class VariantSummary:
 
 
 def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
-    """The cost figures, then the metrics that any of these records has. Raises GalaxyDiTError for an unknown metric."""
+    """The quantities that reports show: `COST_FIGURES`, then the metrics that any of these records has.
+
+    `COST_FIGURES` are two speedups, two times in seconds and the compute fraction. Raises GalaxyDiTError for an unknown
+    metric.
+    """
     names = {name for record in records for name in record.metrics}
     if unknown := names - METRICS.keys():
         raise refusal("metrics", min(unknown), ", ".join(METRICS), "read the run with the galaxydit that wrote it")
@@ -98,9 +103,10 @@ def figures_of(records: Sequence[VideoRecord]) -> tuple[Figure, ...]:
 
 
 def values_of(record: VideoRecord, baseline: VideoRecord | None) -> dict[str, float]:
-    """Values of one unit by figure key, without undefined values (nan); empty for a failed unit.
+    """Values of one unit by key of the figure, without undefined values (nan); empty for a failed unit.
 
-    Speedups are against `baseline`, the record of the plain video; there are none if it is None or `record` is plain.
+    Keys are the names of metrics, such as "psnr", and the keys of `COST_FIGURES`, such as "denoise_speedup". Speedups
+    are against `baseline`, the record of the plain video; there are none if it is None or `record` is plain.
     """
     if not record.is_done:
         return {}
@@ -120,7 +126,8 @@ def summarise(
 ) -> VariantSummary:
     """The summary of a variant from the records of all variants. Means leave out failed and missing units.
 
-    `units` is the number of the variant's units in the job.
+    `baselines` has the baseline's records, from which speedups are computed, by (prompt index, seed). `figures` are the
+    quantities to estimate, from `figures_of`. `units` is the number of the variant's units in the job.
     """
     made = [record for record in records if record.variant == variant]
     done = [record for record in made if record.is_done]

@@ -45,7 +45,14 @@ KINDS = ("guarded", "unguarded", "order 0")
 
 @dataclass(frozen=True)
 class Variant:
-    """One accelerated generation of a caption: a speedup, one of `KINDS`, and the name of the injected failure."""
+    """One accelerated generation of a caption.
+
+    Attributes:
+        speedup: requested speedup.
+        kind: one of `KINDS`: "guarded" (with the guard), "unguarded", or "order 0" (without the guard, and each reused
+            step repeats the last full step).
+        failure: name of the injected failure, one of `FAILURES`, or "none".
+    """
 
     speedup: float
     kind: str = "guarded"
@@ -55,7 +62,8 @@ class Variant:
 def variants(speedups: Sequence[float]) -> list[Variant]:
     """The accelerated generations of each caption: without a failure, with and without the guard at each speedup.
 
-    At the first speedup, also each kind in `KINDS` with each failure.
+    At the first speedup, also with each failure: with the guard, without it, and without it with predictions of order 0
+    (`KINDS`).
     """
     healthy = [Variant(speedup, kind) for speedup in speedups for kind in KINDS[:2]]
     return healthy + [Variant(speedups[0], kind, failure.name) for failure in FAILURES for kind in KINDS]
@@ -81,8 +89,9 @@ class GuardMaker(Maker):
     def make(self, unit: Unit) -> Output:
         """Generate the video of a unit from `units_of`, and measure it.
 
-        The result has the keys "psnr" (dB, against the plain video), "compute_fraction" and "actions" (step and name of
-        each change that the guard made; empty without the guard).
+        The result has the keys "psnr" (dB, against the plain video), "compute_fraction" (transformer blocks that ran /
+        blocks that run in the plain generation) and "actions" (step and name of each change that the guard made; empty
+        without the guard).
         """
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
@@ -152,8 +161,9 @@ def cost(speedups: Sequence[float], prompts: int) -> float:
 class Result:
     """One `Variant` of one caption, with its conditions and measurements.
 
-    `conditions` is the hash that `units_of` got; `psnr` is against the plain video in dB; `actions` holds step and name
-    of each change that the guard made.
+    `conditions` is a hash of the model, the settings, the code and the profile; `psnr` is against the plain video in
+    dB; `compute_fraction` is blocks that ran / blocks that run in the plain generation; `actions` holds step and name
+    of each change that the guard made. `speedup`, `kind` and `failure` are those of the `Variant`.
     """
 
     prompt: str

@@ -38,14 +38,18 @@ Returns the weights of the outputs of the last computed steps, oldest first; it 
 
 
 def repeated(places: Sequence[float], place: float) -> list[float]:
-    """Weights that repeat the output of the last computed step."""
+    """Weights that repeat the output of the last computed step: 1 for this step, none for older ones.
+
+    `places` (of the last computed steps, oldest first) and `place` (of the predicted step) are not used.
+    """
     return [1.0]
 
 
 def line(older: int, damping: float = 1.0) -> Weights:
-    """Weights of a straight line through two computed steps: the last, and the `older`-th before it or the oldest.
+    """Weights of a straight line through two computed steps: the last, and the `older`-th before it.
 
-    `damping` multiplies the slope.
+    With fewer computed steps, the second is the oldest; a single computed step is repeated. `damping` multiplies the
+    slope.
     """
 
     def weights(places: Sequence[float], place: float) -> list[float]:
@@ -59,7 +63,11 @@ def line(older: int, damping: float = 1.0) -> Weights:
 
 
 def least_squares(places: Sequence[float], place: float) -> Sequence[float]:
-    """Weights of the least-squares straight line through the last three computed steps."""
+    """Weights of the least-squares straight line through the last three computed steps, or all if there are fewer.
+
+    `places` are those of the computed steps, oldest first; the weights have the same order. `place` is that of the
+    predicted step.
+    """
     x = np.array(places[-3:]) - places[-1]
     rows = np.linalg.pinv(np.stack([np.ones(len(x)), x], axis=1))
     return [float(value) for value in (np.array([1.0, place - places[-1]]) @ rows)]
@@ -80,7 +88,8 @@ class Variant:
     """One way to predict: a weighted sum of computed outputs.
 
     Attributes:
-        weights: function that returns the weights of the computed steps.
+        weights: function from the places of the last computed steps, oldest first, and the place of the predicted step
+            to the weights of the computed outputs, oldest first (`Weights`).
         place: function from the noise level of a step to its place.
         clean: whether the sum is of the clean videos that the outputs imply, instead of the outputs.
         correction: share of the prediction's error at the last computed step that is added to the prediction (the
@@ -95,7 +104,11 @@ class Variant:
 
 
 class Prediction(Observer):
-    """Driver for `driven`: computes the steps with the indices `steps`, and predicts the others as `variant` says."""
+    """Computes the steps with the indices `steps`, and predicts the others as `variant` says.
+
+    It is a driver for `driven`, which attaches it to a pipeline: the plugin's engine asks the driver for each decision
+    to compute or reuse (`decide`) and for each reused output (`predict`).
+    """
 
     def __init__(self, steps: Sequence[int], variant: Variant) -> None:
         self.steps, self.variant = frozenset(steps), variant

@@ -124,10 +124,11 @@ def alignment_lines(comparison: Comparison) -> list[str]:
 
 
 def correlation(rhos: Sequence[float], psnrs: np.ndarray) -> tuple[float, float, float]:
-    """Spearman's rho between `rhos`, the numbers of the proxies in the ranking, and the mean PSNRs of the proxies.
+    """Spearman's rho between `rhos` and the mean PSNRs of the proxies.
 
-    `psnrs` is in dB, `(proxies, prompts)`. Returns Spearman's rho and the low and high end of its 95 % bootstrap
-    interval over prompts.
+    `rhos` has for each proxy its correlation with the error of reuse, along a trajectory or between samples
+    (`RankedProxy.rho` or `between`). `psnrs` is in dB, `(proxies, prompts)`. Returns Spearman's rho and the low and
+    high end of its 95 % bootstrap interval over prompts.
     """
     drawn = [spearmanr(rhos, psnrs[:, draw].mean(axis=1)).statistic for draw in draws_of(psnrs.shape[1])]
     low, high = np.quantile(drawn, [0.025, 0.975])

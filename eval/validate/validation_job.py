@@ -41,10 +41,11 @@ def validation_job(keys: dict[str, Any], prompts: tuple[str, ...], runs: tuple[s
     Metrics are PSNR, SSIM and, if its weights are there, LPIPS.
 
     Args:
-        keys: keys and values of a job file, with at least "model", and with "steps" for a model that is not published.
+        keys: keys and values of a job file, with at least "model". "steps" is optional for wan-tiny and for the
+            published models, which are those of `CHECKPOINTS` by name or hub id: they have recommended steps.
         runs: names in `RUNS`, the runs beside the plain run.
 
-    Raises GalaxyDiTError for an unknown run, and for a missing number of steps.
+    Raises GalaxyDiTError for an unknown run, and if "steps" is needed and missing.
     """
     from galaxydit.eval.metrics import METRICS
 

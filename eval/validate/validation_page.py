@@ -1,6 +1,7 @@
 """The results of a validation as JSON data, and as a Markdown page for a GitHub issue.
 
-A way to generate is the plain pipeline or one of `RUNS`.
+A way to generate is the plain pipeline or one of `RUNS`; the data and the page call it a run. A `Run` is the folder of
+results of the whole validation.
 """
 
 import json
@@ -44,10 +45,15 @@ COLUMNS = {  # heading: figure, field of its estimate, format
 
 
 def validation_data(run: Run) -> dict[str, Any]:
-    """The page as JSON data: conditions, figures of each way to generate, differences in PSNR, values of each video.
+    """The page as JSON data, from the validation as `read_run` returns it; its folder must be on this machine.
 
-    The keys are "conditions", "runs", "differences" and "videos". `run` is the validation as `read_run` returns it; its
-    folder must be on this machine.
+    Keys:
+        "conditions": "model", "weights", "dtype", "device", "versions", "settings" and "first_seed".
+        "runs": for each way to generate "run" (its name), "what" (its description), "done" and "failed" (numbers of
+            videos), and "figures": by name, such as "psnr" or "denoise_speedup", a mapping with "mean", "worst", "low"
+            and "high" (95 % interval of the mean); the energy, "energy_per_video_joules", has only "mean".
+        "differences": the PSNR of "galaxydit-2x" minus that of each of `COMPARED`, as mappings from `_difference`.
+        "videos": for each video, done or failed, a mapping with the keys `VIDEO_FIELDS`.
     """
     plain = next(iter(run.baselines.values()), run.records[0])
     bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))
@@ -94,10 +100,11 @@ def _figures(run: Run, name: str) -> dict[str, Any]:
 
 
 def _difference(run: Run, other: str) -> Iterator[dict[str, Any]]:
-    """Yield the PSNR of the plugin at 2x minus that of the run `other`: mean and interval over the prompts of both.
+    """Yield the PSNR of the plugin at 2x minus that of the way to generate named `other`, over the prompts of both.
 
-    Keys: "run" and "minus" (names of the runs), "psnr" (mean difference, dB), "low" and "high" (None for fewer than two
-    prompts) and "prompts" (their number). Yields nothing if no prompt is done in both runs.
+    `run` is the validation. Keys: "run" ("galaxydit-2x") and "minus" (`other`), "psnr" (mean difference, dB), "low" and
+    "high" (its 95 % interval; None for fewer than two prompts) and "prompts" (their number). Yields nothing if no
+    prompt is done in both.
     """
     done = [record for record in run.records if record.is_done]
     ours, theirs = (

@@ -2,7 +2,8 @@
 
 A dimension is one of the benchmark's scores. A share is a part of the dimension's videos that is measured by itself. A
 unit is one video of the run, and a clip is its record. Upstream is the benchmark's own code; the protocol is its rule
-of which videos to measure for each prompt.
+of which videos to measure for each prompt. An arrangement (`Arrangement`) holds the chosen videos of one dimension or
+share with their file names and prompts, and whether the static filter applies, which keeps only videos without motion.
 
 VBench reads prompts, and the action of `human_action`, from file names: `{prompt}-{sample}.mp4`. For its own prompts
 these names are fixed. Other prompts are passed separately, and the names only need to be legal and unique.
@@ -118,9 +119,10 @@ def _arrange_custom(clips: Clips, filtered: bool) -> Arrangement:
 
 
 def shares(suite: Suite, arrangement: Arrangement, size: int) -> Iterator[Arrangement]:
-    """Cut an arrangement into shares of at least `size` videos; the last share may be smaller.
+    """Cut the arrangement of a dimension into shares of `size` videos; the last share may be smaller.
 
-    Videos of one prompt stay together, because the static filter and some dimensions look at all videos of a prompt.
+    A share exceeds `size` only by further videos of its last prompt: videos of one prompt stay together, because the
+    static filter and some dimensions look at all videos of a prompt.
     """
     group: list[str] = []
     names = list(arrangement.files)

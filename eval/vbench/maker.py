@@ -1,6 +1,7 @@
 """Measures shares with a benchmark, VBench or VBench-2.0. Upstream is the benchmark's own code.
 
-A share is a part of the videos that one dimension of the benchmark measures; it is the unit of work.
+A share is a part of the videos that one dimension of the benchmark measures; it is the unit of work. The value of a
+video is its raw score, its count the number of items, such as frames, that upstream averages over in it, else 1.
 """
 
 import json
@@ -40,8 +41,8 @@ OFFLINE = {
 class ShareMaker(Maker):
     """Measures shares: hands each to the driver, a process in the benchmark's environment that lives on between shares.
 
-    A unit is a share with the data of `Plan.units`. Its result holds the share's "score", None if no video counts, and
-    "videos", the (value, count) of each video by the video's unit id.
+    A unit is a share with the data of `Plan.units`. Its result holds the share's raw "score", None if no video counts,
+    and "videos", the (value, count) of each video by the video's unit id.
 
     store: the run with the videos.
     environment: the benchmark's, at the same path on every machine.
@@ -137,7 +138,9 @@ class ShareMaker(Maker):
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
     """The share's result from the files in `folder`: the benchmark's "score", and "videos", the (value, count) of each
-    video by its unit id. `data` is that of the share's unit.
+    video by its unit id.
+
+    `data` is that of the share's unit (`Plan.units`), of which "static_filter" and "videos" (by file name) are read.
     """
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:

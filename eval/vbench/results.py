@@ -1,7 +1,7 @@
 """The results file of a run, `runs/x/vbench/results.json`, and the scores file of upstream, the benchmark's own code.
 
-A benchmark has dimensions in groups; its total is over the groups. A variant is one of the ways to generate in the
-run's job. A unit is one video of the run.
+A benchmark has dimensions in groups; its total is over the groups. Points are scores on a scale to 100, the best. A
+variant is one of the ways to generate in the run's job. A unit is one video of the run.
 """
 
 import json
@@ -24,7 +24,7 @@ Videos = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Drop:
-    """Points that a variant lost against the baseline in one dimension.
+    """Points (on the scale to 100) that a variant lost against the baseline in one dimension.
 
     Attributes:
         mean: over the videos; negative if the variant gained.
@@ -69,10 +69,11 @@ class VariantScores:
     """Scores of one variant in all measured dimensions.
 
     Attributes:
-        groups: points of each group whose dimensions are all complete, by name.
+        groups: points (on the scale to 100) of each group whose dimensions are all complete, by name. A dimension is
+            complete if all prompts and videos of the benchmark's protocol were present.
         total: points over all groups; None unless every dimension is complete.
         missing: names of the dimensions that are not complete or not measured.
-        dimensions: every dimension that was measured, by name.
+        dimensions: the score of every dimension that was measured, complete or not, by name.
     """
 
     groups: Mapping[str, float]
@@ -123,8 +124,9 @@ def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tup
     """The score of a dimension, and value and count of each video by file name, from the file that upstream writes.
 
     The score is upstream's, None if no video counts. The count is the number of items, such as frames, that upstream
-    averages over in the video, else 1. In a divisible dimension, `combine` of the videos gives the score, so the scores
-    of shares combine to the score of all videos.
+    averages over in the video, else 1. In a divisible dimension (`Dimension.divisible`), `combine`
+    computes the score from values and counts, as their weighted mean on the dimension's scale; so the videos of all
+    shares (parts measured by themselves) give the score of all videos.
 
     `names` are the file names of the videos. Raises GalaxyDiTError if the file is damaged, if it lacks a video although
     the dimension leaves out none on purpose, or if a divisible dimension's score does not follow from the videos;
@@ -162,7 +164,8 @@ def combine(dimension: Dimension, videos: Iterable[tuple[float, float]]) -> floa
     """The raw score of a dimension from the (value, count) of each video: the mean value, weighted by the counts,
     divided by the dimension's `video_scale`, which is not 1 where upstream gives values on another scale.
 
-    Raises ZeroDivisionError if no video counts.
+    A count is the number of items, such as frames, that upstream averages over in the video, else 1. Raises
+    ZeroDivisionError if no video counts.
     """
     pairs = list(videos)
     counts = math.fsum(count for _, count in pairs)

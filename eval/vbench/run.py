@@ -1,7 +1,9 @@
 """Measures the videos of a run with a benchmark: choose videos, check weights, measure shares, combine their scores.
 
 A variant is one of the ways to generate in the run's job. A share is a part of the videos of one variant and one
-dimension; it is measured by itself. Upstream is the benchmark's own code.
+dimension; it is measured by itself. Upstream is the benchmark's own code. An arrangement (`Arrangement`) holds the
+chosen videos of one variant and dimension with their file names and prompts, and whether the static filter applies.
+This filter keeps only videos without motion, the first five of each prompt; only VBench's temporal flickering has it.
 
 runs/x/vbench/
   results.json   what `results.py` describes
@@ -103,7 +105,8 @@ def evaluate(
 def check_weights(suite: Suite, dimensions: Sequence[Dimension], cache: Path, static_filter: bool) -> None:
     """Raise GalaxyDiTError if a model file is missing; the error names each missing file, its place and its source.
 
-    With `static_filter` the dimensions that are filtered also need the model of the static filter.
+    `cache` is the folder of upstream's model files. With `static_filter`, temporal flickering also needs RAFT, the
+    optical flow model with which the static filter finds videos without motion.
     """
     missing = []
     for dimension in dimensions:
@@ -149,9 +152,10 @@ def collect(
 ) -> tuple[dict[str, VariantScores], dict[str, str]]:
     """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
 
-    The scores are by variant, the reasons by "variant/dimension". Includes all dimensions whose shares this call or
+    The scores are by variant, the reasons by "variant/dimension". Includes all dimensions whose shares the current or
     earlier calls of `evaluate` measured. `kept` is the store of the shares; `selection` has the records of the videos
-    that count, by variant; `asked` has the arrangements of this call by (variant, dimension).
+    that count, by variant; `asked` has, by (variant, dimension), the videos that the current call of `evaluate` chose
+    for the dimensions it was asked for, each choice as an `Arrangement`.
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
@@ -178,8 +182,10 @@ def collect(
 
 
 def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) -> list[Arrangement]:
-    """The arrangements of a variant's `clips` that an earlier call may have used: with and without the static filter,
-    if the dimension has one; empty if the dimension cannot measure these videos.
+    """The choices of videos among a variant's `clips` that an earlier call of `evaluate` may have measured: with and
+    without the static filter (only videos without motion), if the dimension has one.
+
+    Empty if the dimension cannot measure these videos.
     """
     arranged = []
     for static_filter in (True, False) if dimension.filtered else (None,):
@@ -191,9 +197,10 @@ def _possible(plan: Plan, dimension: Dimension, clips: Sequence[VideoRecord]) ->
 def _score(
     plan: Plan, kept: Store, selection: Selection, key: tuple[str, str], arrangement: Arrangement
 ) -> DimensionScore:
-    """The score of one (variant, dimension), `key`, from its shares in the store `kept`; its `drop` is None.
+    """The score of one (variant, dimension), `key`, from its shares in the store `kept`.
 
-    `arrangement` has the dimension's videos, `selection` the records of all videos that count, by variant. Raises
+    `drop`, the points lost against the baseline, is None in it: `collect` sets it. `arrangement` has the dimension's
+    videos, their mode and static filter; `selection` has the records of all videos that count, by variant. Raises
     GalaxyDiTError if a share is missing or failed, or if no video counts.
     """
     dimension = plan.suite.dimensions[key[1]]

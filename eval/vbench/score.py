@@ -17,11 +17,12 @@ def normalise(dimension: Dimension, score: float) -> float:
 
 
 def total_up(suite: Suite, scores: Mapping[str, DimensionScore]) -> VariantScores:
-    """The scores of one variant: its dimensions, groups and total; only complete dimensions count.
+    """The scores of one variant: its dimensions, groups and total; only complete dimensions count in groups and total.
 
-    `scores` are those of the variant's measured dimensions, by name. A group is the weighted mean of the points of
-    its dimensions, the total the weighted mean of the groups. The benchmark's own code counts a missing dimension as 0;
-    here its group and the total are missing, too.
+    `scores` are those of the variant's measured dimensions, by name. A dimension is complete if all prompts and videos
+    of the benchmark's protocol were present; its points are its raw score on the scale to 100 (`normalise`). A group is
+    the weighted mean of the points of its dimensions, the total the weighted mean of the groups. The benchmark's own
+    code counts a missing dimension as 0; here its group and the total are missing, too.
     """
     missing = tuple(name for name in suite.dimensions if name not in scores or not scores[name].complete)
     groups = {}

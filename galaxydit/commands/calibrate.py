@@ -43,7 +43,9 @@ def calibrate(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Measure a profile for `accelerate`. The same command resumes an interrupted calibration."""
+    """Measure a profile for `accelerate`, and verify it on the last --verify prompts, which are held out. The same
+    command resumes an interrupted calibration.
+    """
     check_output_file(out, ".json")
     if report is not None:
         check_output_folder(report, "--report")

@@ -29,9 +29,10 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check each variant of a run against gates, by default the gates of its job file. Exits with 1 if a gate fails
-    or a video is missing. A gate is NAME=NUMBER. NAME is a metric, a speedup or compute_fraction; worst_NAME takes
-    the worst video, vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the
-    baseline.
+    or a video is missing. A gate is NAME=NUMBER. NAME is a metric such as psnr, or denoise_speedup,
+    end_to_end_speedup, denoise_seconds, end_to_end_seconds or compute_fraction; worst_NAME takes the worst video,
+    vbench_DIMENSION the points of a VBench dimension, lost_DIMENSION the points lost against the baseline, where
+    DIMENSION may also be total.
     """
     from galaxydit.eval.jobs.gates import Gates, check_names
     from galaxydit.eval.report.read_run import read_run

@@ -50,7 +50,7 @@ def show(*lines: object) -> None:
 
 
 def show_json(data: Any) -> None:
-    """Print plain data to stdout, or the content of a JSON file."""
+    """Print JSON to stdout: `data` itself, or the content of the JSON file if `data` is a `Path`."""
     content = json.loads(data.read_text(encoding="utf-8")) if isinstance(data, Path) else data
     sys.stdout.write(json.dumps(content, indent=2) + "\n")  # rich would colour it where FORCE_COLOR is set
 

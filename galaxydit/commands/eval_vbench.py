@@ -125,7 +125,9 @@ def fetch(
     weights: WeightsFolder = None,
     static_filter: Annotated[bool, typer.Option(help="Also what the filter of static videos needs.")] = True,
 ) -> None:
-    """Download the weights of dimensions to the benchmark's cache, from its own sources. The same command resumes."""
+    """Download the weights of dimensions from the benchmark's own sources, to --weights or else the benchmark's cache.
+    The same command resumes.
+    """
     from galaxydit.eval.published.vbench import RAFT
     from galaxydit.eval.vbench.environment import default_cache
     from galaxydit.eval.vbench.fetch import fetch as fetch_weights
@@ -183,7 +185,9 @@ def build_table(results: "Results") -> Table:
 
 
 def dimension_table(suite: Suite) -> Table:
-    """One row for each dimension: videos per prompt, weights with their licences, what else it needs, what was run."""
+    """One row for each dimension: its name, its needs (weights with their licences, models of the hub, and what `setup`
+    does not install), videos per prompt, and how far this project has run it (`Dimension.proof`).
+    """
     rows = []
     for dimension in suite.dimensions.values():
         files = "; ".join(f"{weights.path.rpartition('/')[2]} ({weights.licence})" for weights in dimension.weights)
@@ -194,8 +198,9 @@ def dimension_table(suite: Suite) -> Table:
 
 
 def describe(results: "Results") -> Iterator[str]:
-    """Yield a line with the groups and the total of each variant that has any, then notes where they apply: why there
-    is no total, how many pairs of prompt and seed do not count, and that the videos are lossy.
+    """Yield a line for each variant with the points of its complete groups and, if all groups are complete, the total;
+    no line for a variant without a complete group. Then yield notes where they apply: why there is no total, how many
+    pairs of prompt and seed do not count, and that the videos are lossy.
     """
     for variant, scores in results.variants.items():
         parts = [f"{group} {points:.2f}" for group, points in scores.groups.items()]

@@ -46,9 +46,10 @@ def _with(name: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def family_rows() -> list[Row]:
-    """One row for each family, with the headings "family", "transformer" (its class), "guidance", "reuse", "profiles"
-    (the shipped ones), "run with trained weights" (the profiles measured on such weights, or "never"), and "LoRA",
-    "regional compile" and "context parallel" ("yes" or "no").
+    """One row for each family: "family", "transformer" (its class), "guidance" (how the branches reach the transformer:
+    "separate calls", "concatenated batch" or "no guidance"), "reuse" (what a reused step can predict: "output" or
+    "output, residual"), "profiles" (the shipped ones, or "general schedule"), "run with trained weights" (the profiles
+    measured on such weights, or "never"), and "LoRA", "regional compile" and "context parallel" ("yes" or "no").
     """
     import diffusers
 

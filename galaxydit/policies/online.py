@@ -62,8 +62,9 @@ class Online:
         return self.error_map is None
 
     def decide(self, observation: Observation, state: OnlineState | None = None) -> tuple[Decision, OnlineState]:
-        """Compute steps that the schedule or the limits (with a schedule, not `max_consecutive`) require, and steps
-        whose expected error is unknown or above `max_error`; reuse the others.
+        """Compute steps that the schedule or the configuration's `Limits` require, steps without a full step to reuse,
+        and steps whose expected error is unknown or above `max_error`; reuse the others. Of the limits, `warmup` and
+        `keep_last` always apply, `max_consecutive` only without a schedule.
 
         Returns the decision and the `state` for the next step. `state` is None at the first step.
         """

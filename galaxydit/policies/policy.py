@@ -99,7 +99,9 @@ class Observation:
 
     @property
     def warmup_steps(self) -> int:
-        """Number of warm-up steps, a share of the steps that the generation runs."""
+        """Number of steps, from `first` on, that are always computed: the share `limits.warmup` of the steps that the
+        generation runs, rounded up, at least 1.
+        """
         return warmup_steps(self.steps - self.first, self.limits.warmup)
 
     @property
@@ -127,7 +129,7 @@ class Observation:
 
     @property
     def sigma(self) -> float:
-        """Noise level of the step."""
+        """Noise level of the step: from `sigmas`, else from the evenly spaced `noise_levels`."""
         return self.noise_levels[self.step]
 
 
@@ -158,8 +160,11 @@ class Decision:
 class Policy(Protocol):
     """The methods and attributes of a policy that the engine uses.
 
-    A policy respects the limits of the configuration by itself: `Observation.forced` says whether they require a step.
-    For example, a policy of your own that computes every third step, for `GalaxyDiTConfig(policy=EveryThird())`:
+    `reads_proxy` says whether decisions need the proxy's distance, `reuses` whether any step can be reused, and
+    `learns_errors` whether `Observation.error` is used. `decide` also returns a state: any value, which it receives at
+    the next step. A policy respects the `Limits` of the configuration by itself: it must compute a step whose
+    `Observation.forced` is not None. For example, a policy of your own that computes every third step, for
+    `GalaxyDiTConfig(policy=EveryThird())`:
 
         class EveryThird:
             reads_proxy, reuses, learns_errors = False, True, False
@@ -191,7 +196,8 @@ class Policy(Protocol):
 class Controller:
     """The decisions of one scope (one branch, or all branches jointly) for one sample in one generation.
 
-    It adds the limits to each observation and carries the policy's state from step to step.
+    It adds the configuration's `Limits` (warm-up, last steps, steps reused in a row) to each observation, and carries
+    the policy's state from step to step.
     """
 
     def __init__(self, policy: Policy, limits: Limits) -> None:
@@ -201,7 +207,7 @@ class Controller:
         self._consecutive = 0
 
     def decide(self, observation: Observation) -> Decision:
-        """Add the limits and the number of steps reused in a row to an observation, and let the policy decide.
+        """Add the `Limits` and the number of steps reused in a row to an observation, and let the policy decide.
 
         Raises GalaxyDiTError if the policy returns anything but a `Decision` and a state.
         """

@@ -25,10 +25,10 @@ class ProxyState:
         planned: number of planned full steps up to and including each step, `(steps,)`.
         moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; without a
             calibration, the index of each step.
-        allowances: for each step, the distance since the last full step from which on the step is computed if
-            `threshold` is 1, in the unit of `moved`, `(steps,)`.
-        accumulated: proxy distance since the last full step; its deviation from the calibration's mean counts
-            `deviation_weight` times.
+        allowances: for each step, the limit of `accumulated` at `threshold` 1, `(steps,)`; without a calibration, this
+            limit divided by `mean`. `ProxyThreshold.decide` compares `accumulated` with `threshold` times the limit.
+        accumulated: sum over the steps since the last full step of the calibration's mean distance plus
+            `deviation_weight` times the sample's deviation from it; without a calibration, of the sample's distance.
         mean: running mean of this sample's proxy distance per step; None before the first distance.
         done: number of full steps so far.
     """
@@ -122,8 +122,10 @@ class ProxyThreshold:
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
     def _plan(self, observation: Observation) -> ProxyState:
-        """The state before the first step. Between two planned full steps the allowance is the mean distance from the
-        first of them to half a step before the second.
+        """The state before the first step: `planned`, `moved` and `allowances` for the steps of the generation.
+
+        The allowance of a step is the limit of `ProxyThreshold` at `threshold` 1: after a planned full step, up to and
+        including the next one, the mean distance from the former to half a step before the latter.
         """
         full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
         moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]

@@ -53,7 +53,8 @@ class GuardAction(Enum):
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Prediction errors measured at a full step with output y; y_1 to y_3 are the outputs of the full steps before it.
+    """Prediction errors measured at a full step with output y; y_1 to y_3 are the outputs of the full steps before it,
+    y_1 of the newest.
 
     Attributes:
         step: index of the full step.
@@ -61,7 +62,8 @@ class Hindsight:
             as these full steps exist, `(1, 1)` to `(3, 3)`. It determines the error of every prediction.
         ahead: factor with which order 1 adds y_1 - y_2 to y_1 to predict y, if it follows the whole configured slope
             (`galaxydit.extrapolation.slope_ahead`); 0 if there is no y_2.
-        skipping: factors with which order 1 adds y_2 - y_3 to y_2 to predict y, and to predict y_1; 0 without y_3.
+        skipping: factors like `ahead`, with which order 1 adds y_2 - y_3 to y_2: the first to predict y, the second to
+            predict y_1; 0 without y_3.
         inner: distance in sigma from y_2 to y_1 / from y_2 to y; 0 if there is no y_2.
         rounding: expected mean square of the rounding error of y.
     """
@@ -74,8 +76,8 @@ class Hindsight:
     rounding: float = 0.0
 
     def error(self, slope: float) -> float:
-        """Mean square of y minus its prediction, beyond rounding; at least 0. The prediction follows the share `slope`
-        of the configured slope.
+        """Mean square of y minus its prediction, less the mean square expected from rounding; absolute, at least 0. The
+        prediction follows the share `slope` of the configured slope.
         """
         coefficients = self._padded(1.0, -slope * self.ahead)
         # Rounding errors are those of the outputs, in which a difference has the coefficients 1 and -1.
@@ -93,7 +95,8 @@ class Hindsight:
 
     def correction_share(self, slope: float) -> float | None:
         """Error that y_1 would have had if reused / error that the correction would have estimated for it, by least
-        squares. The estimate grows linearly in sigma, from 0 at y_2 to the error of the prediction of y.
+        squares. Both y_1 and y are predicted from y_2 and y_3 with the share `slope` of the configured slope. The
+        estimate grows linearly in sigma, from 0 at y_2 to the error of the prediction of y.
 
         None with fewer than three full steps before this one (two if `slope` is 0), and where the estimate is 0.
         """
@@ -123,7 +126,8 @@ class GuardRecord:
         scope: name of the guidance branch if each branch is decided separately, else "all branches".
         sample: index of the sample in the batch; 0 where one decision serves the batch.
         reused: number of steps reused between the previous full step and this one.
-        error: mean square of the step's output minus the prediction that reuse would have made, beyond rounding.
+        error: mean square of the step's output minus the prediction that reuse would have made, less the mean square
+            expected from rounding; absolute, at least 0 (`Hindsight.error`).
         slope_ratio: error of order 1 with the whole configured slope / error of order 0, as root mean squares; None if
             it is unknown.
         correction_share: `Hindsight.correction_share` of this step: measured error / error that the correction would
@@ -185,7 +189,10 @@ class Safeguard:
 
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
-    """Lines for the report: medians of `slope_ratio` and `correction_share` after reused steps, and the changes."""
+    """Lines for the report: the guard's changes, after a line with two medians over the full steps that follow reused
+    steps: `slope_ratio` (error of order 1 / error of order 0) and `correction_share` (error of an interval / error that
+    the correction assumes).
+    """
     after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
     shares = [record.correction_share for record in after_reuse if record.correction_share is not None]
@@ -209,7 +216,9 @@ def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
 
 
 def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
-    """Root mean square of the slope ratios of `recent` at the share `slope`; None unless `count` of them are known."""
+    """Root mean square over `recent`, at most `count` full steps, of `Hindsight.slope_ratio`: error of order 1 with the
+    share `slope` of the configured slope / error of order 0. None unless `count` of these ratios are known.
+    """
     ratios = [ratio for record in recent if (ratio := record.slope_ratio(slope)) is not None]
     return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None
 

@@ -1,4 +1,8 @@
-"""Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps."""
+"""Policies that know beforehand which steps to compute: a schedule for a speedup, or a fixed list of steps.
+
+A full step is a computed step. A proxy is a cheap tensor whose change shows how much the transformer's output changes.
+The proxy distance is the relative change of the proxy from step to step, summed over steps.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +50,7 @@ class Placement:
 
     Attributes:
         full_steps: indices of the steps to compute, rising.
-        last_full: index of the last step that was computed.
+        last_full: index of the latest step computed so far; at the generation's first step, the index of that step.
     """
 
     full_steps: tuple[int, ...]
@@ -61,9 +65,11 @@ class Schedule:
         speedup: block evaluations without the plugin / with it, at least 1.
         sigmas: noise levels of the planned full steps, falling. If a generation computes another number of full steps,
             they are interpolated to that number.
-        error_map: expected error by proxy distance and sigma, for the report; None leaves the error unknown.
-        cumulative_distance: mean proxy distance of the calibration by sigma. `error_map` takes it in place of the
-            sample's own distance, because the proxy is not read. None leaves the error unknown.
+        error_map: expected error of a reused step by proxy distance since the last full step and sigma, for the report;
+            None leaves the error unknown.
+        cumulative_distance: proxy distance from the first step to each sigma, mean over the samples of the calibration.
+            `error_map` takes its increase since the last full step in place of the sample's own distance, because the
+            proxy is not read. None leaves the error unknown.
         fewest_steps: generations of fewer steps than this are computed in full.
         boundary: noise level below which a second transformer computes; the first step of the second transformer is
             always computed. None for a single transformer.
@@ -160,8 +166,9 @@ def with_forced(
     """The `full_steps` of a generation of `steps` steps, changed to include the forced steps; rising indices.
 
     Forced are the first `warmup_steps` steps, the last `keep_last` steps, and the step `switch`, the first step of a
-    second transformer. Forced steps that `full_steps` lacks replace other full steps, spread evenly, so the number of
-    full steps grows only if more steps are forced than `full_steps` has.
+    second transformer (0 without one). Forced steps that `full_steps` lacks replace other full steps, of which an
+    evenly spread selection remains. So the number of full steps grows only if more steps are forced than `full_steps`
+    has.
     """
     forced = {switch, *range(min(warmup_steps, steps)), *range(max(0, steps - keep_last), steps)}
     others = [step for step in full_steps if step not in forced]

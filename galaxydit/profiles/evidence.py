@@ -2,7 +2,9 @@
 
 Held-out prompts are prompts of the calibration that its choices did not use. A reused step is predicted from earlier
 full (computed) steps, and the error of reuse is the relative error of this prediction. A proxy is a cheap tensor whose
-change from step to step, its distance, shows how much the output changes. Sigma is a noise level.
+change from step to step, its distance, shows how much the output changes. The error map gives the expected error of
+reuse by proxy distance and sigma, the noise level. The policy "schedule" computes planned steps; the policy "proxy"
+computes a step when the proxy has moved enough since the last full step.
 """
 
 import math
@@ -51,8 +53,7 @@ class RankedProxy:
 
 @dataclass(frozen=True)
 class Fit:
-    """Quality of a fitted error map (the expected error by proxy distance and sigma) on samples left out of the fit, by
-    twofold cross-validation.
+    """Quality of a fitted error map on samples left out of the fit, by twofold cross-validation.
 
     Attributes:
         r2_one_curve: share of the variance of the error that one curve for all sigmas explains; negative where the mean
@@ -100,12 +101,13 @@ class ErrorPropagation:
 
 @dataclass(frozen=True)
 class Verification:
-    """Measurements of one policy at one requested speedup, on held-out prompts unless in a `ComparedProxy`.
+    """Measurements of one policy at one requested speedup, on held-out prompts; in a `ComparedProxy`, on the prompts by
+    which the proxy was chosen.
 
     Attributes:
         speedup: the requested speedup.
-        expected_error: largest relative error that the profile's error map expects of a reused step; None for the
-            policy "proxy".
+        expected_error: largest relative error that the profile's error map (`Recipe.error_map`) expects of a reused
+            step; None for the policy "proxy".
         compute_fraction: block evaluations done / block evaluations without the plugin; None if nothing was measured.
         psnr_db, psnr_low, psnr_high: PSNR in dB against the video without the plugin, mean over prompts with its 95 %
             interval; None if nothing was measured; the interval is None also for a single prompt.
@@ -125,7 +127,8 @@ class Verification:
 class ComparedProxy:
     """A proxy that a calibration compared with others: PSNRs of videos whose full steps it chose (policy "proxy").
 
-    `measured` has one entry for each compared speedup, on prompts that are not held out.
+    `measured` has one entry for each compared speedup: the mean PSNR and compute fraction over a few prompts that are
+    not held out.
     """
 
     proxy: str
@@ -141,8 +144,9 @@ class Seconds:
         block: seconds of one block in one transformer call.
         outside_blocks: seconds of a step in the transformer but not in its blocks.
         outside_transformer: seconds of a step outside the transformer.
-        predicted_speedup, measured_speedup: seconds without the plugin / with it for each verified speedup, predicted
-            from the four seconds above, and measured.
+        predicted_speedup, measured_speedup: seconds without the plugin / with it, policy "schedule", predicted from the
+            four seconds above and measured on held-out prompts (median). One number for each of
+            `Evidence.verifications`, in their order; `measured_speedup` is empty without held-out prompts.
     """
 
     step: Positive
@@ -161,11 +165,13 @@ class Evidence:
 
     Attributes:
         reason: why the proxy was chosen, in words; for a published profile, published PSNRs of similar step lists.
-        ranking: the rank correlations of all proxies, best first; empty in a published profile.
-        fit: quality of the recipe's error map; None in a published profile.
+        ranking: rank correlations of each proxy's distance with the error of reuse, best proxy first; empty in a
+            published profile.
+        fit: quality of the recipe's error map (R² and rank correlation); None in a published profile.
         propagation: growth of errors until the end of a generation.
-        verifications, proxy_verifications: measurements of the policies "schedule" and "proxy", one for each verified
-            speedup, rising; empty in a published profile.
+        verifications, proxy_verifications: measurements of the policies "schedule" and "proxy", one for each requested
+            speedup that could be planned, rising; empty in a published profile. Without held-out prompts,
+            `verifications` have expected errors alone, and `proxy_verifications` is empty.
         compared_proxies: the proxies whose generated videos were compared to choose one, the chosen proxy first; empty
             in a published profile.
         seconds: timings of the calibration; None in a published profile.

@@ -70,8 +70,12 @@ def is_readable(weights: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a profile does not belong to a model: the part of the identity that differs ("transformers" is their number),
-    and a text for people.
+    """Why a profile does not belong to a model.
+
+    Attributes:
+        part: what differs first: the number of transformers ("transformers"), a transformer's class, an entry of its
+            configuration ("config"), its active adapters, or its weights.
+        text: the reason, for people.
     """
 
     part: Literal["transformers", "class", "config", "adapters", "weights"]

@@ -50,7 +50,8 @@ class Recipe:
         order: 0 repeats the last full step, 1 extrapolates the last two.
         error_map: expected relative error of a reused step, after guidance, by proxy distance since the last full step
             and sigma; None in a published profile.
-        cumulative_distance: mean proxy distance from the first step to each sigma; None in a published profile.
+        cumulative_distance: proxy distance summed over the steps from the first step to each sigma, mean over the
+            samples of the calibration; None in a published profile.
         targets: settings for each planned speedup, in rising order.
         proxy_share: share of the block evaluations of a full step that a reused step runs to read the proxy.
         deviation_weight: share of a sample's deviation from `cumulative_distance` that the policy "proxy" counts.

@@ -1,7 +1,8 @@
 """Turn the request of a user and the profile of the model into a configuration.
 
 A schedule plans which steps are computed (full steps); the general schedule is for models without a profile. A proxy
-is a cheap tensor whose change shows how much the transformer's output changes.
+is a cheap tensor whose change shows how much the transformer's output changes. The recipe of a profile is the settings
+that the profile prescribes.
 """
 
 import math
@@ -58,8 +59,9 @@ class Settings:
 
 
 def resolve(pipe: Any, request: Request) -> Settings:
-    """The settings of a pipeline or a transformer for a request.
+    """The settings of a pipeline or a transformer for a request: the configuration, its profile, and texts for reports.
 
+    The request asks for a speedup, a largest expected error, a threshold of the proxy, a PSNR or a word for quality.
     Raises GalaxyDiTError for a profile of another model, for a speedup that cannot be reached, and for a PSNR that no
     verified speedup reached.
     """
@@ -81,7 +83,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
-    """The settings without the goal.
+    """The settings that `resolve` returns, but without `goal`, the first line of reports.
 
     `missing` says why `profile` is None; it is empty otherwise. `speedup` is the speedup to plan for; None if the
     request sets only a `max_error` or a `threshold`.
@@ -216,7 +218,7 @@ def _with_profile(
 
 
 def _predicting_as(recipe: Recipe) -> GalaxyDiTConfig:
-    """The default configuration with the recipe's settings of prediction, correction and reuse."""
+    """The default configuration, but with the settings of prediction, correction and reuse of a profile's recipe."""
     return GalaxyDiTConfig(
         order=recipe.order,
         slope=recipe.slope,
@@ -267,7 +269,9 @@ def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[
 
 
 def _warnings(profile: Profile, speedup: float) -> tuple[str, ...]:
-    """One warning, for every generation, if the speedup is beyond the fastest of the profile; else empty."""
+    """One text, to add to every report and to raise as a warning, if the speedup is beyond the fastest of the profile;
+    else empty.
+    """
     if speedup <= profile.fastest:
         return ()
     done = "planned" if profile.kind == "published" else "verified"

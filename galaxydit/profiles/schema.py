@@ -28,8 +28,8 @@ class Model:
     Attributes:
         class_name: class of the transformer.
         config: the entries of the transformer's configuration that must agree; a published profile names only some.
-        weights: projections of the weights on a fixed pattern (`galaxydit.profiles.fingerprint`); empty where any
-            checkpoint of this architecture will do.
+        weights: eight numbers for the whole transformer, sums of projections of its weight matrices on a fixed pattern
+            (`galaxydit.profiles.fingerprint.project_weights`); empty where any checkpoint of this architecture will do.
         adapters: names of the adapters that must be active, sorted; no others may be active.
     """
 

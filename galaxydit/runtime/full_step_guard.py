@@ -31,7 +31,7 @@ class FullStepGuard:
     """
 
     acts = True
-    """Whether the guard limits predictions; a subclass with False only measures."""
+    """Whether the guard limits predictions; set to False (by studies), it only measures."""
 
     def __init__(self, transformer: nn.Module, component: str, family: Family, session: "Session") -> None:
         self._transformer, self._component, self._family, self._session = transformer, component, family, session
@@ -40,7 +40,8 @@ class FullStepGuard:
         """The current limits for the sample of this index in the call's decision scope: the share of the slope that
         predictions follow (`slope`), and whether full steps may be corrected (`corrects`).
 
-        The whole slope and corrections are allowed before the first measurement, and if `acts` is False.
+        The whole slope and corrections are allowed before the first measurement, and for a guard that only measures
+        (`acts` is False; studies set it).
         """
         trail = call.state.trails.get((call.scope, sample))
         return Safeguard(self._session.config.order) if trail is None or not self.acts else trail.guard

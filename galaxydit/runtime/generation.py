@@ -22,19 +22,21 @@ from galaxydit.runtime.identity import CallIdentity, KnownInput, Signature
 class TransformerState:
     """State of one transformer during one generation.
 
-    A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly.
+    A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly. The keys are
+    names of branches or scopes, or pairs of such a name and the index of a sample.
 
     Attributes:
         samples: number of samples with decisions of their own; 0 until a call is divided into samples.
-        signatures, shapes, texts: signature (shape, dtype, device and adapters) and text embeddings of the last call,
-            and shapes of the outputs, by guidance branch.
-        history: cached full steps, oldest first, by branch and sample.
-        errors: relative error that a prediction would have had at the last full step, by branch and sample; removed
-            when the next decision has used it.
-        proxies, decisions: the last proxy tensor, and the decisions of the step, by decision scope.
-        controllers: make the decisions, by decision scope and sample.
-        trails: values sampled from the outputs of the last full steps, and the guard's state, by decision scope and
-            sample.
+        signatures: shape, dtype and device of the latent, and the adapters, in the last call, by branch.
+        shapes: shapes of the outputs in the last full step, by branch.
+        history: cached full steps, oldest first, by (branch, sample).
+        proxies: the proxy's tensor when it was last read, by scope.
+        controllers: objects that make the decisions, by (scope, sample).
+        decisions: the decisions of the current step, one for each sample, by scope.
+        errors: relative error that a prediction would have had at the last full step, by (branch, sample); removed when
+            the next decision has used it.
+        texts: the text embeddings of the last call, by branch.
+        trails: values sampled from the outputs of the last full steps, and the guard's state, by (scope, sample).
     """
 
     samples: int = 0

@@ -35,8 +35,11 @@ def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> di
 
 
 def weights_of(branches: Mapping[str, Tensor], scale: float) -> dict[str, float] | None:
-    """Weights of the branches in the guided prediction u + s (c - u) of unconditional u and conditional c, where s is
-    `scale`; None where the branches are not known to be combined in this way.
+    """Weights, by branch name, of the outputs in the guided prediction u + s (c - u) of unconditional u and conditional
+    c, where s is `scale`.
+
+    `branches` holds the output of each branch by its name; only the names count. None unless they are "cond" and
+    "uncond" and the scale is above 1, because other branches are not known to be combined in this way.
     """
     if branches.keys() == {CONDITIONAL, UNCONDITIONAL} and scale > 1:
         return {CONDITIONAL: scale, UNCONDITIONAL: 1 - scale}

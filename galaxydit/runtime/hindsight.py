@@ -1,9 +1,11 @@
 """Measure at full steps the errors that predictions would have had, from values sampled from the guided outputs.
 
-A guided output combines the outputs of the conditional and the unconditional branch. The guard decides by the measured
-errors (`galaxydit.policies.safeguard`). The errors of all predictions follow from the inner products of differences
-between the outputs of full steps. So the measurement costs these products of a few vectors, and one transfer of some
-numbers from the device. No block and no output head runs for it.
+A full step computes the transformer. A prediction repeats the output of the last full step, and may follow the slope
+between the last two. A guided output combines the outputs of the conditional and the unconditional branch. By the
+measured errors, the guard (`galaxydit.policies.safeguard`) limits the slope and allows or forbids the correction, which
+makes full steps compensate the errors of the reused steps before them. The errors of all predictions follow from the
+inner products of differences between the outputs of full steps. So the measurement costs these products of a few
+vectors, and one transfer of some numbers from the device. No block and no output head runs for it.
 """
 
 import math
@@ -47,7 +49,7 @@ class Trail:
     A sample is one video of the batch. A decision scope is one guidance branch, or all branches jointly.
 
     Attributes:
-        guard: the limits of the slope and the correction.
+        guard: the guard's state: the share of the slope that predictions follow, and whether full steps are corrected.
         steps: the last full steps whose branches are all known, oldest first.
         pending: by branch, the values sampled from the newest full step, until all its branches are known.
         pending_step: index and noise level of the newest full step.
@@ -99,12 +101,13 @@ class Trail:
 def measure(
     steps: Sequence[SampledStep], group: object | None = None, slope: float = DAMPING, largest: float = LARGEST_AHEAD
 ) -> Hindsight:
-    """The measurement of the newest full step, which gives the error of its prediction with any share of the slope.
+    """The errors that predictions of the newest full step would have had, as a `Hindsight`: its `error(share)` is the
+    mean square error of the prediction that follows `share` times `slope`.
 
-    `steps` are at least two full steps with the same branches, oldest first. `group` is the process group whose ranks
-    each hold a part of the tokens (`token_group`); None means this process alone. `slope` is the share of the slope
-    between two full steps that a prediction follows, and `largest` the largest factor with which it adds the difference
-    of these steps (`galaxydit.extrapolation.slope_ahead`).
+    `steps` are two to four full steps with the same branches, oldest first. `group` is the process group whose ranks
+    each hold a part of the tokens (`token_group`); None means this process alone. `slope` is the configured share of
+    the slope between two full steps, which the guard may lower by a further share; `largest` is the largest factor with
+    which a prediction adds the difference of these steps (`galaxydit.extrapolation.slope_ahead`).
     """
     ahead_of = partial(slope_ahead, slope=slope, largest=largest)
     newest_first = steps[::-1]
@@ -130,9 +133,11 @@ def measure(
 
 @beside_the_model
 def sampled(outputs: Sequence[Tensor]) -> Tensor:
-    """Values of the outputs of one guidance branch at a fixed stride: up to `LARGEST_SAMPLE` in float32, `(values,)`.
+    """Values of the output of one guidance branch at a fixed stride, `(values,)`, in float32.
 
-    The stride has no common factor with the last axis, so that all columns of a frame are sampled.
+    `outputs` are the tensors of this output for one sample: one tensor, or two where a model denoises video and audio.
+    `LARGEST_SAMPLE` limits the values of all tensors together. The stride has no common factor with the last axis, so
+    that all columns of a frame are sampled.
     """
     total = sum(output.numel() for output in outputs)
     stride = -(-total // LARGEST_SAMPLE)

@@ -113,9 +113,11 @@ def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> boo
 
 
 class KnownInput:
-    """An input that identifies a generation when several generations alternate on one transformer.
+    """An input tensor of an earlier call; later inputs are compared with it to tell apart generations that alternate on
+    one transformer.
 
-    It is the text of a branch, which is the same in all steps, or the latent, which all calls of a step share.
+    The tensor holds the text embeddings of a branch, which are the same in all steps, or the latent, which all calls of
+    a step share.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -123,7 +125,7 @@ class KnownInput:
         self._values = tensor.detach()
 
     def equals(self, tensor: Tensor | None) -> bool:
-        """Whether `tensor` is the known tensor, or has the same values."""
+        """Whether `tensor` is the known tensor, or has the same values; False for None."""
         values = self._values
         if tensor is None or tensor is self._tensor():
             return tensor is not None
@@ -131,7 +133,8 @@ class KnownInput:
         return same_kind and torch.equal(tensor, values)
 
     def goes_on_as(self, tensor: Tensor | None) -> bool:
-        """Whether `tensor` is the known tensor, or its successor with the same values.
+        """Whether a call with `tensor` belongs to the known tensor's generation: `tensor` is the known tensor or, if
+        the known tensor has been freed, has the same values. False for None.
 
         Pipelines pass the same tensor in every step. A loop that makes a new tensor for each call has freed the known
         tensor by then. So while the known tensor is alive, any other tensor belongs to another generation, whatever its

@@ -28,7 +28,9 @@ class Observer:
     def on_proxy(self, call: "Call", name: str, tensor: Tensor) -> None:
         """Receive the tensor of the proxy `name`, one of `proxies`; it may be kept.
 
-        In a call that was decided for reuse before, only proxies of the transformer's input are read (`Place.LATENT`).
+        Proxies of the transformer's input (`Place.LATENT`) arrive in every call, before its forward pass. Other proxies
+        arrive only until the call is decided for reuse: none of them if that happens before the forward pass, such as
+        by a schedule or by an earlier branch of the step.
         """
 
     def on_module(self, call: "Call", path: str, output: Any) -> None:

@@ -1,8 +1,10 @@
 """Store the tensors of full steps, predict the tensors of reused steps, and correct full steps.
 
-A full step computes the transformer; a reused step predicts a tensor from earlier full steps. This tensor is the packed
-output of the transformer (`OutputReuse`), or what the block stack adds to its input (`ResidualReuse`). A sample is one
-video of the batch.
+A full step computes the transformer; a reused step predicts a tensor: the tensor of the last full step plus, at order
+1, a share of the slope between the last two full steps. This tensor is the transformer's output (`OutputReuse`), or
+what the block stack adds to its input (`ResidualReuse`). An output of several tensors is packed: flattened and joined
+to one tensor. The correction of a full step compensates the error of the reused steps before it
+(`galaxydit.extrapolation`). A sample is one video of the batch.
 """
 
 from collections.abc import Callable
@@ -24,8 +26,9 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class OutputReuse:
     """Reuse of the transformer's output: a reused step leaves the forward pass as soon as it is decided.
 
-    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps; `guard` limits slope and
-    correction. Subclasses reuse another tensor.
+    Stores the tensors of full steps, predicts those of reused steps, and corrects full steps. For each sample, `guard`
+    limits the share of the slope that predictions follow, and may forbid the correction. Subclasses reuse another
+    tensor.
     """
 
     runs_forward: ClassVar[bool] = False
@@ -44,7 +47,9 @@ class OutputReuse:
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:
-        """The predicted tensor of a reused call, `(rows, ...)`: packed outputs, or what the block stack would add."""
+        """The predicted tensor of a reused call, `(rows, ...)`, with the rows of the batch: the output, packed to
+        `(rows, elements)` if it has several tensors, or what the block stack would add to its input.
+        """
         return join_samples([self._predict(call, place) for place in range(len(call.samples))])
 
     def _predict(self, call: Call, place: int) -> Tensor:
@@ -113,11 +118,13 @@ class OutputReuse:
 
     @beside_the_model
     def _correction_weights(self, call: Call) -> list[float]:
-        """For each sample, the accumulated error of the reused steps before this one / the error that reuse would have
-        had at this step (`extrapolation.missed`); 0 where the guard forbids the correction. Empty where no sample is
-        corrected.
+        """For each sample, the accumulated error of the reused steps before this one / the error of reuse at this step.
 
-        The last step is not corrected, because no later step would remove the noise of a correction.
+        The correction is this ratio, times a fixed share, times the computed minus the predicted output.
+        `extrapolation.missed` estimates the ratio from noise levels and the scheduler's response. It is 0 for a sample
+        without reused steps before this one, and where the guard forbids the correction. Empty if no sample has reused
+        steps, if the configuration or an unknown or stochastic scheduler allows no correction, and at the last step,
+        because no later step would remove the noise of a correction.
         """
         if not self._config.correction or call.info.is_last:
             return []
@@ -136,7 +143,10 @@ class OutputReuse:
     def _beside_reuse(
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The outputs of a full step, and the outputs that reuse would have given."""
+        """The computed `outputs` of a full step, and the outputs that reuse would have given at this step.
+
+        `forward` calls the transformer; only residual reuse calls it, and then returns a copy of `outputs`.
+        """
         return outputs, self.outputs(call)
 
     @beside_the_model

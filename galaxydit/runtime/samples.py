@@ -210,7 +210,10 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
 
 def are_divisible(inputs: Mapping[str, Any], count: int) -> bool:
     """Whether `take_inputs` can divide a batch of `count` rows: no list, tuple or mapping in `inputs` holds tensors of
-    `count` rows, except those with entries for positions or layers (`_is_shared`).
+    `count` rows, which `take_inputs` would not divide.
+
+    Arguments whose names contain "indices", "rope", "rotary" or "scale" are exempt, because the first dimension of
+    their tensors counts positions or layers.
     """
     for name, value in inputs.items():
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
@@ -238,5 +241,5 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    """Whether an input with this name has entries for positions or layers instead of samples."""
+    """Whether the first dimension of the transformer's argument `name` counts positions or layers, not batch rows."""
     return any(word in name for word in ("indices", "rope", "rotary", "scale"))

@@ -68,8 +68,10 @@ def _fresh(scheduler: Any, first: int) -> Any:
 
 
 def _is_preconditioned_outside(scheduler: Any) -> bool:
-    """Whether the pipeline scales outputs before the scheduler gets them: Cosmos-Predict2, whose flow-matching
-    scheduler runs on sigmas above 1. Euler's response in noise levels then holds for the model's own outputs.
+    """Whether the pipeline scales the model's outputs before the scheduler gets them: True for a flow-matching
+    scheduler with sigmas above 1, as Cosmos-Predict2 has.
+
+    The response to the model's own outputs is then `euler_response` of the noise levels, not the scheduler's.
     """
     sigmas = getattr(scheduler, "sigmas", None)
     return type(scheduler).__name__.startswith("FlowMatch") and sigmas is not None and float(sigmas[0]) > 1 + ROUNDING
@@ -80,5 +82,8 @@ def _parameters(function: Any) -> Sequence[str]:
 
 
 def euler_response(sigmas: Sequence[float]) -> tuple[float, ...]:
-    """The response of Euler's method, `sigmas[i] - sigmas[i + 1]`; the last step goes down to a noise level of 0."""
+    """The response of Euler's method to the prediction of each step, `sigmas[i] - sigmas[i + 1]`, `(steps,)`.
+
+    `sigmas` has one noise level for each step, without a trailing 0; the last step goes down to 0.
+    """
     return tuple(high - low for high, low in pairwise((*sigmas, 0.0)))

@@ -123,7 +123,8 @@ class Stack:
     def run_part(self, part: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a part of the first block; reads the proxies at the part's input and output.
 
-        Raises LeaveForward if all samples are then decided for reuse.
+        `part` is the part's key in `Family.parts`, such as "self_attention" or "feed_forward". Raises LeaveForward if
+        all samples are then decided for reuse.
         """
         self.read(Place.PART_INPUT, args[0] if args else kwargs["hidden_states"], part=part)
         output = forward(*args, **kwargs)
@@ -134,7 +135,8 @@ class Stack:
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it.
 
-        Raises LeaveForward as `_run_first` does, in the first block only.
+        In the first block, raises LeaveForward if all samples are then decided for reuse and `reuse="output"`, or if
+        only some samples are.
         """
         call = self.call
         if call is None:

@@ -20,8 +20,8 @@ _READ_SIGMAS = WeakTensorKeyDictionary()
 class StepInfo:
     """A step: its index from 0, the number of steps, and its noise level in [0, 1].
 
-    `sigma` is the weight of the noise in the latent (`noise_level`); without scheduler sigmas, the context's sigma, or
-    else timestep / 1000.
+    `sigma` is the weight of the noise in the latent (`noise_level`). If the scheduler has no sigmas, it is the `sigma`
+    that the pipeline states in diffusers' cache context, or else timestep / 1000.
     """
 
     step: int
@@ -144,12 +144,13 @@ def _sigmas(scheduler: Any | None) -> list[float] | None:
 def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
-    """Index of the step: the scheduler's own counter, else the position of the timestep among its timesteps.
+    """Index of the step: the scheduler's own counter, else the position of the timestep `stated` in `timesteps`.
 
-    `received` is the timestep argument of the transformer; `stated` is the timestep of the cache context, or else
-    `received`. The position serves schedulers without a counter, and the first step, because video-to-video generations
-    begin in the middle of the schedule. If the timestep is not found, the result is 0 for a scheduler with a counter,
-    else None. It is also None if `received` holds several of the scheduler's timesteps.
+    `timesteps` is the scheduler's tensor. `received` is the timestep argument of the transformer; `stated` is the
+    timestep of the cache context, or else `received`; of several values the largest is looked up. The position serves
+    schedulers without a counter, and the first step, because video-to-video generations begin in the middle of the
+    schedule. If the timestep is not found, the result is 0 for a scheduler with a counter, else None. It is also None
+    if `received` holds several of the scheduler's timesteps.
     """
     if scheduler is None or timesteps is None:
         return None

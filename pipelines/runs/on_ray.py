@@ -1,7 +1,8 @@
 """Units made by actors of a Ray cluster (docs.ray.io), from a queue in the process that called `run`.
 
-A unit is one piece of work, and a maker makes it. A worker is one actor, or several actors that share each video
-(context parallel). Each actor is a process.
+A unit is one piece of work, and a maker makes it. A group is units that one worker makes one after the other
+(`Unit.group`). A worker is one actor, or several actors that share each video (context parallel). Each actor is a
+process.
 """
 
 import logging
@@ -167,8 +168,8 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
         """Take the result of one ended call of an actor; `reference` is Ray's reference to the call.
 
         If all actors of the worker have returned from the unit, report the unit to the progress and begin the next unit
-        of its group. If the actor has died, replace the worker. Raises errors of the maker's `prepare` and of the
-        store.
+        of the worker's group. If the actor has died, replace the worker. Raises errors of the maker's `prepare` and of
+        the store.
         """
         worker = self._pending.pop(reference, None)
         if worker is None:  # an actor of a worker that is gone
@@ -188,10 +189,12 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             self._begin(worker)
 
     def _replace(self, worker: Worker, error: Exception) -> None:
-        """Remove a dead worker, and put its units back at the front of the queue. `error` says how it died.
+        """Remove a dead worker, and put the remaining units of its group back at the front of the queue.
 
-        If `DEATHS` workers have died at the same unit, this unit is recorded as failed instead. Raises
-        ChildProcessError if `DEATHS` workers have died before their first unit.
+        `work` then starts a new worker, unless an idle worker takes them. `error` says how the worker died.
+
+        If `DEATHS` workers have died at the same unit, this unit is recorded as failed and not put back.
+        Raises ChildProcessError if `DEATHS` workers have died before their first unit.
         """
         logger.warning("worker %d is gone (%s); its unit goes to another", worker.number, type(error).__name__)
         self._stop_workers([worker])

@@ -47,7 +47,7 @@ class Tally:
     Attributes:
         total, done, failed: numbers of all units, of done units and of failed units.
         times: when the last `RATE_OVER` done units were finished, in seconds of any one clock, ascending.
-        rows: the same numbers of each worker or host, by its name.
+        rows: the `Row` of each worker or host, by its name, with the numbers of its done and failed units.
     """
 
     total: int
@@ -96,9 +96,10 @@ def tally(records: Iterable[Record], total: int) -> Tally:
 
 
 def render(counted: Tally, heading: str = "host") -> Group:
-    """A tally as a bar, a line of numbers, and a table with a row for each worker or host, to be printed by rich.
+    """The numbers of a run's units as a bar, a line of text, and a table with one row for each of `counted.rows`, to be
+    printed by rich.
 
-    `heading` is the title of the table's first column.
+    `heading` is only the title of the table's first column: "worker" or "host", whichever the rows are for.
     """
     bar = ProgressBar(total=max(1, counted.total), completed=counted.done + counted.failed, width=40)
     parts: list[RenderableType] = [Padding(bar, expand=False), Text(str(counted))]
@@ -137,8 +138,9 @@ class Stage(Progress):
 class LiveProgress(Progress, AbstractContextManager["LiveProgress"]):
     """Shows a run: in a terminal one view that is kept up to date, elsewhere a line for each finished unit.
 
-    Leaving the context ends the view. In a work of several stages, `progress_of` makes this object the progress of a
-    stage that is a run; during a stage that is no run, call this object. `console` is standard output by default.
+    Leaving the context ends the view. In a work of several stages, pass `progress_of(stage, this object)` to `run` for
+    a stage that is a run. For any other stage, call this object with the stage's name and the numbers of its finished
+    and of all its parts, and it shows them. `console` is standard output by default.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -223,8 +223,9 @@ def new_record(
 ) -> Record:
     """The record of a unit that this process finished just now, failed if there is a traceback, else done.
 
-    `result` is that of the maker's `Output`, None for a failed unit. `traceback` and `seconds` are of the last of the
-    `attempts`. `message` is the text of a PermanentError or GalaxyDiTError. `Store.commit` adds the files.
+    `result` is what the maker returned as `Output.result`, plain data; None for a failed unit. `traceback` and
+    `seconds` are of the last of the `attempts`. `message` is the text of a PermanentError or GalaxyDiTError.
+    `Store.commit` adds the files.
     """
     return Record(
         unit=unit.id,

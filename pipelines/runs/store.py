@@ -205,7 +205,7 @@ class Store:
     def tidy(self, units: Sequence[Unit]) -> None:
         """Remove what killed workers left of these units: partial records, and files that no record names.
 
-        Units without a record are passed over.
+        A unit without a complete record keeps its partial records and files; a unit with a damaged record, its files.
         """
         ids = {unit.id for unit in units} & self.unit_ids()
         for name in self._list(UNITS):

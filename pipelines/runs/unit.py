@@ -85,7 +85,7 @@ class Record:
         traceback: of the last attempt of a failed unit, else None.
         message: text of the PermanentError or GalaxyDiTError with which the unit failed; else None.
         result: `Output.result`, None for a failed unit.
-        files: the unit's files, by the name that the maker gave them.
+        files: path, size and hash of each of the unit's files (`StoredFile`), by the name that the maker gave it.
         format: version of the record's format.
     """
 

@@ -184,9 +184,10 @@ def _edges(shadows: Mask) -> Floats:
 
 
 def _line(track: Track, values: Floats) -> tuple[float, float]:
-    """Fit a straight line over time to `values` `(seen,)`, one for each frame of the track.
+    """Fit a straight line over time to `values` `(seen,)`, one for each frame that shows the object of the track.
 
-    Returns the change of the line over the clip and the root mean square distance of `values` from the line.
+    Returns the change of the line from the clip's first frame to its last, also where the object is hidden then, and
+    the root mean square distance of `values` from the line.
     """
     line = np.polyfit(track.time, values, 1, w=np.sqrt(track.weight))
     squares = (values - np.polyval(line, track.time)) ** 2
@@ -212,8 +213,8 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
     free after it covered them. Both are 1 for an object too small to tell.
 
     A growing object has only the first share, a shrinking one only the second and a still one neither, whatever passes
-    in front: pixels in or near another object do not count as free. `blobs` is the object, `(frames, height, width)`;
-    `mask` and `others` are those of `observed_motion`.
+    in front: pixels in or near another object do not count as free. Of the masks `(frames, height, width)`, `blobs` is
+    the object, `mask` all pixels of the object's colour, and `others` the pixels of all other colours.
     """
     free = ~mask & ~_near(others)
     taken = np.any(np.logical_or.accumulate(free) & blobs, axis=0)

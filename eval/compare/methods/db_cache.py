@@ -1,6 +1,11 @@
 """cache-dit's DBCache: alone, with its TaylorSeer calibrator, and with one decision for both guidance branches.
 
-The first blocks run at every step; the other blocks are reused while the residual of the first blocks changes little.
+The first blocks run at every step; the other blocks are reused while the residual of the first blocks (what they add to
+their input) changes little.
+
+A setting holds the `threshold` of the residual's relative change, the number of first steps that are always computed
+(`warmup_steps`), the number of blocks that run at every step (`first_blocks`), and with the TaylorSeer calibrator the
+`order` of its Taylor expansion.
 """
 
 import os
@@ -17,7 +22,7 @@ from galaxydit.eval.compare.third_party import bytes_in, restored
 def _settings(steps: int, calibrator: Setting) -> list[Setting]:
     """Candidate settings: thresholds of the residual's change, each with two numbers of warm-up steps.
 
-    `calibrator` is added to each: `order` of the TaylorSeer calibrator, or nothing to run without the calibrator.
+    `calibrator` is merged into each: {"order": n} for the TaylorSeer calibrator, or {} to run without a calibrator.
     Only the first block runs at every step, because cache-dit's default of 8 blocks leaves little to skip in the 10
     blocks of wan-tiny, this project's test model.
     """
@@ -34,8 +39,8 @@ def _held(manager: Any) -> int:
 
 
 def _method(name: str, joint: bool = False, **calibrator: int) -> Method:
-    """DBCache as a method. `joint`: one decision for both guidance branches; `calibrator`: `order` of the TaylorSeer
-    calibrator, or nothing to run without the calibrator.
+    """DBCache as a method. `joint`: one decision for both guidance branches; `calibrator`: order=n for the TaylorSeer
+    calibrator, or no further argument to run without a calibrator.
     """
 
     @contextmanager

@@ -71,8 +71,11 @@ def sources_under(errors: Pairs, threshold: float) -> list[int]:
 
 
 def sources_for(errors: Pairs, full_steps: int) -> list[int]:
-    """The source of each step, as `sources_under` returns it, at the threshold that gives nearest to `full_steps` full
-    steps; of several such thresholds, at the smallest.
+    """The source of each step, at the threshold that gives nearest to `full_steps` full steps.
+
+    The source is the full step whose residual the step uses; a full step is its own source (`sources_under`). `errors`
+    is the table of the relative L1 error of a reused residual by pairs of steps, from `calibrate`. Of several such
+    thresholds, the smallest is used.
     """
     thresholds = sorted({0.0, *(error for row in errors for error in row)})
     candidates = [sources_under(errors, threshold) for threshold in (*thresholds, 2 * thresholds[-1])]
@@ -142,7 +145,8 @@ def slope_through_origin(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """Return a context in which the pipeline follows the offline schedule of the setting.
 
-    `calibration` holds the tables that `calibrate` returned.
+    `calibration` holds the tables of `calibrate` by pairs of steps: `errors` of a reused residual; `factors`, K by
+    branch; `scales`, first phi for reuse without K, then phi for reuse with K.
     """
     errors, factors = calibration["errors"], calibration["factors"]
     scales = calibration["scales"][int(setting["rectify"])]

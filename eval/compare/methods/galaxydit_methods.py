@@ -42,7 +42,7 @@ def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]
 
 
 def profile_identity(pipe: DiffusionPipeline, path: Path | None = None) -> str:
-    """Hash of the plugin's code and hash of the profile, or "no profile" if none is shipped, as one text.
+    """The hash of the plugin's code, a space, and the hash of the profile or, if none is shipped, "no profile".
 
     The profile is the file `path`, by default the profile that is shipped for the model.
     """
@@ -79,7 +79,8 @@ def _without_profile(name: str, policy: str) -> Method:
 def paper_rule(proxy: str, threshold: float, *, guidance_alignment: bool = True) -> GalaxyDiTConfig:
     """The configuration for the rule of arXiv 2512.03451.
 
-    The first fifth of the steps is computed, a reused step repeats the last residual, and nothing is corrected.
+    The first fifth of the steps is computed. A reused step adds the residual (output - input) that the block stack had
+    at the last full step. Full steps do not correct the error of the reused steps before them.
 
     Args:
         proxy: one of `galaxydit.PROXIES`.

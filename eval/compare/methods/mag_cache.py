@@ -1,6 +1,11 @@
 """MagCache (arXiv 2506.09045): reuse the residual while its magnitude is predicted to change little.
 
 The prediction is a list of ratios, one per step: the residual's magnitude / its magnitude at the previous step.
+
+A setting holds arguments of diffusers' `MagCacheConfig`: `threshold` of the accumulated error, `max_skip_steps` (most
+steps reused in a row), and `retention_ratio` (share of first steps that are always computed). It also holds the number
+of `steps`. A published setting also holds `ratios`: "measured" on the model, or "Wan2.1-T2V-1.3B", the ratios that are
+published for this model.
 """
 
 import ast
@@ -43,7 +48,7 @@ def _settings(steps: int) -> list[Setting]:
 
 
 def _published_settings(steps: int) -> list[Setting]:
-    """Every published setting twice: with ratios measured on the model, and with the published ratios."""
+    """Every entry of PUBLISHED_SETTINGS twice: with ratios measured on the model, and with the published ratios."""
     return [
         {"steps": steps, "ratios": ratios, "threshold": threshold, "max_skip_steps": most, "retention_ratio": retention}
         for ratios in ("measured", WAN)

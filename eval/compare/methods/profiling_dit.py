@@ -9,6 +9,9 @@ Differences from the original: the authors' lists of blocks are for 40 blocks, s
 the model: for each block the share of self-attention that goes to foreground tokens, divided by the share of foreground
 tokens among all tokens. A token of the denoised latent is in the foreground if its distance from the median token
 exceeds the mean distance; the authors' segmentation was not available.
+
+A setting holds the `share` of background blocks among all blocks, and the steps computed in full: their indices `full`,
+or the number of first steps `first` and the `interval` of the full steps from step `first` on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -222,7 +225,9 @@ class AttentionProbe(ExitStack):
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> Iterator[Attached]:
     """Within the context, the pipeline reuses the background blocks between the full steps of the setting.
 
-    `calibration` is the result of `calibrate`. Yields an `Attached`, which reads the bytes of the kept residuals.
+    The background blocks are the share `setting["share"]` of the blocks that attends least to the foreground, by
+    `calibration["foreground_attention"]`, one value for each block from `calibrate`. Yields an `Attached`, which reads
+    the bytes of the kept residuals.
     """
     check_branches(pipe)
     blocks = blocks_of(pipe.transformer, family_of(pipe.transformer))

@@ -181,9 +181,11 @@ def _propagation(
 
 
 def fit_law(steps: int, ratios: dict[int, float]) -> list[float]:
-    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to `ratios`, which are keyed by step t; T is `steps`.
+    """Fit (a, alpha, b) of a ((T - 1 - t) / (T - 1))^alpha + b to `ratios` by step t, where T is `steps`.
 
-    a and b are at least 0, alpha is from 0.1 to 10.
+    A ratio is the relative change of the final latent / the relative error of the step's guided prediction that caused
+    the change. Ratios and law are not scaled; `sensitivities` scales the law to a mean of 1. a and b are at least 0,
+    alpha is from 0.1 to 10.
     """
     left = [(steps - 1 - step) / (steps - 1) for step in ratios]
     values = list(ratios.values())

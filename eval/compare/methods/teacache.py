@@ -10,7 +10,8 @@ degree 4, least squares, on the relative L1 changes of embedding and output betw
 generations. An estimate below 0 counts as 0.
 
 A setting holds the watched embedding (`signal`, "time_embedding" or its projection "time_projection"), the `threshold`,
-and the numbers of steps at the beginning (`first`) and at the end (`last`) that are always computed.
+and the numbers of steps at the beginning (`first`) and at the end (`last`) that are always computed. A published
+setting also holds the `polynomial`: "fitted" to the model, or "Wan2.1-T2V-1.3B", the authors' for this model.
 """
 
 from collections.abc import Sequence
@@ -77,7 +78,10 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The published thresholds of both modes, with the `polynomial` fitted to the model and that of Wan2.1-1.3B."""
+    """The published thresholds of the modes plain and retention (`modes`), for generations of `steps` steps.
+
+    Each comes twice: with the `polynomial` fitted to the model, and with the authors' polynomial for Wan2.1-T2V-1.3B.
+    """
     return [
         {**mode, "polynomial": polynomial, "threshold": threshold}
         for polynomial in ("fitted", WAN)

@@ -18,7 +18,10 @@ SPEEDUPS = (1.2, 1.35, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.6, 4.0, 4.5
 
 
 def full_step_counts(steps: int) -> tuple[int, ...]:
-    """Numbers of full steps for speedups from 1.2 to 4.5, in descending order."""
+    """The number of full steps for each of 13 SPEEDUPS from 1.2 to 4.5, in descending order and without repeats.
+
+    It is `steps` / speedup, rounded, at least 2.
+    """
     return tuple(sorted({max(2, round(steps / speedup)) for speedup in SPEEDUPS}, reverse=True))
 
 

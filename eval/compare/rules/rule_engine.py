@@ -81,10 +81,12 @@ class DrivenEngine(Engine):
 
 
 def driven(pipe: Any, driver: Any, reuse: str = "output") -> Acceleration:
-    """Attach a driver, which must also be an `Observer`, to a pipeline until the returned context manager ends.
+    """Attach a driver to a pipeline until the returned context manager ends.
 
-    `reuse` says what the driver predicts: the transformer's "output" or the block stack's "residual". Raises
-    GalaxyDiTError for a transformer that has a cache already.
+    The driver is an `Observer` that also has the methods of `Driver`: `decide(call)` says whether a transformer call is
+    reused, and `predict(call)` returns the tensor of a reused call. `reuse` says which tensor: the transformer's
+    "output", or the "residual", what its block stack adds to its input. Raises GalaxyDiTError for a transformer that
+    has a cache already.
     """
     # The policy is never asked. This one reads no proxy.
     config = GalaxyDiTConfig(FixedSteps(()), reuse=reuse)

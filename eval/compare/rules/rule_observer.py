@@ -1,6 +1,8 @@
 """Attach a decision rule to a pipeline: observe the tensor that the rule watches (the signal), cache full steps, and
 reuse them.
 
+A full step is a computed step. A residual is what the block stack, or the first block alone, adds to its input.
+
 Written for WanPipeline, which calls its transformer once per guidance branch, inside `cache_context("cond")` and then
 `cache_context("uncond")`.
 """
@@ -73,10 +75,11 @@ class RuleState:
         decisions: of the current step; True reuses the step.
         previous_signal: the signal at the last decided step.
         cached_signal: the signal at the last full step; empty for the signal "latent".
-        slopes: size of the output's change / size of the latent's change between the last two full steps.
+        slopes: mean absolute change of the transformer's output / mean absolute change of the latent, its input,
+            between the last two full steps; only for the signal "latent" with `RuleObserver.prediction`.
         outputs: latent and output of the last full step; empty without `RuleObserver.prediction`.
-        residuals: residuals of the last full step, or of the last two for the signal "first_block", oldest first; empty
-            with `RuleObserver.prediction`.
+        residuals: residuals (output - input) of the block stack and of the first block at the last full step, or at the
+            last two for the signal "first_block", oldest first; empty with `RuleObserver.prediction`.
     """
 
     generation: Generation | None = None
@@ -97,7 +100,8 @@ class RuleObserver(Observer):
     Attributes:
         pipe, new_rule, signal, joint: the arguments of `under_rule`: the pipeline, a function that returns a new rule,
             the tensor that the rule watches, and whether one decision holds for all branches.
-        prediction: the argument `predict` of `under_rule`: returns the output of a reused step; None reuses residuals.
+        prediction: the argument `predict` of `under_rule`: returns the output of a reused step from the latent, the
+            branch's last full step, the branch and the step index. None reuses the residual of the block stack.
         state: state of the generation under way, new in each generation.
     """
 
@@ -128,7 +132,11 @@ class RuleObserver(Observer):
             self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
-        """Receive the first block's residual and keep it as the probe; then receive the block's output, the signal."""
+        """Receive the first block's residual or its output, two calls in each transformer call that runs the block.
+
+        The first call has the name "block_residual": the tensor is kept as the probe. The second has the name
+        "block_output": the tensor becomes the signal, if the transformer call is not decided yet; it is then decided.
+        """
         if name == "block_residual":
             self._probe = tensor
         elif call.decision is None:
@@ -177,7 +185,12 @@ class RuleObserver(Observer):
         return StepObservation(call.info.step, call.info.steps, guidance_of(self.pipe), call.branch, **numbers)
 
     def on_output(self, call: Call, output: Tensor) -> None:
-        """With `prediction`, cache the output of a full step; for the signal "latent", also update `state.slopes`."""
+        """With `prediction`, cache the latent and the output of a full step; without it, do nothing.
+
+        For the signal "latent", from the second full step on, also update `state.slopes`: mean absolute change of the
+        output / mean absolute change of the latent since the full step before. With `joint`, only the branch that is
+        called first has a slope.
+        """
         if self.prediction is None:
             return
         state, cached = self.state, CachedOutput(call.latent.detach(), output.detach())
@@ -217,7 +230,7 @@ def under_rule(
     joint: bool = True,
     predict: Predict | None = None,
 ) -> Iterator[Attached]:
-    """Yield an `Attached`, a handle on the bytes held. Within the context, a pipeline generates under a rule.
+    """Within the context, a pipeline generates under a rule. Yields an `Attached`, which reads the bytes of the cache.
 
     Args:
         pipe: a WanPipeline.
@@ -225,8 +238,9 @@ def under_rule(
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
         joint: True for one decision per step for all guidance branches, made in the branch that is called first. False
             lets each branch decide for itself.
-        predict: returns the output of a reused step. None reuses the residual of the block stack instead, extrapolated
-            as `Signal` says if the signal is "first_block".
+        predict: returns the output of a reused step from the latent, latent and output of the branch's last full step
+            (`CachedOutput`), the branch's name and the step index. None adds the block stack's residual of the last
+            full step instead; with the signal "first_block", the residual is extrapolated from the last two full steps.
 
     Raises GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
     branches in one call or has a cache already.

@@ -20,7 +20,9 @@ MAX_TEXT_TOKENS = 512  # what WanPipeline pads to by default
 
 
 def build_vae() -> AutoencoderKLWan:
-    """An untrained causal video autoencoder as Wan's, 2x smaller in time and 4x in space, with 16 latent channels."""
+    """An untrained causal video autoencoder as Wan's, whose latents have 16 channels, 1 + (frames - 1) / 2 frames, and
+    1/4 of the video's height and width.
+    """
     return AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=24,

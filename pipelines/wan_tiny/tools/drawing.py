@@ -65,7 +65,10 @@ def _path(motion: str, rng: np.random.Generator) -> Array:
 
 
 def _still_behind(front: Array, rng: np.random.Generator) -> Array:
-    """Path of a still object somewhere along `front`, the path of the object in front of it; both as from `_path`."""
+    """Path of a still object somewhere along `front`, the path of the object in front of it.
+
+    Both are `(poses, 3)`: centre x, centre y and radius as shares of the frame's side; y points down.
+    """
     place = front[int(rng.integers(POSES // 3, POSES - POSES // 3))]
     offset = rng.uniform(-0.05, 0.05, 2)
     still = np.array([place[0] + offset[0], place[1] + offset[1], rng.uniform(0.15, 0.22)])

@@ -51,9 +51,10 @@ def evaluate_batch(
 ) -> list[Record]:
     """One record for each prompt, ready for JSON, from generations with `settings` and with changed settings.
 
-    The keys of a record are `index`, `prompt` and `seed`; `guided` and `unguided`, the detector's `clause_findings` for
-    the clips with and without guidance; `half_steps_psnr`, the PSNR of half the steps against all; `vae_psnr` and
-    `rebuilt`, PSNR and `clause_findings` of an unseen clip that the autoencoder has rebuilt. PSNRs are in dB.
+    The keys of a record are `index`, `prompt` and `seed`; `guided` and `unguided`, the findings of the detector for the
+    clips with and without guidance; `half_steps_psnr`, the PSNR of half the steps against all; `vae_psnr` and
+    `rebuilt`, PSNR and findings of an unseen clip that the autoencoder has rebuilt. PSNRs are in dB. The findings are
+    one dictionary for each object of the caption: whether the clip shows its colour and motion (`clause_findings`).
 
     `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
     """
@@ -95,7 +96,8 @@ def clause_findings(frames: Frames, caption: str) -> list[Record]:
 class Evaluation(Maker):
     """Makes units (pieces of work), each of which measures one batch of `prompts` with `evaluate_batch`.
 
-    The unit's data hold `indices`, the numbers of the batch's prompts in `prompts`; the result is their records.
+    The unit's data hold `indices`, the numbers of the batch's prompts in `prompts`. The result is the list that
+    `evaluate_batch` returns: a dictionary of measurements for each of these prompts.
     """
 
     def __init__(self, pipe: Any, prompts: list[str], seed: int, settings: GenerationSettings) -> None:
