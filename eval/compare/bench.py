@@ -218,7 +218,7 @@ class Bench:
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
         """Unit of a method's calibration on `prompts`, of which prompt i starts from the noise of `seed` + i.
 
-        Methods with the same `calibrate` share the unit.
+        Methods with the same `calibrate` and `identity` share the unit.
         """
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 

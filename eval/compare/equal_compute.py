@@ -62,7 +62,7 @@ class Row:
 class AtSpeedup:
     """A method's scores at a wanted speedup.
 
-    The speedup is out of reach if all settings of the method are slower, or all are faster.
+    The speedup is out of reach if all settings of the method that changed a video are slower, or all are faster.
 
     Attributes:
         settings: the two settings between which the scores are interpolated, or the one setting whose scores are used

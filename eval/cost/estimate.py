@@ -130,7 +130,8 @@ def estimate(
     Args:
         model: a name in `CHECKPOINTS`, or a hub id in architectures.json.
         gpu: "H100" or "B200", in capital or small letters.
-        speedup: block evaluations of a plain video / of an accelerated one, at least 1; None predicts plain alone.
+        speedup: block evaluations of a plain video / of an accelerated one, from 1 to steps / 2 (2 for
+            fewer than 4 steps); None predicts plain alone.
         size: width and height in pixels, such as "1280x720"; by default the size that the model's authors recommend.
         frames, steps: by default the values that the model's authors recommend.
         gpus: GPUs that share one video by context parallelism.
@@ -151,6 +152,9 @@ def estimate(
     if price is not None:
         check_number("price", price, 0.0)
     work = _workload(model, shape, size, frames, steps)
+    if speedup is not None and speedup > (largest := max(2.0, work.steps / 2)):
+        expected = f"at most {largest:g}, because at least 2 of {work.steps} steps are computed"
+        raise refusal("speedup", speedup, expected, "pass for example 2")
     constants, _ = fitted()
     candidates = _splits(shape, gpus, ring)
     split = min(candidates, key=lambda split: predict(work, device, constants, split).seconds)

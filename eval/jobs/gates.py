@@ -40,7 +40,6 @@ def check_names(gates: Gates) -> None:
     known |= {start + name for start in (VBENCH, LOST) for name in points}
     for name in (*gates.min, *gates.max):
         if name not in known:
-            expected = (
-                f"one of {', '.join(figures)}, such a name after {WORST}, or a dimension after {VBENCH} or {LOST}"
-            )
+            expected = f"one of {', '.join(figures)}, such a name after {WORST}, "
+            expected += f"or a dimension or {TOTAL} after {VBENCH} or {LOST}"
             raise refusal("gate", name, expected, f"check the spelling{did_you_mean(name, known)}")

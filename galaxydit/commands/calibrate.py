@@ -26,7 +26,8 @@ def calibrate(
     source: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="The profile to write, a JSON file.")],
     prompts: Annotated[
-        Path | None, typer.Option(help="A file, one prompt a line, the last held out; by default wan-tiny's captions.")
+        Path | None,
+        typer.Option(help="A file, one prompt a line, the last --verify held out; by default wan-tiny's captions."),
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Full generations to record.")] = 16,
     sizes: options.Sizes,

@@ -37,6 +37,13 @@ def test_the_command_takes_a_speedup_or_a_word(
     assert f"the plugin at {speedup}x by compute" in capsys.readouterr().out
 
 
+def test_a_speedup_that_leaves_fewer_than_two_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--model", "wan2.1-t2v-14b", "--speedup", "26"])
+    assert stopped.value.code == 2
+    assert "speedup=26.0 is not allowed: expected at most 25" in capsys.readouterr().err
+
+
 def test_the_command_refuses_an_unknown_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["estimate", "--model", "wan2.1-t2v-14b", "--gpu", "a100"])
