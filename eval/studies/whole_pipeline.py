@@ -50,7 +50,8 @@ SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
 def build_pipeline(model: str, device: torch.device, flow_shift: float) -> WanPipeline:
     """Wan2.1's pipeline with random weights on `device`: bfloat16, and float32 for the autoencoder.
 
-    `model` is "1.3B" or "14B". `flow_shift` is that of the UniPC scheduler. The tokenizer is wan-tiny's, because the published one is a file of the real model.
+    `model` is "1.3B" or "14B". `flow_shift` is that of the UniPC scheduler. The tokenizer is wan-tiny's, because the
+    published one is a file of the real model.
     """
     transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
     before = torch.get_default_dtype()

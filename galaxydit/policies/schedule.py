@@ -62,8 +62,8 @@ class Schedule:
     """Compute the steps that a calibration, or `general_schedule` for any model, planned for a speedup.
 
     Attributes:
-        speedup: steps / full steps, at least 1. If no proxy is read, this is also the ratio of block evaluations without
-            the plugin and with it.
+        speedup: steps / full steps, at least 1. Without a proxy, it is also block evaluations without the plugin / with
+            it.
         sigmas: noise levels of the planned full steps, falling. If a generation computes another number of full steps,
             they are interpolated to that number.
         error_map: expected error of a reused step by proxy distance since the last full step and sigma, for the report;
