@@ -223,8 +223,10 @@ def plan_targets(
 ) -> tuple[Target, ...]:
     """The targets of a profile by rising speedup in block evaluations, without thresholds.
 
-    Each number of full steps between the numbers for `speedups` gets a target of its own, because a schedule stretched
-    to another number of full steps drops early full steps. Speedups without a schedule are left out.
+    Each of `speedups` gets a target with steps / speedup full steps, rounded (`full_step_count`). In addition, each
+    number of full steps between these numbers gets a target whose speedup is steps / number, because a schedule
+    stretched to another number of full steps drops early full steps. Targets whose number of full steps has no entry
+    in `schedules` are left out.
 
     `schedules` holds by number of full steps their indices, and a score that is not used here (`best_schedules`).
     `sigmas` are the noise levels of all steps, and `warmup` is the share of first steps that are always computed.
@@ -245,8 +247,8 @@ def plan_targets(
 def largest_expected_error(target: Target, error_map: ErrorMap, cumulative: CumulativeDistance) -> float:
     """The largest relative error that `error_map` expects of a step that the planned schedule of `target` reuses.
 
-    It is 0 if the schedule reuses no step. The proxy is assumed to move as in `cumulative`, its mean over the
-    recordings.
+    It is 0 if the schedule reuses no step. `cumulative` holds the proxy distance from the first step to each step, mean
+    over the recordings. Its increase since the last full step is taken as the proxy distance of a reused step.
     """
     full = [cumulative.sigmas.index(sigma) for sigma in target.sigmas]
     expected = [

@@ -70,11 +70,11 @@ def add_measurements(profile: Profile, seconds: Seconds, verified: Sequence[Veri
 
     `verified` has an entry for each prompt, speedup and policy. PSNR and compute fraction (block evaluations done /
     those without the plugin) are means over the prompts. The denoise speedup, seconds without the plugin / with the
-    policy "schedule", is the median over the prompts. `seconds` are those of the parts of a step (`measure_seconds`),
-    from which the denoise speedup is also predicted. The policy "proxy" is better at a speedup if the one-sided 95 %
-    interval of its paired lead over the schedule lies above 0. Otherwise the schedule is followed, because its compute
-    is known beforehand and it reads no proxy. A target without measurements gets the policy of the nearest measured
-    speedup.
+    policy "schedule", is both measured (median over the prompts) and predicted from `seconds`: those of a full step, of
+    its parts inside the transformer but outside its blocks, and outside the transformer (`measure_seconds`). The policy
+    "proxy" is better at a speedup if the one-sided 95 % interval of its paired lead over the schedule lies above 0.
+    Otherwise the schedule is followed, because its compute is known beforehand and it reads no proxy. A target without
+    measurements gets the policy of the nearest measured speedup.
     """
     steps, predicted, measured = profile.conditions.steps, [], []
     schedule, proxy, better = [], [], set()

@@ -1,9 +1,9 @@
 """Monotone regression from proxy distance to the error of reuse.
 
 The error of reuse is the relative L2 error of a reused step's guided prediction (the transformer's output after
-guidance). The data are points: a point is a reused step, with its proxy distance since the last full step, its noise
-level and its error of reuse. The order of prediction is 0 if a reused step repeats the last full step, and 1 if it
-extrapolates the last two.
+guidance). The data are points: a point is a step that is predicted from given full steps, with its proxy distance since
+the last full step, its noise level and its error of reuse. The order of prediction is 0 if a reused step repeats the
+last full step, and 1 if it extrapolates the last two.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ MINIMUM_GAIN = 0.02  # increase of R² from which several curves replace a singl
 
 @dataclass(frozen=True)
 class Points:
-    """The data of the regression, one point for each reused step, `(points,)` each.
+    """The data of the regression, one entry for each point (see the module), `(points,)` each.
 
     Attributes:
         distance: proxy distance since the last full step.
-        sigma: noise level of the reused step.
+        sigma: noise level of the predicted step.
         error: error of reuse.
     """
 
@@ -45,10 +45,11 @@ class Points:
 
 
 def points_of(recordings: Sequence[Recording], proxy: str, order: int) -> Points:
-    """The points of `proxy`: every step of the recordings, predicted from a last full step 1 to 6 steps before it.
+    """The points of `proxy`: at `order` 0 up to 6 for each step of the recordings, at order 1 up to 24.
 
-    The last full step is step 2 or later, counted from 0. At `order` 1 a step gives a point for each gap of 1 to 4
-    steps between the last two full steps.
+    At order 0 there is a point for each gap of 1 to 6 steps from the last full step to the step. At order 1 there is
+    one for each pair of such a gap and a gap of 1 to 4 steps between the last two full steps. The last full step is
+    step 2 or later, counted from 0, and all full steps of a point belong to the transformer of the step.
     """
     rows: list[Array] = []
     for recording in recordings:

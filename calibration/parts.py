@@ -43,8 +43,8 @@ Draft = tuple[Profile, str, Sequence[float]]
 class CalibrationMaker(Maker):
     """Measures the parts of a calibration in one worker process; `load` returns the pipeline of this process.
 
-    A method such as `_timing` measures one kind of part. Its argument `data` is `Unit.data`, which also contains the
-    method's other arguments: prompt, settings and seed.
+    A method such as `_timing` measures one kind of part. `make` passes it `data`, which is `Unit.data`, and three
+    entries of `data` as further arguments: prompt, settings (`GenerationSettings`; in `data` a dictionary) and seed.
     """
 
     load: Callable[[], DiffusionPipeline]
@@ -64,10 +64,11 @@ class CalibrationMaker(Maker):
         return Output(measure(data, data["prompt"], GenerationSettings(**data["settings"]), data["seed"]))
 
     def _timing(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """Timings in this process, for which `data` is not read.
+        """Timings of generations from `prompt`, `settings` and `seed` in this process; `data` is not read.
 
-        "seconds" are those of a full step and its parts (fields of `Seconds`), "costs" the cost by proxy, "device" the
-        name of the device as text, and "versions" the versions by package.
+        "seconds" holds the fields of `Seconds`: seconds of a full "step", of one "block", and of a step's parts
+        "outside_blocks" (but in the transformer) and "outside_transformer"; its two speedups are empty. "costs" is the
+        cost by proxy, "device" the name of the device as text, and "versions" the versions by package.
         """
         seconds = measure_seconds(self.pipe, prompt, settings, seed)
         costs = measure_proxy_costs(self.pipe, prompt, settings, seed, seconds.step)
@@ -75,13 +76,14 @@ class CalibrationMaker(Maker):
         return {"seconds": asdict(seconds), "costs": costs, "device": device_name(self.pipe), "versions": versions}
 
     def _sample(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """A generation's "recording" (the fields of `Recording`) and "perturbations" (a list of results of `perturb`).
+        """A generation's "recording" (the fields of `Recording`) and "perturbations" (a list of tuples of `perturb`).
 
-        A perturbation repeats the generation and reuses every other step of one interval of steps. Its result is the
-        index of the interval, the mean noise level of the reused steps, and the change of the final latent / the error
-        that caused it. There is one for each index into `INTERVALS` in `data["intervals"]`. If `data["float32"]` is
-        True, the generation of a 16-bit model is also repeated in float32, because rounding hides how little the guided
-        prediction changes; the recording gets `exact_norms` and `exact_products` from this repetition.
+        A perturbation repeats the generation and reuses every other step of an interval, whose start and end
+        `INTERVALS` holds as shares of the steps. `data["intervals"]` lists indices into `INTERVALS`, and each gives one
+        tuple: the index, the mean noise level of the reused steps, and the rms change of the final latent / the rms
+        error that the reused steps introduced into the latent. If `data["float32"]` is True, the generation of a 16-bit
+        model is also repeated in float32, because rounding hides how little the guided prediction changes; the
+        recording gets `exact_norms` and `exact_products` from this repetition.
         """
         recording, generation = record_sample(self.pipe, prompt, settings, seed)
         perturbations = [perturb(self.pipe, recording, generation, index) for index in data["intervals"]]
@@ -94,7 +96,8 @@ class CalibrationMaker(Maker):
     def _choice(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
         """Measurements of the drafts `data["tried"]` on one prompt: for each draft, a row for each of its speedups.
 
-        A draft is a profile as a dictionary, a policy and speedups. A row holds the fields of `VerifiedPrompt`.
+        A draft is a profile as a dictionary, a policy and speedups. A row holds the fields of `VerifiedPrompt` (compute
+        fraction, PSNR, seconds).
         """
         plain = generate(self.pipe, prompt, settings, seed)
         verify = partial(verify_target, self.pipe, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -108,9 +111,10 @@ class CalibrationMaker(Maker):
         """Measurements of the policies "proxy" and "schedule" at each verified speedup of a profile.
 
         `data["profile"]` is the profile as a dictionary (`Profile.to_dict`). The measurements are a list of rows, one
-        for each speedup and policy, each with the fields of `VerifiedPrompt` (compute fraction, PSNR, seconds). If the
-        policy "proxy" computed exactly the planned steps and the proxy runs no part of a block, its video and seconds
-        also count for the schedule. The schedule's seconds then include reading the proxy.
+        for each speedup and policy, each with the fields of `VerifiedPrompt` (compute fraction, PSNR, seconds); at each
+        speedup, "proxy" comes first. If the policy "proxy" computed exactly the planned steps and the proxy runs no
+        part of a block, its video and seconds also count for the schedule. The schedule's seconds then include reading
+        the proxy.
         """
         plain, profile = generate(self.pipe, prompt, settings, seed), parse_profile(data["profile"])
         verify = partial(verify_target, self.pipe, profile, prompt=prompt, settings=settings, seed=seed, plain=plain)
@@ -123,8 +127,10 @@ class CalibrationMaker(Maker):
         return [asdict(row) for row in rows]
 
     def _redundancy(self, data: Mapping[str, Any], prompt: str, settings: GenerationSettings, seed: int) -> Any:
-        """The fields of `Redundancy`: changes of the outputs of each block and of its parts from step to step.
+        """The fields of `Redundancy` as a dictionary: "parts", "branches" (both names) and "changes".
 
+        "changes", `(branches, parts, blocks, steps)` as nested tuples, are the relative L1 changes since the step
+        before: of each block's output (part "block") and of the outputs of its submodules, such as its self-attention.
         `data` is not read.
         """
         return asdict(measure_redundancy(self.pipe, prompt, settings, seed))
@@ -178,7 +184,10 @@ class Parts:
         return recordings, average_perturbations([tuple(row) for part in parts for row in part["perturbations"]])
 
     def drafts(self, tried: Sequence[Draft], prompts: Sequence[str]) -> list[list[list[VerifiedPrompt]]]:
-        """Measurements of the drafts `tried` on the prompts, indexed by draft, then by its speedups, then by prompt."""
+        """Compute fraction, PSNR and seconds of the drafts `tried` (`VerifiedPrompt`) in videos of the prompts.
+
+        The lists are indexed by draft, then by its speedups, then by prompt.
+        """
         data = [(profile.to_dict(), policy, list(speedups)) for profile, policy, speedups in tried]
         by_prompt = self._measure("choosing", self._units("choice", prompts, CHOICE_SEED, tried=data))
         return [
@@ -187,15 +196,16 @@ class Parts:
         ]
 
     def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
-        """Measurements of the policies "schedule" and "proxy" at the verified speedups of the profile on the prompts.
+        """Compute fraction, PSNR and seconds of the policies "proxy" and "schedule" in videos of the prompts.
 
-        There is one entry for each prompt, speedup and policy.
+        There is one entry for each prompt, verified speedup of the profile (`Evidence.verifications`) and policy: by
+        prompt, then by rising speedup, then "proxy" before "schedule".
         """
         units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)
 
     def redundancy(self, prompt: str) -> Redundancy:
-        """Changes of the block outputs from step to step in one generation."""
+        """Relative L1 changes of the outputs of blocks and their parts from step to step in one generation."""
         (measured,) = self._measure("analysing", [self._unit("redundancy", "redundancy", prompt, self.seed)])
         return parse(Redundancy, measured, "redundancy")
 

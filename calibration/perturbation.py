@@ -1,6 +1,8 @@
 """Measure error propagation: reuse a few steps of a recorded generation and see how far the final latent moves.
 
-Reused steps are predicted at order 1: they extrapolate the last two full steps.
+Reused steps are predicted at order 1: they extrapolate the last two full steps. The sensitivity at a noise level is the
+rms change of the final latent / the rms error that reused steps introduced into the latent there. It is measured in the
+three intervals of steps `INTERVALS`, each its start and end as shares of the steps.
 """
 
 import math
@@ -40,9 +42,11 @@ def perturbed_schedule(steps: int, interval: tuple[float, float], switch: int = 
 def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo, interval: int) -> Perturbation:
     """Repeat a recorded generation with reuse in `INTERVALS[interval]`, and measure the sensitivity to errors there.
 
-    `recording` and `plain` come from the same generation. Returns `interval`, the mean noise level of the reused steps,
-    and the sensitivity. The sensitivity is the rms change of the final latent / the rms error that the reused steps
-    introduced, which is calculated from `recording`; it is limited to the range `SENSITIVITIES`.
+    `recording` and `plain` come from the same generation; of `plain`, the settings and the final latent are used.
+    Returns `interval`, the mean noise level of the reused steps, and the sensitivity: the rms difference of the final
+    latents / the rms error that the reused steps introduced, limited to the range `SENSITIVITIES`. The introduced error
+    is calculated from `recording`: it is the partly coherent sum of the errors that the reused steps would cause in the
+    final latent if all other predictions stayed the same (`ScheduleError.final_error` with sensitivity 1).
     """
     schedule = perturbed_schedule(recording.steps, INTERVALS[interval], recording.switch)
     with galaxydit.accelerate(pipe, config=GalaxyDiTConfig(FixedSteps(schedule), order=1, correction=False)):
@@ -58,8 +62,9 @@ def perturb(pipe: DiffusionPipeline, recording: Recording, plain: GeneratedVideo
 def average_perturbations(perturbations: Sequence[Perturbation]) -> ErrorPropagation:
     """The error propagation: for each interval the geometric mean of its sensitivities, at its mean noise level.
 
-    Each perturbation is the index of its interval, a noise level and a sensitivity, as `perturb` returns them. At sigma
-    0, where no step is left, the sensitivity is 1.
+    Each perturbation is the index of its interval in `INTERVALS`, a noise level and a sensitivity (rms change of the
+    final latent / rms error introduced at that level), as `perturb` returns them. Intervals with the same mean noise
+    level are averaged together. At sigma 0, where no step is left, the sensitivity is 1.
     """
     logs: dict[float, list[float]] = {0.0: [0.0]}
     for interval in {interval for interval, _, _ in perturbations}:

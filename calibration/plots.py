@@ -94,7 +94,7 @@ def draw_scatter(calibration: Calibration, figure: Figure) -> None:
 def draw_fit(calibration: Calibration, figure: Figure) -> None:
     """Error of reuse by proxy distance since the last full step: measured (dots), expected by the error map (lines).
 
-    The bands are one standard deviation to each side.
+    Each line has a band of one standard deviation of the measured errors at similar distances to each side.
     """
     axes, profile = figure.add_subplot(), calibration.profile
     points = points_of(calibration.recordings, profile.recipe.proxy, profile.recipe.order)
@@ -130,7 +130,10 @@ def draw_redundancy(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_blocks(calibration: Calibration, figure: Figure) -> None:
-    """Relative change of each block's output, and of its parts' outputs, since the step before, by guidance branch."""
+    """Relative L1 change of block outputs since the step before, by step and block, in one generation.
+
+    First column: the output of the whole block. Other columns: outputs of parts of the block. Rows: guidance branches.
+    """
     redundancy = calibration.redundancy
     assert redundancy is not None
     changes = np.maximum(redundancy.array[..., 1:], 1e-4)
@@ -147,10 +150,11 @@ def draw_blocks(calibration: Calibration, figure: Figure) -> None:
 
 
 def draw_proxies(calibration: Calibration, figure: Figure) -> None:
-    """PSNR at equal requested speedups of the proxies that were compared by videos.
+    """PSNR of videos of the policy "proxy" with different proxies, mean over sample prompts with its 95 % interval.
 
-    Horizontal axis: Spearman's rho of the proxy's distance with the error of reuse, on the left along a trajectory, on
-    the right between samples at the same step.
+    Each dot is one proxy at one requested speedup: 2x and 3x, or the nearest planned speedups. Horizontal axis:
+    Spearman's rho of the proxy's distance with the error of reuse, on the left along a trajectory, on the right between
+    samples at the same step.
     """
     rows = {row.proxy: row for row in calibration.profile.evidence.ranking}
     compared, used = calibration.profile.evidence.compared_proxies, calibration.profile.recipe.proxy

@@ -3,6 +3,9 @@
 A surrogate (`surrogate/`) replaces the real weights: a model of independent directions fitted to published curvature.
 There are two surrogates, one for each distribution of the clean values along a direction (`DISTRIBUTIONS`). A level is
 the expected PSNR of a schedule on a surrogate at one flow shift, in dB up to a constant (`Surrogate.level`).
+
+A schedule, `FullSteps`, is the rising indices of its full (computed) steps among 50. Its six levels, for three flow
+shifts and two surrogates, become one `expected_level`: the level of the mean of their six mean square errors.
 """
 
 from collections.abc import Mapping
@@ -59,11 +62,10 @@ def expected_level(full: FullSteps) -> float:
 
 
 def improved(full: FullSteps, fixed: int) -> tuple[FullSteps, float]:
-    """The schedule that hill climbing reaches from `full`, and its `expected_level`: one level for all flow shifts and
-    surrogates, in dB.
+    """The schedule that hill climbing reaches from `full`, and its `expected_level` (see the module) in dB.
 
-    Each move shifts one full step by at most `FARTHEST_MOVE` steps to the place of a reused step. It is kept if this
-    level rises by more than `LEAST_GAIN`. The first `fixed` full steps and the last full step are not moved.
+    Each move shifts one full step by at most `FARTHEST_MOVE` steps to the place of a reused step. It is kept if the
+    expected level rises by more than `LEAST_GAIN`. The first `fixed` full steps and the last full step are not moved.
     """
     best, tried, rises = expected_level(full), {full}, True
     while rises:
@@ -95,8 +97,9 @@ def neighbours(full: FullSteps, step: int, fixed: int) -> list[FullSteps]:
 def planned(starts: Mapping[int, FullSteps], fixed: int) -> dict[int, tuple[FullSteps, float]]:
     """For each number of full steps in `starts`, the best schedule that hill climbing finds, and its `expected_level`.
 
-    There are up to two starts: the schedule in `starts`, and the schedule found for one more full step, less the full
-    step whose removal costs the least level. The first `fixed` full steps and the last full step stay.
+    The expected level combines the mean square errors at three flow shifts on two surrogates (see the module). There
+    are up to two starts: the schedule in `starts`, and the schedule found for one more full step, less the full step
+    whose removal costs the least level. The first `fixed` full steps and the last full step stay.
     """
     best: dict[int, tuple[FullSteps, float]] = {}
     for count in sorted(starts, reverse=True):

@@ -106,9 +106,11 @@ def published_targets() -> tuple[Target, ...]:
 
 
 def linear_plans(most: int) -> dict[int, FullSteps]:
-    """The linear planner's best schedule for each number of full steps up to `most`, where one exists.
+    """The linear planner's best schedule of 50 steps (rising indices of full steps) by number of full steps to `most`.
 
-    It is planned at order 0: a reused step repeats the last full step.
+    The first three steps and the last are full, and full steps are at most 12 steps apart (`LONGEST_GAP`), so small
+    numbers have no schedule. Schedules are planned at the flow shift of the published curvature, 5, and at order 0: a
+    reused step repeats the last full step.
     """
     published = load_published()
     recording = published_recording(published, published.data["curvature"]["flow_shift"], STEPS)
@@ -154,11 +156,12 @@ def curvature_at(published: Published, sigmas: Array) -> Array:
 
 
 def published_propagation(published: Published) -> ErrorPropagation:
-    """Error of the final latent / error of the latent, by sigma, scaled to 1 at the last step.
+    """Error of the final latent / error of the latent at a step, by sigma, scaled to 1 at the last step.
 
-    The published gain is relative to the error of a prediction, so it is divided by UniPC's response, the change of the
-    final latent by that prediction. It is scaled because its unit is unknown: at the last step it must equal the
-    response, which is 0.06 at flow shift 3, but the published law gives 0.25.
+    The published gain is the error of the final latent / the error of a prediction. This ratio is the gain / UniPC's
+    response, which is the change of the final latent by that prediction alone. The ratio is scaled because the unit of
+    the gain is unknown: the ratio must be 1 at the last step, but there the published gain is 0.25 and the response
+    0.06 (at flow shift 3).
     """
     flow_shift = published.data["propagation"]["flow_shift"]
     sigmas, response = wan_sigmas(flow_shift, STEPS), unipc(flow_shift, STEPS).response

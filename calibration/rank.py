@@ -4,9 +4,10 @@ The ranking along a trajectory is GalaxyDiT's (arXiv 2512.03451). Every quantity
 a mere clock also ranks high there. Between samples at the same step there is no trend, so that ranking shows what a
 proxy knows of one sample.
 
-The error of reuse is the relative L2 error that reuse would cause in the guided prediction, the transformer's output
-after guidance. A lag is the number of steps since the last full step, 1 to 4. The order is 0 if a reused step repeats
-the last full step, and 1 if it extrapolates the last two.
+The distance of a proxy is its change from one step to the next: relative L1, relative L2 or cosine distance, as the
+proxy defines (`galaxydit.proxies.distance_of`). The error of reuse is the relative L2 error that reuse would cause in
+the guided prediction, the transformer's output after guidance. A lag is the number of steps since the last full step, 1
+to 4. The order is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last two.
 """
 
 import math
@@ -38,8 +39,9 @@ class Ranking:
     """The ranking of all proxies.
 
     Attributes:
-        rows: one for each proxy, with its cost, its correlation along a trajectory and its correlation between samples;
-            each correlation is one number for all lags and orders. The best along a trajectory comes first.
+        rows: one for each proxy, with its correlation along a trajectory, its correlation between samples, and its
+            cost: seconds that reading it adds to a reused step / seconds of a full step. Each correlation is one number
+            for all lags and orders. The best along a trajectory comes first.
         z_of_prompt: by proxy, Fisher's z of the correlation along a trajectory for each prompt, `(prompts,)`.
     """
 
@@ -214,9 +216,11 @@ def _centred_ranks(values: Array) -> Array:
 
 
 def _pooled_correlation(terms: Array) -> Array:
-    """Correlations from `terms`, `(..., 3)`: sum of products, sum of squares of the first and of the second factor.
+    """Correlations of two quantities, `(...)`, from sums that are already pooled, `terms`, `(..., 3)`.
 
-    The correlation is 0 where a sum of squares is 0.
+    The sums along the last axis are that of the products of both quantities, of the squares of the first and of the
+    squares of the second. Both have mean 0; in `between_samples` they are centred ranks of proxy distances and of
+    errors of reuse. The correlation is 0 where a sum of squares is 0.
     """
     product, first, second = np.moveaxis(terms, -1, 0)
     scale = np.sqrt(first * second)

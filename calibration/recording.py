@@ -111,10 +111,11 @@ def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] 
     """Rms error that 16-bit computation adds to the guided prediction, and the prediction's rms change from step to
     step, both relative to its rms.
 
-    Both are medians over the steps; None unless every recording also holds the products of the prediction's changes
-    from step to step (`guided_products`) of the same generation in float32 (`exact_products`). The change into a step
-    and the change out of it contain the step's rounding with opposite signs, so the mean of their product is lower in
-    16 bits than in float32, by the mean square of the rounding.
+    The products of the prediction's changes from step to step (`guided_products`) and its rms are first averaged over
+    the recordings. Rounding and change then follow for each step, and both results are medians over the steps. They are
+    None unless every recording also holds the products of the same generation in float32 (`exact_products`). The change
+    into a step and the change out of it contain the step's rounding with opposite signs, so the mean of their product
+    is lower in 16 bits than in float32, by the mean square of the rounding.
     """
     if not all(recording.exact_products for recording in recordings):
         return None
@@ -127,7 +128,10 @@ def rounding_and_change(recordings: Sequence[Recording]) -> tuple[float, float] 
 
 
 def as_differences(coefficients: Array) -> Array:
-    """Coefficients of the differences y[i + 1] - y[i], `(steps - 1,)`, from coefficients of y[i] that sum to 0."""
+    """Coefficients d, `(steps - 1,)`, with sum d[i] (y[i + 1] - y[i]) = sum c[i] y[i] for any tensors y[i].
+
+    `coefficients` are c, `(steps,)`, and must sum to 0. Here y[i] is the guided prediction of step i.
+    """
     return -np.cumsum(coefficients)[:-1]
 
 

@@ -1,7 +1,7 @@
 """Similarity of the outputs of blocks and of their parts between neighbouring steps (a study as in arXiv 2411.13588).
 
-A part is a submodule of a block, such as its self-attention. The similarity shows where a proxy could be read, and what
-a cache of single blocks or parts could save.
+A part is a submodule of a block, such as its self-attention. The similarity is measured as the relative L1 change from
+step to step; it shows where a proxy could be read, and what a cache of single blocks or parts could save.
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,8 @@ ELEMENTS = 2**16  # kept of each output
 class Redundancy:
     """Relative L1 change of the outputs of blocks and parts since the step before, in one full generation.
 
+    It is `galaxydit.proxies.relative_l1`: mean absolute change / mean absolute output of the step before, at most 2.
+
     Attributes:
         parts: "block" for the whole block, then the parts of a block by their names in `Family.parts`.
         branches: guidance branches in the order of their calls, such as ("call 0", "call 1").
@@ -53,11 +55,11 @@ class Redundancy:
 
 
 def measure_redundancy(pipe: DiffusionPipeline, prompt: str, settings: GenerationSettings, seed: int) -> Redundancy:
-    """How much the outputs of blocks and parts change from step to step in one full generation.
+    """Relative L1 change of the outputs of blocks and parts from step to step in one full generation.
 
-    Outputs are subsampled, so that memory does not grow with the video. The transformer calls of a step are named
-    "call 0", "call 1": one for each guidance branch, or "call 0" alone if the pipeline concatenates them. Two
-    transformers are both observed, each at its own steps.
+    The changes are by guidance branch, part, block and step. Outputs are subsampled, so that memory does not grow with
+    the video. The transformer calls of a step are named "call 0", "call 1": one for each guidance branch, or "call 0"
+    alone if the pipeline concatenates them. Two transformers are both observed, each at its own steps.
     """
     transformers = list(transformers_of(pipe).values())
     family = family_of(transformers[0])

@@ -19,13 +19,16 @@ class ScheduleError:
     """Evaluates schedules of full steps on recorded generations.
 
     In the reuse interval between the full steps a and b, a prediction p_i replaces the guided prediction y_i (the
-    transformer's output after guidance). With w_i, the linear response of the scheduler to y_i, the latent is then off
-    by
+    transformer's output after guidance). With w_i, the linear response of the final latent to y_i, the latent is then
+    off by
 
         d(a, b) = (sum over a < i < b of w_i (p_i - y_i)) - w_b c (p_b - y_b)
 
-    The last term is the runtime's correction of the full step b: c is `extrapolation.CORRECTED` of the order times
-    `extrapolation.missed`. c is 0 for the last step, and for all steps if `corrects` is False.
+    The last term is the runtime's correction of the full step b. c is the estimated sum of the first term / (w_b
+    (p_b - y_b)), from `extrapolation.missed`, times the share of it that the runtime corrects
+    (`extrapolation.CORRECTED`): 1 if p repeats the full step a (order 0), 0.5 if p extrapolates a and the full step
+    before it (order 1). c is 0 for the last step, and for all steps if `corrects` is False. The order is an argument of
+    the methods.
 
     All p_i of an interval extrapolate the same cached steps, so their errors are nearly parallel and are added as
     vectors. Errors of different intervals are partly coherent and can cancel: in the mean square of their sum, the

@@ -72,11 +72,13 @@ def interval_errors(
 ) -> Array:
     """Mean square error of the final latent that each possible reuse interval causes, `(step, gap before, gap)`.
 
-    It is averaged over the recordings of `model`. The interval lies between the full step `step` and the full step
-    `gap` steps later. The full step before `step` lies `gap before` steps earlier; a `gap before` of 0 means that there
-    is none. The error is 0 for intervals that are impossible or reuse nothing. `propagation` is the growth of errors
-    until the final latent. `order` is 0 if a reused step repeats the last full step, and 1 if it extrapolates the last
-    two.
+    It is averaged over the recordings of `model`, which calculates the errors of schedules from recordings. The
+    interval lies between the full step `step` and the full step `gap` steps later. The full step before `step` lies
+    `gap before` steps earlier; a `gap before` of 0 means that there is none. The indices of both gaps are the gaps
+    themselves, so their axes have the size `longest_gap` + 1, where `longest_gap` is the largest number of steps from
+    one full step to the next. The error is 0 if `gap` is 0 or 1, because no step is reused then, and where a full step
+    would lie outside the generation. `propagation` is the growth of errors until the final latent. `order` is 0 if a
+    reused step repeats the last full step, and 1 if it extrapolates the last two.
     """
     steps = len(model.sigmas)
     errors = np.zeros((steps, longest_gap + 1, longest_gap + 1))

@@ -66,11 +66,11 @@ def compared_table(profile: Profile) -> Table:
 
 
 def ranking_table(profile: Profile) -> Table:
-    """One row for each proxy, best first.
+    """One row for each proxy, by falling rho along a trajectory, then by rising cost.
 
     Columns: the proxy's rho with the error of reuse, along a trajectory ("rho") and between samples, each with its 95 %
-    interval; rho where reused steps repeat the last full step (order 0), after the first 20 % of the steps; and the
-    proxy's cost, seconds of reading the proxy in % of the seconds of a full step.
+    interval; rho along a trajectory if reused steps repeat the last full step (order 0) and the first 20 % of the steps
+    do not count; and the proxy's cost, seconds of reading the proxy in % of the seconds of a full step.
     """
     return [
         {
@@ -87,7 +87,12 @@ def ranking_table(profile: Profile) -> Table:
 
 
 def redundancy_table(redundancy: Redundancy) -> Table:
-    """One row for each part of a block in each branch: mean change, and share of the changes below each of `LIMITS`."""
+    """One row for each part of a block in each guidance branch; the first part is the whole block, the others are
+    submodules such as the self-attention.
+
+    A change is the relative L1 change of an output since the step before (`Redundancy`). Columns: the mean change over
+    all blocks and all steps after the first, and the share of these changes below each of LIMITS (0.02, 0.05, 0.1).
+    """
     return [
         {
             "part": f"{part.replace('_', ' ')}, {branch}",

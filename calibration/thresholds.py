@@ -30,11 +30,14 @@ def mean_distance(recordings: Sequence[Recording], proxy: str) -> CumulativeDist
 
 
 def deviation_weight(recordings: Sequence[Recording], proxy: str, order: int) -> float:
-    """Weight of a sample's deviation from the mean distance at which the policy "proxy" errs least, in [0, 1].
+    """The weight w, in [0, 1], of a sample's deviation from the mean, with which the policy "proxy" errs least.
 
-    It is b / (order + 2). b says how steeply the error of reuse rises with the proxy's distance between samples at the
-    same step: the slope of log error on log distance, both less their mean over the samples, pooled over all steps and
-    gaps of 1 to 4 steps since the last full step.
+    As the distance of each step, which it sums since the last full step, the policy takes m + w * (d - m): d is the
+    sample's proxy distance from the step before, and m the mean of d over the recordings.
+
+    w is b / (order + 2), limited to [0, 1]. b says how steeply the error of reuse rises with the proxy's distance
+    between samples at the same step: the slope of log error on log distance, both less their mean over the samples,
+    pooled over all steps and gaps of 1 to 4 steps since the last full step.
 
     The reason: the error of an interval of h steps is taken as r h^(order + 2), with a rate r proportional to
     distance^b. For a given number of full steps the sum of squared errors is then least if h is proportional to
@@ -79,9 +82,11 @@ def planned_steps(profile: Profile, speedup: float) -> tuple[int, ...]:
 
 
 def follows_schedule(recordings: Sequence[Recording], profile: Profile, speedup: float) -> bool:
-    """Whether the policy "proxy" computes the planned steps in the replay of all recordings.
+    """Whether the policy "proxy" computes exactly the planned steps (`planned_steps`) in the replay of every recording.
 
-    It is False if the proxy runs any part of a block, because the compute then differs from the schedule's.
+    Planned steps and threshold are those of the profile's target for `speedup`, its settings for the speedup with the
+    nearest number of full steps (`Profile.target_for`). The result is False if the proxy runs any part of a block,
+    because the compute then differs from the schedule's.
     """
     limits = Limits(warmup=profile.target_for(speedup).warmup, max_consecutive=None)
     policy, planned = proxy_policy(profile, speedup), planned_steps(profile, speedup)
@@ -107,17 +112,20 @@ def solve_threshold(
 ) -> float:
     """The threshold at which the mean compute fraction of `policy`, replayed on recordings, is nearest to 1 / speedup.
 
-    It is 1, which follows the schedule in the mean, if the fraction is then within 3 % of 1 / speedup. Otherwise it is
-    found by bisection in [0.2, 5], because a larger threshold reuses more; a threshold near an end of this range means
-    that the speedup is out of reach of the proxy. The replay ignores `policy.leeway`, because with a leeway the
-    fraction hardly depends on the threshold.
+    The threshold is a factor: the policy computes a step when the proxy distance since the last full step reaches the
+    threshold times the mean distance from one full step of `policy.schedule` to half a step before the next one
+    (`ProxyThreshold`). At 1, a sample whose distances equal the mean computes the full steps of the schedule.
+
+    The result is 1 if the fraction at 1 is within 3 % of 1 / speedup. Otherwise bisection in [0.2, 5] finds it, because
+    a larger threshold reuses more; a threshold near an end of this range means that the speedup is out of reach of the
+    proxy. The replay ignores `policy.leeway`, because with a leeway the fraction hardly depends on the threshold.
 
     `limits` bound the policy in the replay: first and last steps that are always computed, and steps reused in a row.
     To read the proxy, a reused step runs the share `share_of_step` of the block evaluations of a full step.
     """
 
     def excess(threshold: float) -> float:
-        """Mean compute fraction at `threshold`, less 1 / speedup."""
+        """Mean over the recordings of the policy's `compute_fraction` at `threshold`, less 1 / `speedup`."""
         free = replace(policy, threshold=threshold, leeway=None)
         counts = [len(replay(recording, proxy, free, limits)) for recording in recordings]
         return fmean(compute_fraction(count, recordings[0].steps, share_of_step) for count in counts) - 1 / speedup

@@ -1,4 +1,9 @@
-"""Measure a profile on a prompt by generated videos: compute fraction, PSNR and seconds at one speedup."""
+"""Measure a profile on a prompt by generated videos: compute fraction, PSNR and seconds at one speedup.
+
+A profile holds the plugin's settings for a model. Its policy "schedule" computes planned steps. Its policy "proxy"
+computes a step when a cheap tensor, the proxy, has changed enough since the last computed step. The output of all other
+steps is predicted.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

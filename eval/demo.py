@@ -46,7 +46,7 @@ class DemoSample:
 
 @dataclass(frozen=True)
 class DemoVariant:
-    """One of the three ways to generate, with one sample for each prompt."""
+    """One of the three ways to generate, with the measurements of one generation (`DemoSample`) for each prompt."""
 
     name: str
     samples: tuple[DemoSample, ...]

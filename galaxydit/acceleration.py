@@ -75,11 +75,15 @@ def accelerate(
             mean, not each video.
         quality: instead of a speedup, "lossless" (every step is computed), or a name for a speedup: "high" (1.5),
             "balanced" (2.0) or "fast" (3.0).
-        proxy: one of `galaxydit.PROXIES`; by default the profile's proxy, or the best documented proxy of the family.
-        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.
+        proxy: one of `galaxydit.PROXIES`; by default the proxy of the profile if it was measured, else the proxy of the
+            best published quality that this kind of transformer offers (`galaxydit.profiles.resolve.documented_proxy`).
+        warmup: share of first steps that are always computed, in [0, 1]; by default the share that the profile sets for
+            the speedup; without a profile, 0.2 or 0.4 / speedup, whichever is less; with `threshold`, or with
+            `max_error` and no speedup, 0.2.
         config: all settings, instead of the arguments from `speedup` to `warmup`.
         scheduler: for a bare transformer, the scheduler that drives it; a pipeline has its own. Without a scheduler,
-            full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`).
+            full steps do not correct the error of the reused steps before them (`GalaxyDiTConfig.correction`), and
+            calls can be reused only inside a `cache_context` that gives the step (`apply_galaxydit`).
         keep_reports: how many reports `Acceleration.reports` keeps; None keeps all.
 
     Returns:
@@ -125,8 +129,9 @@ def apply_galaxydit(
     """Attach the plugin to one transformer, in the manner of diffusers' `apply_*` hooks; return the `Acceleration`.
 
     `config` has the settings, by default `GalaxyDiTConfig()`. `scheduler` is the scheduler that drives the transformer.
-    Without a `scheduler`, only calls inside a `cache_context` of diffusers that gives the step can be reused. Raises
-    the errors of `accelerate`. `remove_galaxydit(transformer)` removes the plugin again.
+    Without a `scheduler`, a call can be reused only inside diffusers' `transformer.cache_context("cond",
+    step_index=..., num_inference_steps=..., sigma=...)`, which states the guidance branch and the step. Raises the
+    errors of `accelerate`. `remove_galaxydit(transformer)` removes the plugin again.
     """
     return accelerate(transformer, config=config or GalaxyDiTConfig(), scheduler=scheduler)
 

@@ -13,8 +13,8 @@ def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
 
 
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
-    """For each layer with adapters: names of its active adapters, name and scale of each adapter (`scales_of`), whether
-    the adapters are disabled, and whether they are merged into the weights. Empty without adapters.
+    """For each layer with adapters a tuple of four: names of its active adapters, `scales_of` the layer, whether its
+    adapters are disabled, and whether any are merged into the weights. Empty without adapters.
 
     The states are read layer by layer because LoRA scales may differ from block to block.
     """
@@ -27,7 +27,7 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
-    """Name and scale of each adapter of a PEFT layer.
+    """(name, scale) of each adapter of a PEFT layer, active or not. `layer` must be a PEFT layer: it has `scaling`.
 
     Scales are rounded to six decimals, because pipelines that scale and unscale round.
     """

@@ -31,8 +31,8 @@ class Energy:
             until the last call has ended.
         end_to_end: joules of text encoders, denoising and decoding; None where nothing was decoded, and in the report
             of several ranks, because any of them may decode.
-        devices: the joules of `denoise` by device, or by rank where several ranks compute one video; empty while
-            `denoise` is None.
+        devices: the joules of `denoise` by device ("cuda:0"), or by rank ("rank 0") where several ranks compute one
+            video; empty while `denoise` is None.
         shared: text on other work whose joules are included; empty if none is known.
     """
 
@@ -180,7 +180,8 @@ def shared_between(before: Reading, after: Reading) -> str:
 
 
 def by_rank(group: Any | None, joules: float | None, device: torch.device) -> dict[str, float] | None:
-    """Joules by rank ("rank 0") of a process group, or by device without a group; None if any rank's are unknown.
+    """Joules by rank ("rank 0") of a process group, or, without a group, by the name of `device` ("cuda:0"); None if
+    those of any rank are unknown.
 
     `joules` are those of this process, on `device`; None without a counter. Each rank of the group has to call this
     function.

@@ -71,11 +71,13 @@ def predict(
 ) -> Tensor:
     """The predicted tensor at the noise level `sigma`, in the shape and dtype of the cached steps.
 
-    Order 0 repeats the newest cached step. Order 1 adds `share` times `slope_ahead` times the difference of the two
-    newest cached steps to the newest; with a single cached step it equals order 0. `history` is ordered from the oldest
-    step. `slope` is the share of the slope between the two newest steps that is followed, and `largest` limits the
-    factor `slope_ahead`. `share`, in [0, 1], is lowered by the guard (`galaxydit.policies.safeguard`) where the slope
-    harms. The result is a new tensor, which the caller may overwrite.
+    Order 0 repeats y_newest, the tensor of the newest step in `history`, whose steps are ordered from the oldest. Order
+    1 is y_newest + share * a * (y_newest - y_older), with the tensor y_older of the step before; with a single step it
+    equals order 0. The function `slope_ahead` gives the factor a: `slope` is the configured share of the slope from
+    y_older to y_newest, a = slope (sigma - newest) / (newest - older) with the noise levels of both steps, and
+    `largest` is the largest |a|. `share`, in [0, 1], is a further share of the slope, which the guard
+    (`galaxydit.policies.safeguard`) lowers where the slope harms. The result is a new tensor, which the caller may
+    overwrite.
     """
     _, newest_sigma, newest = history[-1]
     if order == 0 or len(history) < 2 or share == 0:
@@ -85,14 +87,17 @@ def predict(
 
 
 def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:
-    """Accumulated error of the steps reused between the full steps `newest` and `step`, relative to the error that
-    reuse would have had at `step`.
+    """Effect on the final latent of the errors of the steps reused between the full steps `newest` and `step`, divided
+    by the effect of the error that reuse would have had at `step`:
 
-    `newest` and `step` are indices. The error is assumed to grow from 0 at `newest` in proportion to the distance in
-    sigma. `sigmas` are the noise levels of all steps, and `response` is the linear response of the final latent to each
-    step's output (`galaxydit.runtime.scheduler_response`). Without sigmas or response, all steps count alike, which
-    gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because a `step` of small response would
-    otherwise be changed too much; it is 0 if `step` has no response.
+        sum over the reused steps i of response[i] * (sigmas[newest] - sigmas[i])
+        / (response[step] * (sigmas[newest] - sigmas[step]))
+
+    `newest` (the earlier full step) and `step` are indices. The error is assumed to grow from 0 at `newest` in
+    proportion to the distance in sigma. `sigmas` are the noise levels of all steps, and `response` is the linear
+    response of the final latent to each step's output (`galaxydit.runtime.scheduler_response`). Without sigmas or
+    response, all steps count alike, which gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because
+    a `step` of small response would otherwise be changed too much; it is 0 if the denominator is 0.
     """
     reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
     if sigmas is None or response is None:
@@ -107,9 +112,10 @@ def correction(output: Tensor, predicted: Tensor, missed: float, order: int, sha
     """The correction to add to the `output` y of a full step for the error of the reused steps before it, a new tensor.
 
     `predicted` is p, the output that reuse would have given at this step. Then y - p is the error of reuse at this
-    step. `missed` is the accumulated error of the reused steps divided by y - p, as the function of this name estimates
-    it (trapezoidal rule with the scheduler's response). The correction is `share` of `missed` (y - p); by default the
-    share is `CORRECTED[order]`, for the `order`, 0 or 1, of the predictions. Schedulers sum outputs, so the correction
-    moves the latent towards the latent of full steps. The scheduler receives the corrected output; the cache keeps y.
+    step. `missed` is a number from the function of this name: adding `missed` * (y - p) to y would make up for the
+    errors of the reused steps, if these errors were fractions of y - p that grow linearly in sigma. The correction is
+    `share` * `missed` * (y - p); by default the share is `CORRECTED[order]`, for the `order`, 0 or 1, of the
+    predictions. Schedulers sum outputs, so the correction moves the latent towards the latent of full steps. The
+    scheduler receives the corrected output; the cache keeps y.
     """
     return (output - predicted).mul_((CORRECTED[order] if share is None else share) * missed)

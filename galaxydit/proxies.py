@@ -177,9 +177,9 @@ def relative_l1(current: Tensor, previous: Tensor, group: Any | None = None) -> 
 def distance_of(proxy: Proxy, current: Tensor, previous: Tensor, group: Any | None = None) -> Tensor:
     """The distance `proxy.distance` between two tensors `(batch, ...)`, for each row of the batch, `(batch,)`.
 
-    "l1" is `relative_l1`. "l2" is the root mean square of the change divided by that of `previous`, in [0, 2]. "cosine"
-    is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`; None means this
-    process alone.
+    "l1" is `relative_l1`. "l2" is the root mean square of the change divided by that of `previous`. Both are clamped to
+    [0, 2]. "cosine" is 1 - cosine similarity, in [0, 2]. All are taken over the ranks of the process group `group`;
+    None means this process alone.
     """
     if proxy.distance == "l1":
         return relative_l1(current, previous, group)

@@ -53,7 +53,8 @@ class Request:
             the model.
         proxy: name of the proxy that is read, one of `galaxydit.PROXIES`; by default that of the profile if it was
             measured, else the best documented proxy of the model's family.
-        warmup: share of first steps that are always computed, in [0, 1]; by default the profile's, or at most 0.2.
+        warmup: share of first steps that are always computed, in [0, 1]. By default 0.2 for `threshold`, and for
+            `max_error` alone; for a speedup the profile's, or, without a profile, the smaller of 0.2 and 0.4 / speedup.
 
     Raises GalaxyDiTError for a value out of range, and for two arguments that contradict each other.
     """

@@ -1,7 +1,8 @@
 """The published step lists on a surrogate, and the constant from its levels to PSNRs in dB (`offset`).
 
 A surrogate replaces the real weights: a model of independent directions fitted to published curvature. A level is the
-expected PSNR on a surrogate, in dB up to this constant (`Surrogate.level`).
+expected PSNR on a surrogate, in dB up to this constant (`Surrogate.level`). The residual of the block stack is what the
+blocks of the transformer add to their input.
 """
 
 from collections.abc import Sequence
@@ -44,9 +45,10 @@ def predicted_psnrs(
 ) -> list[float]:
     """The PSNR that the surrogate predicts for each step list of `rows`, dB.
 
-    `known` are PSNRs in dB, one for each row, published or measured on the model; the constant makes the predictions
-    agree with them in the mean over some rows (`offset`). `shift_factor` is the model's flow shift / the published flow
-    shift. A step that was computed in the conditional branch alone counts as computed.
+    The prediction is the surrogate's level plus a constant. The constant is the mean of known PSNR - level over the
+    rows that reuse the residual of the block stack and compute a step whose index is above 40 (`offset`). `known` are
+    PSNRs in dB, one for each row, published or measured on the model. `shift_factor` is the model's flow shift / the
+    published flow shift. A step that was computed in the conditional branch alone counts as computed.
     """
     levels = [
         surrogate.level(

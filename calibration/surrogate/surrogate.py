@@ -79,7 +79,7 @@ class _Nodes:
 
     Attributes:
         noise: the initial noise.
-        probabilities: probability of each node, counting its mirror image below 0.
+        probabilities: probability of each node together with its mirror image below 0; they sum to 1 in each direction.
         final: the final latent if all steps are full.
     """
 
@@ -99,12 +99,15 @@ class Surrogate:
     of reuse moves some of the initial noise across the boundary between two values. The share of noise that crosses
     grows with the error itself, not with its square; a quadratic model of the error lacks this.
 
-    Energies are fitted by non-negative least squares to the squared `curvature`, with relative errors at each step. The
-    expected PSNR is known up to a constant, which step lists of known PSNR determine (`step_lists.offset`).
+    Energies are fitted by non-negative least squares, so that at each measured step the sum over the directions of
+    energy times the mean square of the second derivative of the latent by sigma equals the square of the measured
+    curvature rho2 (`Curvature`), with relative errors. The expected PSNR is known up to a constant, which step lists of
+    known PSNR determine (`step_lists.offset`).
 
     Args:
         distribution: of the clean values of every direction, up to their scale.
-        curvature: measured curvature of a model's guided trajectory, with its flow shift and its steps.
+        curvature: measured curvature rho2 of a model's guided trajectory, the path of its latents over sigma: norm of
+            the second derivative by sigma / length of the chord, without a unit; with its flow shift and its steps.
 
     Attributes:
         fitted: curvature of the surrogate / measured curvature, at each measured step.
@@ -133,10 +136,11 @@ class Surrogate:
     def level(
         self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, computed: int | None = None
     ) -> float:
-        """Expected PSNR in dB, up to a constant, of a generation's final latent against that of `steps` full steps.
+        """Expected PSNR in dB, up to a constant, of the final latent of a generation against that of a reference.
 
-        The generation has `computed` steps, by default also `steps`. It computes the steps in `full`, and `rule`
-        predicts the others. `flow_shift` is that of both generations.
+        The reference has `steps` steps and computes all of them. The generation computes the steps in `full`, and
+        `rule` predicts the others. `computed` is the number of all its steps, by default `steps`; plain sampling with
+        fewer steps is `computed` steps that are all in `full`. `flow_shift` is that of both.
         """
         nodes = self._nodes_at(flow_shift, steps)
         final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
@@ -173,9 +177,10 @@ def generate(
 ) -> tuple[Tensor, Tensor]:
     """The final latent `(directions, nodes)`, and the predictions that the scheduler got `(steps, directions, nodes)`.
 
-    `noise` is the initial noise, `(directions, nodes)`. Only the steps in `full` are computed, or all steps if it is
-    None; `rule` predicts the others. The functions that predict and correct are the runtime's
-    (`galaxydit.extrapolation`).
+    `solver` gives the noise level of each step, and makes each latent as a weighted sum of the predictions so far and
+    the initial noise `noise`, `(directions, nodes)`. Only the steps in `full` are computed, or all steps if it is None.
+    `rule` holds the constants with which the runtime's functions (`galaxydit.extrapolation`) predict the other steps
+    and correct full steps; `Rule()` repeats the last full step and corrects nothing.
     """
     steps, response = solver.steps, solver.response
     levels: Sequence[float] = [-float(step) for step in range(steps)] if rule.by_step else solver.sigmas

@@ -60,7 +60,8 @@ class Workload:
     def run(
         self, case: Case, method: Method, setting: Setting, calibration: Any
     ) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation with a method at a setting, and the counter of its operations and of the bytes that it held.
+        """One generation with a method at a setting, and its `ComputeCounter`: the operations in the counted parts, and
+        the most bytes of the tensors that the method kept.
 
         `calibration` is what `method.calibrate` measured beforehand; None if the method has no `calibrate`.
         """
@@ -73,7 +74,7 @@ class Workload:
             return generate(self.pipe, case.prompt, settings, case.seed), counter
 
     def run_plain(self, case: Case) -> tuple[GeneratedVideo, ComputeCounter]:
-        """One generation without any method, and its counter."""
+        """One generation without any method, and its `ComputeCounter`."""
         return self.run(case, fewer_steps.METHOD, {"steps": self.settings.steps}, None)
 
 
@@ -218,7 +219,8 @@ class Bench:
     def calibration_unit(self, method: Method, prompts: Sequence[str], seed: int) -> Unit:
         """Unit of a method's calibration on `prompts`, of which prompt i starts from the noise of `seed` + i.
 
-        Methods with the same `calibrate` and `identity` share the unit.
+        Its result is what `method.calibrate` returns. Methods share the unit if their `calibrate` is the same function
+        and their `Method.identity` (what results depend on, such as a hash of code) gives the same text.
         """
         return self._unit("calibration", _as_calibrated(method), prompts=list(prompts), seed=seed)
 

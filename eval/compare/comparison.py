@@ -58,8 +58,10 @@ class Comparison:
     Attributes:
         plan: prompts, seeds and wanted speedups.
         contenders: methods that did not fail, with their scored settings.
-        rows: the mean scores of each scored setting of a method.
-        at_speedups: the scores of each method at each wanted speedup, interpolated between its settings.
+        rows: a `Row` for each scored setting of each contender, in their order: mean compute fraction, seconds, PSNR
+            and SSIM over all scored prompts and seeds.
+        at_speedups: for each wanted speedup in turn, an `AtSpeedup` for each method, highest PSNR first: PSNR, SSIM and
+            speedup by seconds, interpolated between the method's settings. Methods that miss the speedup come last.
         failed: maps the name of each method that was left out to its error.
         conditions: what all results depend on, as JSON data, such as pipeline, weights, generation settings, device and
             package versions (`Bench.conditions`).
@@ -73,7 +75,10 @@ class Comparison:
     conditions: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON data for results.json: all fields but `contenders`; each row also has the `source` of its method."""
+        """JSON data for results.json: all fields but `contenders`.
+
+        Each of `rows` also has `source`, the paper or project of its method as text, such as "arXiv 2411.19108".
+        """
         sources = {contender.method.name: contender.method.source for contender in self.contenders}
         return {
             "conditions": self.conditions,
@@ -147,7 +152,11 @@ class _Stages:
         return self.remaining([Contender(each, ids.get(each.name), tuple(each.settings(steps))) for each in methods])
 
     def tune(self, contenders: Sequence[Contender]) -> list[Contender]:
-        """The contenders that did not fail, with the settings to score: the best, or all if the method is not tuned."""
+        """The contenders that did not fail, with the settings to score.
+
+        For a tuned method, these are the settings around each wanted speedup on the Pareto front of speedup and PSNR
+        (`bracket`), and the settings whose parameter "speedup" is a wanted speedup. Other methods keep all settings.
+        """
         speedups, cases, scored = self.plan.speedups, self.plan.tuning_cases, len(self.plan.cases)
         first = cases[:SCREENING_PROMPTS]
         near = self._near(contenders, first)
@@ -172,11 +181,12 @@ class _Stages:
         return [contender for contender in contenders if contender.method.name not in self.failed]
 
     def _near(self, contenders: Sequence[Contender], cases: Sequence[Case]) -> list[Contender]:
-        """The contenders that did not fail, with the settings that the screening measures.
+        """The contenders that did not fail, with the settings that `tune` then screens.
 
-        First, some settings of each tuned method (`coarse`) are measured on `cases` and kept. The settings between two
-        of them are kept if, judging from these two, their speedups may lie between the lowest and the highest wanted
-        speedup, or just beyond (`refined`). Contenders whose method is not tuned keep all settings.
+        First, some settings of each tuned method (`coarse`) are measured on `cases`. The result has these settings, and
+        the unmeasured settings between two neighbours of them, unless both measured speedups are below the wanted range
+        or both are above it (`refined`). The range is from the lowest wanted speedup / 1.25 to the highest * 1.25.
+        Contenders whose method is not tuned keep all settings.
         """
         tuned = [contender for contender in contenders if contender.method.tuned]
         tried = {each.method.name: coarse(each.settings, self.plan.speedups) for each in tuned}

@@ -73,9 +73,11 @@ def measure_parts(
 
 
 def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Part, ...]:
-    """Run `transformer(*args, **kwargs)` once and return a `Part` for each part that ran.
+    """Run `transformer(*args, **kwargs)` once and return one `Part` for each part of each block that ran.
 
-    No method may be attached. Raises ValueError if no part ran.
+    A `Part` holds the part's path, the first layer with weights that ran in the part, the part's operations, and the
+    layer's input size. Parts that ran no such layer are left out. No method may be attached. Raises ValueError if all
+    parts are left out.
     """
     first: dict[str, tuple[str, int]] = {}
 
@@ -103,9 +105,10 @@ def parts_of_call(transformer: nn.Module, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _layers_in_parts(transformer: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Yield path of the part, path of the layer, and layer, for every layer with weights in a part.
+    """Yield path of the part, path of the layer, and layer, for every layer with weights in a part of a block.
 
-    A part is a direct child of a block.
+    Paths are module paths below the transformer, such as "blocks.3.attn1" and "blocks.3.attn1.to_q". A part is a direct
+    child of a block. A layer with weights is a module without children whose `weight` has two dimensions or more.
     """
     names = {module: name for name, module in transformer.named_modules()}
     for block in blocks_of(transformer, family_of(transformer)):

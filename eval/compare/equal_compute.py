@@ -125,14 +125,14 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
     """One method's scores at a speedup. `rows` are the mean scores of the method, one row for each of its settings.
 
     Scores are interpolated prompt by prompt, linearly in log(speedup). If all settings are slower than the speedup, or
-    all are faster, the scores are None, and `settings` holds the nearest setting. `ahead` and the fields after it are
-    None until `compare_at` sets them.
+    all are faster, the scores are None, and `settings` holds the nearest setting. `ahead`, `ahead_low`, `ahead_high`
+    and `best_other` are None until `compare_at` sets them.
 
-    A setting with exactly this speedup is used without interpolation. Settings off the Pareto front of speedup and mean
-    PSNR are ignored, except a setting that requests this speedup and has it, because users get that setting. If all
-    settings that are slower than the speedup are ignored, the slowest setting of the front is used without
-    interpolation: it is faster and better than they are. Settings that left a video unchanged are ignored too, unless
-    all settings did, because their PSNR of 120 dB stands for infinity.
+    A setting with this measured speedup (within 0.01 %) is used without interpolation. Settings off the Pareto front of
+    speedup and mean PSNR are ignored, except a setting that also has this speedup as its parameter "speedup", because
+    users who request the speedup get that setting. If all settings that are slower than the speedup are ignored, the
+    slowest setting of the front is used without interpolation: it is faster and better than they are. Settings that
+    left a video unchanged are ignored too, unless all settings did, because their PSNR of 120 dB stands for infinity.
     """
     changing = [row for row in rows if max(row.psnr_of_prompt) < HIGHEST_PSNR] or rows
     best = pareto_front(changing, attrgetter("compute_speedup", "psnr_mean"))
@@ -163,9 +163,11 @@ def at_speedup(rows: Sequence[Row], speedup: float) -> AtSpeedup:
 
 
 def compare_at(rows: Sequence[Row], speedup: float) -> list[AtSpeedup]:
-    """The scores of all methods in `rows` at a speedup, each compared with the best other method.
+    """One `AtSpeedup` for each method in `rows`: its PSNR, SSIM and speedup by seconds at a speedup, and its PSNR less
+    that of the best other method.
 
-    The method with the highest PSNR comes first; the methods for which the speedup is out of reach come last.
+    `rows` holds one `Row`, with mean scores, for each setting of each method. The method with the highest PSNR comes
+    first. The methods for which the speedup is out of reach come last; their scores are None.
     """
     names = list(dict.fromkeys(row.method for row in rows))
     results = [at_speedup([row for row in rows if row.method == name], speedup) for name in names]

@@ -30,10 +30,11 @@ def prediction_identity(pipe: DiffusionPipeline) -> str:
 
 
 def with_rules(method_file: str) -> Callable[[DiffusionPipeline], str]:
-    """Return the `Method.identity` of a method that runs under a rule of `rules/`.
+    """Return the `Method.identity` of a method with a rule, an object that decides at each step whether to reuse it.
 
-    `method_file` is the `__file__` of the method. The returned function gives the SHA-256 of this file, of `rules/`, of
-    the part of the plugin that runs rules, and of the code that records generations.
+    `method_file` is the `__file__` of the method. The returned function gives the SHA-256 of this file, of `rules/`
+    (the rules and their attachment to a pipeline), of the plugin's code that carries decisions out (`runtime/`,
+    `acceleration.py`, `proxies.py`), and of the code that records generations (`RECORDS`).
     """
     shared = [path for folder in (RULES, PLUGIN / "runtime") for path in sorted(folder.glob("*.py"))]
     shared += [PLUGIN / "acceleration.py", PLUGIN / "proxies.py", *RECORDS]

@@ -68,7 +68,10 @@ def scores(row: AtSpeedup) -> tuple[str, ...]:
 
 
 def settings_of(row: AtSpeedup) -> str:
-    """The settings of a row as text, each with its speedup by compute."""
+    """The settings of a row as text, each with its speedup by compute: "threshold=0.08 (1.62x)".
+
+    There is one setting, or there are two, with a comma, between which the scores are interpolated.
+    """
     pairs = zip(row.settings, row.speedups, strict=True)
     return ", ".join(f"{describe(setting)} ({speedup:.2f}x)" for setting, speedup in pairs)
 

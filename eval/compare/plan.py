@@ -68,5 +68,7 @@ class ComparisonPlan:
 
     @property
     def tuning_cases(self) -> tuple[Case, ...]:
-        """The cases on which settings are tuned: each tuning prompt with one seed, 50,000 + its index."""
+        """The cases on which settings are tuned: each of `tuning_prompts`, the first `tuned` calibration prompts, with
+        one seed for its noise, 50,000 + the prompt's index.
+        """
         return tuple(Case(prompt, TUNING_SEED + index) for index, prompt in enumerate(self.tuning_prompts))

@@ -62,7 +62,10 @@ NEEDS = {name: "cache_dit" for name, source in METHOD_SOURCES.items() if "cache-
 
 
 def source_of(name: str) -> str:
-    """The source of a method, "" for an unknown method; in `name`, a profile's name may follow the method's name."""
+    """The source of a method as text, such as "arXiv 2411.19108" or "control"; "" for an unknown method.
+
+    In `name`, a space and the name of a profile file may follow the method's name.
+    """
     known = [method for method in METHOD_SOURCES if name == method or name.startswith(f"{method} ")]
     return METHOD_SOURCES[max(known, key=len)] if known else ""
 

@@ -45,8 +45,8 @@ def save_videos(comparison: Comparison, bench: Bench, folder: Path) -> list[Path
 def shown_at(results: list[AtSpeedup]) -> list[AtSpeedup]:
     """The results to show, highest PSNR first: at most SHOWN (4) that reach the speedup; empty if none does.
 
-    `results` are those of all methods at one speedup, in the same order. The last place goes to this project's default
-    method if it reaches the speedup but is not among the best.
+    `results` are those of all methods at one speedup, also highest PSNR first (as `compare_at` returns them). The last
+    place goes to this project's default method if it reaches the speedup but is not among the best.
     """
     reached = [result for result in results if result.psnr is not None]
     ours = [result for result in reached[SHOWN:] if result.method == SHIPPED]

@@ -30,9 +30,10 @@ class Trajectory:
         outputs: predictions by branch, "cond" and with guidance "uncond", shaped like the latents.
         time_embeddings, time_projections: the time embedding before and after the projection, as the embedder returns
             them.
-        residual_changes: by step and branch, two numbers that compare the residual of the block stack (output - input)
-            with the residual at the previous step: |residual| / |previous residual|, and 1 - cosine of the two, means
-            over tokens. NaN at the first step; empty if residuals were not recorded.
+        residual_changes: for each step a list with a pair of numbers for each branch, "cond" first. The pair compares
+            the residual of the block stack (output - input) with that at the previous step: |residual| / |previous
+            residual|, and 1 - cosine of the two, each a mean over the batch and its tokens. NaN at the first step;
+            empty if residuals were not recorded.
         final: the denoised latents.
         frames: the decoded videos, `(batch, frames, height, width, 3)` float32 in [0, 1].
         guidance_scale: of classifier-free guidance; 1 without guidance.

@@ -46,9 +46,10 @@ class Candidate:
 
 
 def candidate(index: int, samples: Sequence[Sample]) -> Candidate:
-    """The mean speedup and mean PSNR of the samples of one setting, with the spread of their log speedups.
+    """Speedup (1 / mean compute fraction) and mean PSNR of the samples of one setting.
 
-    `index` is the index of the setting among the method's settings.
+    Its `spread` is the standard deviation of the samples' log speedups, 0 for one sample. `index` is the index of the
+    setting among the method's settings.
     """
     log_speedups = [-math.log(sample.compute_fraction) for sample in samples]
     log_speedup = -math.log(fmean(sample.compute_fraction for sample in samples))
@@ -127,8 +128,9 @@ def bracket(candidates: Sequence[Candidate], speedups: Sequence[float], scored: 
     The bracket of a speedup holds the settings of the Pareto front from a slower to a faster end. Each end is the
     nearest setting whose log speedup is at least a margin from the log of the wanted speedup, or the outermost setting
     of the front if none is so far. The margin is needed because a method whose decisions depend on the sample has
-    another speedup on other prompts. It is two standard errors of the difference between two mean log speedups of the
-    setting: over its tuning samples, and over `scored` other samples, the number that will be scored.
+    another speedup on other prompts. Each setting has its own margin: two standard errors of the difference between its
+    mean log speedup on the tuning samples and its mean log speedup in the scoring, which makes `scored` new samples of
+    each setting.
     """
     front = pareto_front(candidates)
     margins = [STANDARD_ERRORS * c.spread * math.sqrt(1 / c.n + 1 / scored) - 1e-6 for c in front]

@@ -28,10 +28,12 @@ def rows_of(made: Estimate) -> list[dict[str, Any]]:
     """One table row for the pipeline without the plugin, and one with the plugin if `made` has a speedup.
 
     Keys: `method` ("plain", or such as "galaxydit 2x"), `compiled` (False), and `predicted_` before the name of each
-    field of `Cost`, such as `predicted_denoise_s`; `predicted_joules` repeats `predicted_energy_per_video_joules`.
+    field of `Cost`: seconds (batch_latency_s, denoise_s, text_encoder_s, decoder_s, plugin_s), joules
+    (energy_per_video_joules, and again as `predicted_joules`), avg_power_watts, bytes (peak_memory_bytes, plugin_bytes)
+    and price.
 
-    A predicted value is a dict of `median`, `low` and `high`, in the unit of the field; `predicted_plugin_bytes` is a
-    number, or None for 0. `predicted_plugin_s` is missing if it is 0, and `predicted_price` without a price.
+    A predicted value is a dict of `median`, `low` and `high`; `predicted_plugin_bytes` is a number, or None for 0.
+    `predicted_plugin_s` is missing if it is 0, and `predicted_price` without a price.
     """
     costs = {"plain": made.plain}
     if made.accelerated is not None:

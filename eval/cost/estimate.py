@@ -98,15 +98,18 @@ class Estimate:
 
     @property
     def saved_joules(self) -> float | None:
-        """Joules that the plugin saves for each video; None without a speedup."""
+        """Joules that the plugin saves per video, plain - accelerated (`Interval.value`); None without a speedup."""
         if self.accelerated is None:
             return None
         return self.plain.energy_per_video_joules.value - self.accelerated.energy_per_video_joules.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: all fields, and `saved_joules` (for each video), under their own names.
+        """Plain data for JSON: all fields and `saved_joules`, under their own names.
 
-        The names batch_latency_s, energy_per_video_joules and avg_power_watts are those of the ML.ENERGY leaderboard.
+        "plain" and "accelerated" are dicts of the fields of `Cost`, each an `Interval` as a dict of "value", "low" and
+        "high"; but "plugin_bytes" is a number, and "price" may be None. Of their keys, batch_latency_s,
+        energy_per_video_joules and avg_power_watts are names of the ML.ENERGY leaderboard. "accelerated" and
+        "saved_joules" are None without a speedup.
         """
         return asdict(self) | {"sources": list(self.sources), "saved_joules": self.saved_joules}
 
@@ -238,10 +241,10 @@ def _cost(
 
 
 def _plugin_seconds(work: Workload, made: Prediction, fraction: float) -> float:
-    """The share of `made.denoising`, in seconds, that reused steps take to measure the change of a block's output.
+    """Seconds per video that reused steps take to measure the change of a block's output; part of `made.denoising`.
 
     A reused step reuses earlier outputs and runs one block of one guidance branch, for this measurement alone.
-    `made`: the prediction for the video whose block evaluations are `fraction` of those of a plain video.
+    `made`: the prediction for a video whose block evaluations are `fraction` of those of a plain video.
     """
     blocks = work.shape.branches * (work.shape.blocks + work.shape.single_blocks + work.shape.control_blocks)
     probe = 1 / blocks  # compute fraction of a reused step
@@ -274,8 +277,9 @@ def _held_bytes(work: Workload, reuse: str) -> int:
 def _peak_bytes(work: Workload, split: Split, held: int) -> Interval:
     """Peak memory of one GPU without offloading, in bytes: the weights, plus what denoising or decoding needs.
 
-    Denoising needs a block's tensors and the `held` bytes of the plugin, decoding the VAE's features. The larger of the
-    two needs counts.
+    Denoising needs a block's tensors, which the GPUs of `split` share, and the `held` bytes of the plugin; decoding
+    needs the VAE's features. The larger of the two needs counts. The interval reaches from 0.6 to 1.6 times this need
+    (MEMORY_RANGE), weights added; its width is assumed, not measured.
     """
     shape = work.shape
     weights = shape.transformers * work.operations.weight_bytes

@@ -122,12 +122,15 @@ class Check:
 
     @property
     def mean(self) -> np.ndarray:
-        """Mean absolute relative error over the rows, of seconds and of joules."""
+        """Mean of |predicted / measured - 1| over the rows, for seconds and for joules, `(2,)`."""
         return _mean_error(self.rows)
 
     @property
     def worst_group(self) -> np.ndarray:
-        """Largest mean absolute relative error of a group, of seconds and of joules."""
+        """Mean of |predicted / measured - 1| in the group where it is largest, for seconds and for joules, `(2,)`.
+
+        The two numbers may be of different groups.
+        """
         return np.max([_mean_error(errors) for errors in self.groups.values()], axis=0)
 
 
@@ -136,10 +139,9 @@ def _mean_error(log_errors: np.ndarray) -> np.ndarray:
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Errors of the predictions for these rows with these constants.
+    """Errors of the predictions for these rows with these constants: `log_errors` of each row, by group.
 
-    They are log(predicted / measured) of the seconds and of the joules, by group; `Check` also gives their means as
-    absolute relative errors.
+    `Check.mean` and `Check.worst_group` return means of |predicted / measured - 1| over all rows and over a group.
     """
     errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in rows:
@@ -148,7 +150,10 @@ def check(rows: Iterable[Row], constants: Constants) -> Check:
 
 
 def left_out(rows: Sequence[Row], key: Callable[[Row], Any]) -> dict[Any, Check]:
-    """For each value that `key` has on the rows: `check` of the rows with this value, after a fit to all other rows."""
+    """By value that `key` has on the rows: errors of predicted seconds and joules for the rows with this value.
+
+    The constants of these predictions are fitted to all other rows.
+    """
     values = dict.fromkeys(map(key, rows))
     fits = {value: fit([row for row in rows if key(row) != value]) for value in values}
     return {value: check([row for row in rows if key(row) == value], fits[value]) for value in values}

@@ -24,8 +24,8 @@ class GpuConstants:
 
     Attributes:
         matrix_fraction: share of `Gpu.matrix_flops` that matrix products reach.
-        elementwise_passes: bytes that could be moved at full bandwidth in the time of the elementwise kernels /
-            `Operations.activation_bytes`.
+        elementwise_passes: time of the elementwise kernels / time to move `Operations.activation_bytes`, the inputs and
+            outputs of all linear and attention layers, once at full bandwidth.
         ulysses_fraction: share of `Gpu.link` that Ulysses' all-to-all reaches, its copies included.
         base_watts: power of an active GPU whose matrix units and memory are idle.
         joules_per_matrix_flop, joules_per_attention_flop: joules of one operation, on top of the base watts.
@@ -48,8 +48,7 @@ class SharedConstants:
         exposed_exponentials: share of the time of attention's exponentials that its matrix products do not hide.
         ring_fraction: share of `Gpu.link` that ring attention reaches; transfers hidden behind attention raise it.
         exchange_seconds: latency in seconds of the exchange around one self-attention layer in one transformer call.
-        decoder_passes: bytes that could be moved at full bandwidth in the time of decoding / bytes of the features in
-            the decoder's last stage.
+        decoder_passes: time of decoding / time to move the features of the decoder's last stage once at full bandwidth.
         joules_per_byte: joules of one byte that elementwise kernels move, on top of the base watts.
     """
 
@@ -75,9 +74,9 @@ class Constants:
 
 @dataclass(frozen=True)
 class Errors:
-    """Error of predictions for models that the fit did not see, as factors of at least 1.
+    """Factors, at least 1, by which predicted seconds and joules may miss measurements of models not in the fit.
 
-    90 % of their measurements lie between prediction / factor and prediction x factor.
+    90 % of these measurements lie between prediction / factor and prediction x factor.
     """
 
     seconds_factor: float
@@ -197,9 +196,10 @@ def predict(
 def _exchange_seconds(
     work: Workload, gpu: Gpu, own: GpuConstants, shared: SharedConstants, split: Split, share: float
 ) -> float:
-    """Seconds in which the GPUs exchange queries, keys, values and outputs (Ulysses), and keys and values (ring).
+    """Seconds, in the denoising of one video, in which the GPUs exchange queries, keys, values and outputs (Ulysses),
+    and keys and values (ring).
 
-    `own`: constants of this GPU. `share`: transformer calls of the video / number of GPUs.
+    `own`: constants of this GPU. `share`: steps x guidance branches x compute fraction / number of GPUs.
     """
     local = share * work.operations.exchanged_bytes
     ulysses = 4 * local * (split.ulysses - 1) / split.ulysses / (own.ulysses_fraction * gpu.link)

@@ -112,9 +112,11 @@ class VideoMaker(Maker):
         self.workload = Workload(pipe, settings, measure_parts(pipe, prompt, settings, seed) if counts else ())
 
     def _check(self, variant: Variant, pipe: DiffusionPipeline, steps: int | None) -> None:
-        """Raise GalaxyDiTError if a variant does not suit the model, or not the job's number of `steps`.
+        """Raise GalaxyDiTError if a variant does not suit the model or the number of steps.
 
-        A method without calibration is attached to the pipeline once, and removed.
+        `steps` is the job's number, else the number recommended for the model, else None. If a compared method has an
+        option for this number ("of", or else "steps"), the option must have the same value; with None it is always
+        refused. A method without calibration is attached to the pipeline once, and removed.
         """
         if variant.method == PLUGIN:
             galaxydit.accelerate(pipe, **variant.options).remove()

@@ -20,9 +20,11 @@ FILES = "files"  # hashes of the files that prompts name, beside the job in run.
 
 
 def plan_run(store: Store, job: Job) -> Job:
-    """The job that the store would have after `open_run`: its present job extended by `job`, or `job` if it has none.
+    """The job that the store would have after `open_run`: `job`, if the store has none yet.
 
-    Raises GalaxyDiTError as `open_run` does, for example if `job` has another model. Writes nothing.
+    Else its present job, extended by the prompts, listed seeds and variants that only `job` has, and with the gates
+    (limits for results) of `job`. Raises GalaxyDiTError as `open_run` does, for example if anything else differs, such
+    as the model. Writes nothing.
     """
     return _plan(store, job)[0]
 

@@ -111,7 +111,9 @@ def load(path: Path) -> dict[str, Any]:
         "settings": the fields of `LatencySettings`, the options of `galaxydit latency`.
         "model": the fields of `Preset` (numbers of blocks, heads and so on), "tokens" of the video, and "dtype".
         "schedule": "steps", the number of steps, and "full", the indices of the full steps, from 0.
-        "rows": the list that `rows_from` returns; a row may also have "predicted_denoise_s" and "predicted_joules".
+        "rows": a dict for each method, eager or compiled, with its milliseconds of full and reused steps, speedup,
+            joules and memory; `rows_from` lists the keys. "predicted_denoise_s" and "predicted_joules", the predicted
+            seconds and joules of a trajectory, are there only if eval/cost can predict the GPU and the model.
         "finished": False if the run ended early.
     """
     try:

@@ -42,9 +42,11 @@ COUNTED_SIZE = VideoSize(32, 32, 5)
 
 
 class LatencyRun:
-    """Measures the latency of the methods in `settings`, by `measure`.
+    """Measures the latency of methods; `measure` does all the work.
 
-    In each turn, one method runs all denoising steps once (a trajectory), eager or compiled.
+    `settings` are the options of `galaxydit latency`: model, video size, steps, share of full steps, device, the
+    methods, eager or compiled, and the number of turns of each. In a turn, one method runs all denoising steps once (a
+    trajectory), eager or compiled.
     """
 
     def __init__(self, settings: LatencySettings) -> None:
@@ -110,10 +112,11 @@ class LatencyRun:
         return TimedTrajectory(method, forced, self.transformer, inputs or self.inputs, compiled)
 
     def _rows(self) -> list[dict[str, Any]]:
-        """One row of measurements, as `rows_from` returns it, for each method that was measured or failed so far.
+        """One row for each method, eager or compiled, that was measured or failed so far; keys as in `rows_from`.
 
-        The row of a failed method has the error as "note", and None for all that was not measured. If eval/cost can
-        predict this GPU and model, a row also has "predicted_denoise_s" and "predicted_joules", both of denoising.
+        A row has the milliseconds of full and reused steps, the speedup, joules and memory. The row of a failed method
+        has the error as "note", and None for all that was not measured. If eval/cost can predict this GPU and model, a
+        row also has "predicted_denoise_s" and "predicted_joules", of a trajectory.
         """
         rows = rows_from([sample for sample in self.samples if sample.full_ms or sample.note])
         size = (self.size.height, self.size.width, self.size.frames)

@@ -51,11 +51,17 @@ class Timing:
 
 
 class TimedTrajectory:
-    """A method attached to a copy of a transformer, to run denoising steps of which those in `forced.full` are full.
+    """A method attached to a copy of a transformer, to run denoising steps.
 
-    `method` is a key of `timed_methods.METHODS`, such as "plain"; `inputs` are what the transformer receives.
     The copy has its own modules but shares the tensors of `transformer`, so hooks and compilation affect no other copy.
-    With `compiled`, torch.compile compiles its blocks.
+
+    Args:
+        method: a key of `timed_methods.METHODS`, such as "plain".
+        forced: number of steps, and indices of the steps that have to be full.
+        transformer: the transformer that is copied.
+        inputs: two latents, each with its timestep, between which the steps switch, and the text embedding of each
+            guidance branch.
+        compiled: whether torch.compile compiles the blocks of the copy.
     """
 
     def __init__(
@@ -133,11 +139,11 @@ class TimedTrajectory:
 
     @torch.no_grad()
     def _denoised(self, steps: int) -> Iterator[bool]:
-        """Denoise as a pipeline does, and yield after each step whether it is one of the full steps.
+        """Run the first `steps` denoising steps, and yield after each whether it is one of the full steps.
 
-        A step is a transformer call for each guidance branch, guidance and an Euler step, whose result is dropped. The
-        input of a full step is instead the other one of the two latents in `inputs`, with its timestep; a reused step
-        gets the same input as the step before.
+        A step computes what a pipeline's step does: a transformer call for each guidance branch, guidance and an Euler
+        step. But the result of the Euler step is dropped, and the input of each step is one of the two latents in
+        `inputs`, with its timestep: a reused step gets the same latent as the step before, a full step the other one.
         """
         which = 0
         try:

@@ -85,7 +85,10 @@ def float_pair(video: Video, reference: Video | None) -> tuple[NDArray[np.float3
 def frame_by_frame(
     compare: Callable[[Video, Video], float], threads: int = 1
 ) -> Callable[[Video, Video | None, str], float]:
-    """A `Metric.function`: the mean over frames of `compare(frame, reference frame)`.
+    """A `Metric.function` that returns the mean over frames of `compare(frame, reference frame)`.
+
+    The function takes video, reference and prompt. It ignores the prompt, and raises GalaxyDiTError if the reference is
+    None or differs from the video in shape.
 
     Frames are `(height, width, 3)` float32 in [0, 1]. The mean leaves out values that are nan; it is nan if all are.
     `threads` frames are compared at the same time; with more than one thread, `compare` must keep no state.

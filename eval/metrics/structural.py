@@ -36,7 +36,7 @@ def local_mean(image: Image, window: Image) -> Image:
 def local_moments(x: Image, y: Image, window: Image) -> tuple[Image, Image, Image, Image, Image]:
     """Mean of x, mean of y, variance of x, variance of y (at least 0) and covariance, in each window inside the images.
 
-    x and y have equal shapes; `window` as in `local_mean`.
+    x and y have equal shapes; `window` holds the weights along one side of a square window, `(side,)`.
     """
     mean_x, mean_y = local_mean(x, window), local_mean(y, window)
     variance_x = np.maximum(local_mean(x * x, window) - mean_x**2, 0)
@@ -51,7 +51,10 @@ SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # from the finest to t
 
 
 def _compare(x: Image, y: Image) -> tuple[float, float]:
-    """SSIM of two frames and its contrast and structure factor, means over windows and colours."""
+    """SSIM of two frames, and the product of SSIM's contrast and structure terms, each a mean over windows and colours.
+
+    x and y are `(height, width, 3)` in [0, 1].
+    """
     moments = local_moments(x.astype(np.float64), y.astype(np.float64), WINDOW)
     mean_x, mean_y, variance_x, variance_y, covariance = moments
     contrast = (2 * covariance + C2) / (variance_x + variance_y + C2)

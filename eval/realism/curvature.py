@@ -43,7 +43,8 @@ def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
     """Deviation of the final latent, divided by the error of the guided prediction at `step`.
 
     `full` computes every step. `reused` is the same generation, but reuses an earlier output in `step` alone. The gain
-    is the mean over the batch of ratios of L2 norms (arXiv 2609.36433, equation 10), and includes the step's length.
+    is the mean over the batch of ratios of absolute L2 norms (arXiv 2609.36433, equation 10). It is not divided by the
+    length of the step in sigma.
     """
     local = (reused.guided(step) - full.guided(step)).flatten(1).norm(dim=-1)
     final = (reused.final - full.final).flatten(1).norm(dim=-1)
@@ -51,7 +52,11 @@ def error_gain(full: Trajectory, reused: Trajectory, step: int) -> float:
 
 
 def _derivatives(sigmas: Array, values: Array) -> tuple[Array, Array]:
-    """First and second derivatives of `values` by sigma, `(steps, batch)`, of a parabola fitted around each step."""
+    """First and second derivatives by sigma of a parabola fitted to `values` around each step.
+
+    `values` and both results have the shape `(steps, batch)`; `change_per_step` passes coordinates of the projected
+    path and their derivatives.
+    """
     first, second = np.empty_like(values), np.empty_like(values)
     for step, sigma in enumerate(sigmas):
         begin = min(max(0, step - WINDOW // 2), max(0, len(sigmas) - WINDOW))

@@ -109,7 +109,12 @@ class Realism:
         return results
 
     def conditions(self) -> dict[str, Any]:
-        """Model, prompts, settings and versions that the results depend on, as JSON data."""
+        """What the results depend on, as JSON data.
+
+        Keys: "published" (name of the published data), "prompts", "seeds" and "batch" (of `cases`), "tuning" (prompts),
+        the keys of `conditions_of` (the pipeline's components, weights and settings), "shift_factor", "versions" (of
+        torch and diffusers) and "machine" (the processor's architecture).
+        """
         return {
             "published": NAME,
             "prompts": list(self.cases.prompts),
@@ -138,10 +143,12 @@ class Realism:
         return {"mean_absolute_difference": difference, **compared(rows)}
 
     def _methods(self, name: str) -> dict[str, Any]:
-        """PSNR in dB of other projects' methods, beside the published PSNR: "rows" and "spearman", as in `step_lists`.
+        """PSNR in dB of other projects' methods, beside the published PSNR.
 
-        A row of a method that runs here also has "compute", its compute fraction, and "setting", its parameters. Both
-        are missing where the computed steps of the method are published, because that step list is run instead.
+        Keys: "rows", dicts of "name", "published" PSNR, "psnr" of each prompt and their "mean"; and "spearman",
+        Spearman's rho of mean and published PSNR over the rows. A row also has "compute" (operations in the blocks /
+        those of a plain generation) and "setting" (the method's parameters), unless the published comparison names one
+        of the published step lists for it: then its PSNRs are those of this list in `step_lists`.
         `name` is the published comparison, "methods_shift_3" or "methods_shift_5" after its flow shift.
         """
         table = self.published.data[name]
@@ -160,11 +167,12 @@ class Realism:
     methods_shift_5 = partialmethod(_methods, "methods_shift_5")
 
     def curvature(self) -> dict[str, Any]:
-        """Change of the velocity over each step, mean over the plain batches: "change_per_step", a list.
+        """Change of the velocity (the guided prediction) over each step: "change_per_step", a list.
 
-        The change is relative to the straight line from noise to final latent (`curvature.change_per_step`).
-        "within_factor_2" is the number of steps at which the change lies within a factor of 2 of the published change,
-        "of" the number of steps that are compared.
+        The change is the norm of the second derivative by sigma of the latents' path, projected to a plane, times the
+        step's length in sigma, divided by the distance from the initial noise to the final latent; mean over the plain
+        generations (`curvature.change_per_step`). "within_factor_2" is the number of steps at which the change lies
+        within a factor of 2 of the published change, "of" the number of steps that are compared.
         """
         table = self.published.data["curvature"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
@@ -174,13 +182,13 @@ class Realism:
         return {"change_per_step": ours.tolist(), "within_factor_2": sum(within), "of": len(within)}
 
     def propagation(self) -> dict[str, Any]:
-        """Gain of an error at each of `PROBED_STEPS`, on the first batch.
+        """Gain of an error at each of `PROBED_STEPS`, for the prompts of the first batch of `cases`.
 
-        The gain is the L2 norm of the final latent's deviation / that of the error of the step's guided prediction
-        (`error_gain`). The error arises because this step alone reuses the block stack's residual (output - input) of
-        the step before.
-        Keys: "gains" by step (as text), "first_by_40" (gain at step 1 / gain at step 40) and "prompts" (number of
-        prompts).
+        The gain is the L2 norm of the final latent's deviation / that of the error of the step's guided prediction,
+        mean over these prompts (`error_gain`). The error arises because this step alone reuses the block stack's
+        residual (output - input) of the step before.
+        Keys: "gains" (one number by step, the step as text), "first_by_40" (gain at step 1 / gain at step 40) and
+        "prompts" (number of these prompts).
         """
         law = self.published.data["propagation"]
         plain, settings = self.references.at(law["flow_shift"], law["guidance"])
@@ -216,8 +224,12 @@ class Realism:
     def proxies(self) -> dict[str, Any]:
         """Spearman's rho of each proxy with the error of the guided prediction that reuse would have.
 
-        A proxy is a cheap measure of change between steps. Measured at the published flow shift 5 and guidance scale 5.
-        "ranking" has the fields of a `RankedProxy` for each proxy, such as "proxy" and "rho", the highest rho first.
+        A proxy is a cheap measure of change between steps. Measured at the published flow shift 5 and guidance scale 5
+        on the first four of `cases`. The only key is "ranking": for each proxy a dict of the fields of `RankedProxy`,
+        the highest rho first. They are "proxy" (its name); "rho" over the steps of a generation, mean over the prompts,
+        and its 95 % interval "low" and "high"; "between", rho over the prompts at the same step, and its interval
+        "between_low" and "between_high"; "paper", `rho` for order 0 (the last full step repeated) without the first
+        20 % of the steps; and "cost", here always 0.
         """
         settings = self.references.use(5, 5)
         cases = list(zip(self.cases.prompts, self.cases.seeds, strict=True))[:RANKED_SAMPLES]

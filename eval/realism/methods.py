@@ -43,8 +43,8 @@ class MethodBench:
     Args:
         references: the plain generations that the methods are compared with.
         tuning: prompts to calibrate methods and to choose thresholds on, which are not scored.
-        flow_shift, guidance: flow shift and guidance scale of the published table; `references` scales the flow shift
-            for the model.
+        flow_shift, guidance: as published with the table; `references` multiplies the flow shift by its `factor` (flow
+            shift of this model / published flow shift).
     """
 
     def __init__(self, references: References, tuning: Cases, flow_shift: float, guidance: float) -> None:
@@ -84,7 +84,8 @@ class MethodBench:
     def _run(self, method: Method, calibration: Any, setting: Setting, case: Case) -> tuple[NDArray[Any], float]:
         """Return the frames of one video, and its compute fraction.
 
-        `calibration` is the result of `method.calibrate`, None if the method has no `calibrate`.
+        `calibration` is the result of `method.calibrate`, None if the method has no `calibrate`. `case` is the prompt
+        and the seed of the video.
         """
         video, counter = self.workload.run(case, method, setting, calibration)
         branches = 2 if (self.settings.guidance_scale or 1.0) > 1 else 1

@@ -60,11 +60,13 @@ class PublishedRow:
 
 
 class References:
-    """Plain generations of the cases, recorded once for each flow shift and guidance scale, and PSNRs against them.
+    """Plain generations of prompts, and PSNRs against them.
 
-    The methods take the published flow shift and guidance scale.
+    The generations are recorded once for each flow shift and guidance scale: latents, predictions and residual changes
+    of each step, final latent and frames (`Trajectory`). The methods take the published flow shift and guidance scale.
 
     Args:
+        cases: the prompts, each with its seed, and the number of prompts that share a pipeline call.
         settings: of all generations; flow shift and guidance scale are replaced.
         factor: number by which a published flow shift is multiplied for this model; `SHIFT_FACTOR` for wan-tiny.
     """
@@ -121,7 +123,11 @@ def published_method(name: str) -> Method:
 
 
 def measure_row(references: References, row: StepList) -> PublishedRow:
-    """Generate with the row's steps, flow shift and guidance scale, and return its published and measured PSNRs."""
+    """Generate with the row's steps, flow shift and guidance scale, and return its published and measured PSNRs.
+
+    `references` has the pipeline, the prompts with a seed each, and their plain generations. The result has the PSNR of
+    each of these prompts.
+    """
     attach = partial(_attach, references.pipe, row)
     psnrs = references.psnrs(row.flow_shift, row.guidance, attach, row.plain_steps or 0)
     return PublishedRow(row.name, row.psnr, tuple(psnrs))

@@ -19,10 +19,12 @@ def benchmark_tables(run: Run) -> list[dict[str, Any]]:
     """One table for each benchmark that measured the run, with the keys "title", "rows" and "notes".
 
     Rows are the benchmark's dimensions, its groups and the total (the last two with "isTotal"), each with "name" and
-    "cells", one cell for each variant. A cell is None without a score. Else it has "points", 100 being the best. The
-    cell of a dimension also has "isPartial", true unless all prompts and videos of the benchmark's protocol were
-    measured as it asks, and, if known, "drop", the mean points lost against the baseline, and the ends "low" and "high"
-    of its 95 % interval. The list is empty for a run that is not on this machine.
+    "cells", a list of one cell for each variant, in the job's order. A cell is None without a score. Else it has
+    "points", 100 being the best. The cell of a dimension also has "isPartial", true unless all prompts and videos of
+    the benchmark's protocol were measured as it asks, and, if known, "drop", the mean points lost against the baseline,
+    and the ends "low" and "high" of its 95 % interval. "notes" are sentences: the benchmark's version, whether the
+    videos are lossless, and why scores are partial or missing. The list of tables is empty for a run that is not on
+    this machine.
     """
     if run.root is None:
         return []

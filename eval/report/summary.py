@@ -126,7 +126,7 @@ def summarise(
 ) -> VariantSummary:
     """The summary of a variant from the records of all variants. Means leave out failed and missing units.
 
-    `baselines` has the baseline's records, from which speedups are computed, by (prompt index, seed). `figures` are the
+    `baselines` has the baseline's records that are done, for speedups, by (prompt index, seed). `figures` are the
     quantities to estimate, from `figures_of`. `units` is the number of the variant's units in the job.
     """
     made = [record for record in records if record.variant == variant]
@@ -140,6 +140,7 @@ def summarise(
 def _estimate(figure: Figure, done: Sequence[VideoRecord], baselines: Baselines) -> Estimate | None:
     """The estimate of a figure from `done`, a variant's records that are done; None if no record has a value.
 
+    `baselines` has the baseline's records that are done, by (prompt index, seed).
     The mean is a quotient of two sums: for a speedup, the baseline's seconds divided by the variant's seconds; for any
     other figure, the values divided by their number. Both sums are kept by prompt, because the interval is over
     prompts.

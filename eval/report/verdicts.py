@@ -81,7 +81,12 @@ def _worst(run: Run, variant: str, figure: Figure) -> list[WorstVideo]:
 
 
 def _benchmark_points(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield ((variant, gate name), points) for gates on VBench's points and on the points lost against the baseline."""
+    """Yield ((variant, gate name), points) for each variant of the run in VBench's results, the baseline included.
+
+    Points are on the scale to 100, the best. The gate names are "vbench_" and a measured dimension's name, such as
+    "vbench_imaging_quality", or "vbench_total"; and "lost_" and the same name, whose points are those lost against the
+    baseline. A name without a value is left out.
+    """
     if run.root is None or not (path := results_path(run.root)).is_file():
         return
     variants = read_results(path).variants

@@ -61,9 +61,10 @@ GRID = {
 
 
 def measure(references: References, row: StepList | None, config: GalaxyDiTConfig) -> list[float]:
-    """PSNR in dB of each caption with `config`, against the plain generation.
+    """PSNR in dB of each caption with `config`, against its plain generation.
 
-    Both are generated at the flow shift and guidance of `row`, or at wan-tiny's own if `row` is None.
+    `references` holds wan-tiny's pipeline and the captions with a seed each, and makes their plain generations. Both
+    generations are at the flow shift and guidance of `row`, or at wan-tiny's own if `row` is None.
     """
     attach = partial(galaxydit.accelerate, references.pipe, config=config)
     shift, guidance = (row.flow_shift, row.guidance) if row else (OWN_SHIFT, OWN_GUIDANCE)

@@ -62,8 +62,8 @@ class Variant:
 def variants(speedups: Sequence[float]) -> list[Variant]:
     """The accelerated generations of each caption: without a failure, with and without the guard at each speedup.
 
-    At the first speedup, also with each failure: with the guard, without it, and without it with predictions of order 0
-    (`KINDS`).
+    At the first speedup, also with each failure of `FAILURES`, in each of the three `KINDS`: with the guard, without
+    it, and without it with predictions of order 0.
     """
     healthy = [Variant(speedup, kind) for speedup in speedups for kind in KINDS[:2]]
     return healthy + [Variant(speedups[0], kind, failure.name) for failure in FAILURES for kind in KINDS]
@@ -90,8 +90,8 @@ class GuardMaker(Maker):
         """Generate the video of a unit from `units_of`, and measure it.
 
         The result has the keys "psnr" (dB, against the plain video), "compute_fraction" (transformer blocks that ran /
-        blocks that run in the plain generation) and "actions" (step and name of each change that the guard made; empty
-        without the guard).
+        blocks that run in the plain generation) and "actions" (a list with [step, name] of each change that the guard
+        made, the name of a `GuardAction` such as "SLOPE_HALVED"; empty without the guard).
         """
         data = unit.data
         if data["kind"] == "unguarded" and self._guarded is not None:
@@ -162,8 +162,9 @@ class Result:
     """One `Variant` of one caption, with its conditions and measurements.
 
     `conditions` is a hash of the model, the settings, the code and the profile; `psnr` is against the plain video in
-    dB; `compute_fraction` is blocks that ran / blocks that run in the plain generation; `actions` holds step and name
-    of each change that the guard made. `speedup`, `kind` and `failure` are those of the `Variant`.
+    dB; `compute_fraction` is blocks that ran / blocks that run in the plain generation; `actions` holds [step, name] of
+    each change that the guard made, the name of a `GuardAction`. Of the `Variant` are the requested `speedup`, the
+    `kind` ("guarded", "unguarded" or "order 0") and the name of the injected `failure`, "none" without one.
     """
 
     prompt: str

@@ -46,10 +46,12 @@ def repeated(places: Sequence[float], place: float) -> list[float]:
 
 
 def line(older: int, damping: float = 1.0) -> Weights:
-    """Weights of a straight line through two computed steps: the last, and the `older`-th before it.
+    """Function that weights the outputs as a straight line through two computed steps: the last, and the `older`-th
+    before it.
 
-    With fewer computed steps, the second is the oldest; a single computed step is repeated. `damping` multiplies the
-    slope.
+    It takes the places of the computed steps, oldest first, and the predicted step's place, and returns the weights of
+    the last `older` + 1 outputs, oldest first. With fewer computed steps, the line's second step is the oldest; a
+    single computed step is repeated. `damping` multiplies the slope.
     """
 
     def weights(places: Sequence[float], place: float) -> list[float]:
@@ -65,8 +67,8 @@ def line(older: int, damping: float = 1.0) -> Weights:
 def least_squares(places: Sequence[float], place: float) -> Sequence[float]:
     """Weights of the least-squares straight line through the last three computed steps, or all if there are fewer.
 
-    `places` are those of the computed steps, oldest first; the weights have the same order. `place` is that of the
-    predicted step.
+    `places` are those of the computed steps, oldest first, and `place` is that of the predicted step. Returns one
+    weight for each of the last three steps alone, oldest first.
     """
     x = np.array(places[-3:]) - places[-1]
     rows = np.linalg.pinv(np.stack([np.ones(len(x)), x], axis=1))
@@ -79,7 +81,10 @@ def by_sigma(sigma: float) -> float:
 
 
 def by_log_ratio(sigma: float) -> float:
-    """Place of a step: the logarithm of its signal-to-noise ratio."""
+    """Place of a step: log((1 - sigma) / sigma), the logarithm of the signal-to-noise ratio of amplitudes.
+
+    Numerator and denominator are at least 0.0001.
+    """
     return float(np.log((1 - min(sigma, 0.9999)) / max(sigma, 0.0001)))
 
 
@@ -104,8 +109,9 @@ class Variant:
 
 
 class Prediction(Observer):
-    """Computes the steps with the indices `steps`, and predicts the others as `variant` says.
+    """Computes the steps with the indices `steps`, and predicts the others.
 
+    `variant` has the weights with which computed outputs are summed, and the correction of this sum (`Variant`).
     It is a driver for `driven`, which attaches it to a pipeline: the plugin's engine asks the driver for each decision
     to compute or reuse (`decide`) and for each reused output (`predict`).
     """

@@ -35,9 +35,10 @@ def measured_curvature(realism: dict[str, Any], published: Published) -> Curvatu
 
 
 def predictions(realism: dict[str, Any], published: Published) -> dict[str, list[float]]:
-    """The predicted PSNR in dB of each published step list, by name of the surrogate's distribution.
+    """The predicted PSNR in dB of each of `published.step_lists`, in their order, by name of the surrogate's
+    distribution.
 
-    `realism` is the content of realism.json.
+    The fitted offset is included. `realism` is the content of realism.json.
     """
     curvature, factor = measured_curvature(realism, published), realism["conditions"]["shift_factor"]
     known = [row["mean"] for row in realism["step lists"]["rows"]]

@@ -73,8 +73,11 @@ def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | No
     """Measurements of one video, with the plugin at `speedup`, or plain if it is None.
 
     Keys: "speedup", "denoise_seconds", "end_to_end_seconds", "denoise_joules" and "end_to_end_joules" (None without an
-    energy counter), "peak_bytes" (None on a CPU). With a speedup also values of the plugin's report: "notes", "guard",
-    "compute_fraction", "reused_steps", "bytes_held", "report_denoise_seconds" and "report_denoise_joules".
+    energy counter), "peak_bytes" (None on a CPU). With a speedup also values of the plugin's report: "compute_fraction"
+    (blocks that ran / blocks that run in the plain generation), "reused_steps" (their number), "bytes_held" (peak bytes
+    that the plugin kept between calls), "report_denoise_seconds" and "report_denoise_joules" (as the plugin measured
+    them), "notes" (list of sentences) and "guard" (list of lines on the plugin's guard, which limits predictions by the
+    errors that full steps show: these errors and the guard's changes).
     """
     device = pipe._execution_device
     if device.type == "cuda":

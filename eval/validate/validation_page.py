@@ -52,8 +52,11 @@ def validation_data(run: Run) -> dict[str, Any]:
         "runs": for each way to generate "run" (its name), "what" (its description), "done" and "failed" (numbers of
             videos), and "figures": by name, such as "psnr" or "denoise_speedup", a mapping with "mean", "worst", "low"
             and "high" (95 % interval of the mean); the energy, "energy_per_video_joules", has only "mean".
-        "differences": the PSNR of "galaxydit-2x" minus that of each of `COMPARED`, as mappings from `_difference`.
-        "videos": for each video, done or failed, a mapping with the keys `VIDEO_FIELDS`.
+        "differences": for each of `COMPARED` with a prompt that is done in both, the PSNR of "galaxydit-2x" minus its
+            PSNR: a mapping with "run" and "minus" (both names), "psnr" (mean difference over the prompts of both, dB),
+            "low" and "high" (its 95 % interval) and "prompts" (their number).
+        "videos": for each video, done or failed, the fields `VIDEO_FIELDS` of its `VideoRecord`: its unit, prompt,
+            seed, variant (the way to generate) and status, with measurements and SHA-256 of the frames.
     """
     plain = next(iter(run.baselines.values()), run.records[0])
     bound = json.loads((Path(run.store.root) / "model.json").read_text(encoding="utf-8"))

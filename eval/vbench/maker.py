@@ -41,8 +41,9 @@ OFFLINE = {
 class ShareMaker(Maker):
     """Measures shares: hands each to the driver, a process in the benchmark's environment that lives on between shares.
 
-    A unit is a share with the data of `Plan.units`. Its result holds the share's raw "score", None if no video counts,
-    and "videos", the (value, count) of each video by the video's unit id.
+    A unit is a share; `Plan.units` makes its data, such as "suite", "dimension" and "videos" (unit id, path and SHA-256
+    of each video by file name). Its result holds the share's raw "score", None if no video counts, and "videos", the
+    (value, count) of each video by the video's unit id.
 
     store: the run with the videos.
     environment: the benchmark's, at the same path on every machine.
@@ -140,7 +141,9 @@ def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict
     """The share's result from the files in `folder`: the benchmark's "score", and "videos", the (value, count) of each
     video by its unit id.
 
-    `data` is that of the share's unit (`Plan.units`), of which "static_filter" and "videos" (by file name) are read.
+    `data` is that of the share's unit (`Plan.units`). Two of its keys are read: "static_filter", whether only static
+    videos count, which the driver renames and lists in kept.json; and "videos", by file name a mapping with the video's
+    id as "unit".
     """
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:

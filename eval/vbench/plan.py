@@ -39,8 +39,10 @@ class Plan:
         """One unit of work for each share of `key`, the names of one variant and one dimension.
 
         `arrangement` has the videos that the dimension measures, `selection` the records of all videos that count, by
-        variant. A unit's data hold the names in `key`, the share as in `Arrangement`, and path and SHA-256 of each
-        video, so that a video that was made again is measured again.
+        variant. A unit's data have the keys "suite", "version" (of the benchmark), "variant" and "dimension" (names);
+        "mode", "static_filter", "prompts" and "entries", the fields of the share's `Arrangement`; and "videos", by file
+        name a mapping with "unit" (the video's id), "path" and "sha256", so that a video that was made again is
+        measured again.
         """
         variant, name = key
         dimension, clips = self.suite.dimensions[name], {clip.unit: clip for clip in selection[variant]}

@@ -44,7 +44,7 @@ class DimensionScore:
 
     Attributes:
         score: raw score of the benchmark.
-        points: score scaled from the dimension's range to 0 to 100 (`normalise` in score.py), 100 being the best.
+        points: `score` scaled from the dimension's range to 0 to 100 (`normalise` in score.py), 100 being the best.
         mode: "vbench_standard" for the benchmark's own prompts, "custom_input" for others.
         complete: whether all prompts and videos of the benchmark's protocol were present; only then the dimension
             counts in groups and total.
@@ -73,7 +73,8 @@ class VariantScores:
             complete if all prompts and videos of the benchmark's protocol were present.
         total: points over all groups; None unless every dimension is complete.
         missing: names of the dimensions that are not complete or not measured.
-        dimensions: the score of every dimension that was measured, complete or not, by name.
+        dimensions: the `DimensionScore` (raw score and points) of every dimension that was measured, complete or not,
+            by name.
     """
 
     groups: Mapping[str, float]
@@ -123,10 +124,11 @@ def read_results(path: Path) -> Results:
 def read_scores(path: Path, dimension: Dimension, names: Collection[str]) -> tuple[float | None, Videos]:
     """The score of a dimension, and value and count of each video by file name, from the file that upstream writes.
 
-    The score is upstream's, None if no video counts. The count is the number of items, such as frames, that upstream
-    averages over in the video, else 1. In a divisible dimension (`Dimension.divisible`), `combine`
-    computes the score from values and counts, as their weighted mean on the dimension's scale; so the videos of all
-    shares (parts measured by themselves) give the score of all videos.
+    Score and values are raw, as upstream writes them; the score is None if no video counts. The count is the number of
+    items, such as frames, that upstream averages over in the video, else 1. In a divisible dimension
+    (`Dimension.divisible`), the score is the mean of the values, weighted by the counts, divided by
+    `Dimension.video_scale`, because upstream gives some values on another scale than the score. So `combine` gives the
+    score of all videos from those of all shares (parts measured by themselves).
 
     `names` are the file names of the videos. Raises GalaxyDiTError if the file is damaged, if it lacks a video although
     the dimension leaves out none on purpose, or if a divisible dimension's score does not follow from the videos;

@@ -1,8 +1,13 @@
 """Measures the videos of a run with a benchmark: choose videos, check weights, measure shares, combine their scores.
 
 A variant is one of the ways to generate in the run's job. A share is a part of the videos of one variant and one
-dimension; it is measured by itself. Upstream is the benchmark's own code. An arrangement (`Arrangement`) holds the
-chosen videos of one variant and dimension with their file names and prompts, and whether the static filter applies.
+dimension; it is measured by itself. Upstream is the benchmark's own code. A suite is the benchmark as data: its
+dimensions and their settings. A plan (`Plan`) holds the suite, the installed version and prompt list of the benchmark,
+and the size of a share; it divides videos into shares. A selection (`Selection`) holds by variant the records of the
+videos to measure: those whose prompt and seed have a video in every variant.
+
+An arrangement (`Arrangement`) holds the chosen videos of one variant and dimension: file names, prompts, the mode
+("vbench_standard" if all prompts are the benchmark's own, else "custom_input"), and whether the static filter applies.
 This filter keeps only videos without motion, the first five of each prompt; only VBench's temporal flickering has it.
 
 runs/x/vbench/
@@ -153,9 +158,9 @@ def collect(
     """The scores of every variant, and why some dimensions have none: `Results.variants` and `Results.failed`.
 
     The scores are by variant, the reasons by "variant/dimension". Includes all dimensions whose shares the current or
-    earlier calls of `evaluate` measured. `kept` is the store of the shares; `selection` has the records of the videos
-    that count, by variant; `asked` has, by (variant, dimension), the videos that the current call of `evaluate` chose
-    for the dimensions it was asked for, each choice as an `Arrangement`.
+    earlier calls of `evaluate` measured. `plan` divides the videos into shares; `kept` is the store of the shares;
+    `asked` has, by (variant, dimension), the videos that the current call of `evaluate` chose for the dimensions it was
+    asked for, each choice as an `Arrangement`.
     """
     variants: dict[str, dict[str, DimensionScore]] = {}
     failed = {}
@@ -199,9 +204,9 @@ def _score(
 ) -> DimensionScore:
     """The score of one (variant, dimension), `key`, from its shares in the store `kept`.
 
-    `drop`, the points lost against the baseline, is None in it: `collect` sets it. `arrangement` has the dimension's
-    videos, their mode and static filter; `selection` has the records of all videos that count, by variant. Raises
-    GalaxyDiTError if a share is missing or failed, or if no video counts.
+    `drop`, the points lost against the baseline, is None in it: `collect` sets it. `arrangement` has the videos of the
+    dimension, which `plan` divides into shares with the records in `selection`. Raises GalaxyDiTError if a share is
+    missing or failed, or if no video has a score, because none is static or upstream leaves out all of them.
     """
     dimension = plan.suite.dimensions[key[1]]
     videos: dict[str, tuple[float, float]] = {}

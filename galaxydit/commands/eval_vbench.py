@@ -186,7 +186,8 @@ def build_table(results: "Results") -> Table:
 
 def dimension_table(suite: Suite) -> Table:
     """One row for each dimension: its name, its needs (weights with their licences, models of the hub, and what `setup`
-    does not install), videos per prompt, and how far this project has run it (`Dimension.proof`).
+    does not install), videos per prompt, and how far this project has run it (`Dimension.proof`), such as "measured" or
+    "runs with random weights".
     """
     rows = []
     for dimension in suite.dimensions.values():

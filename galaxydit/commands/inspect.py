@@ -63,8 +63,8 @@ def build_table(part: "TransformerDescription", pipeline: str) -> Table:
 
 
 def describe_profile(profile: "Profile | None", notes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Texts by heading: "profile" describes the profile in use, "known" and "unknown" list properties of the speed and
-    the PSNR that are known and that are not.
+    """Texts by heading. "profile" describes the profile in use. "known" and "unknown" list what is known of speed and
+    quality, such as "the speedup by compute", and what is not, such as "the PSNR at any speedup".
 
     `profile` is None if the model has none. `notes` are remarks on the profile, or the reason why there is none;
     "profile" contains them.

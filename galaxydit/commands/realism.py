@@ -33,8 +33,9 @@ def realism(
     shape: options.Shape,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure what is published of Wan2.1 (PSNRs of step lists and methods, curvature, error propagation, residuals),
-    and show it beside the published numbers.
+    """Measure what is published of Wan2.1, and show it beside the published numbers: PSNRs of step lists and of other
+    projects' methods, the change of the model's prediction over each step (curvature), the effect of one step's error
+    on the final latent (propagation), and the change of what the blocks add to their input (residual).
 
     The same command resumes: it measures only the parts that realism.json lacks.
     """

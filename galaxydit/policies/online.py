@@ -92,7 +92,10 @@ class Online:
         return Decision(False, reason, accumulated, expected), replace(state, accumulated=0.0, tested_distance=tested)
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
-        """The state with the prediction error measured at the last full step added; unchanged if none was measured."""
+        """The state at the step after a full step: `observation.error`, the error that a prediction of this full step
+        would have had, is added to `error_sum`, and `tested_distance` to `distance_sum`. At other steps, and if either
+        is unknown, `state` itself.
+        """
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state
         errors, distances = state.error_sum + observation.error, state.distance_sum + state.tested_distance

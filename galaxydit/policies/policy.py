@@ -80,10 +80,12 @@ class Observation:
         distance: relative change of the proxy since the previous step, at least 0; None where it was not measured.
         has_history: whether every guidance branch has a full step to reuse.
         sigmas: noise level of every step of the generation, falling; None where the scheduler does not give any.
-        error: relative error that a prediction would have had in place of the last full step; None where it was not
-            measured.
+        error: relative L2 error that a prediction of the last full step would have had, the largest of the branches
+            decided together. It is given once, at the step after this full step, if the policy `learns_errors`; None at
+            other steps, and where the full step had no earlier one to predict it from.
         first: index of the step that the generation began with; above 0 where a video is denoised from its middle.
-        limits: limits of the configuration.
+        limits: the configuration's warm-up, number of last steps and cap on steps reused in a row; `forced` applies
+            them.
         consecutive: number of steps reused in a row before this one.
     """
 
@@ -184,7 +186,9 @@ class Policy(Protocol):
 
     @property
     def learns_errors(self) -> bool:
-        """Whether `Observation.error` is used, so that the engine must measure it."""
+        """Whether `decide` uses `Observation.error`, the relative error that a prediction of the last full step would
+        have had, so that the engine must measure it at full steps.
+        """
 
     def decide(self, observation: Observation, state: Any | None = None) -> tuple[Decision, Any]:
         """Decide one step. Returns the decision and the state for the next step, None if there is none.

@@ -25,8 +25,9 @@ class ProxyState:
         planned: number of planned full steps up to and including each step, `(steps,)`.
         moved: the calibration's mean proxy distance from the first step to each step, `(steps,)`; without a
             calibration, the index of each step.
-        allowances: for each step, the limit of `accumulated` at `threshold` 1, `(steps,)`; without a calibration, this
-            limit divided by `mean`. `ProxyThreshold.decide` compares `accumulated` with `threshold` times the limit.
+        allowances: for each step, the limit of `ProxyThreshold` at `threshold` 1, `(steps,)`, in the unit of `moved`:
+            proxy distance, or steps without a calibration. `decide` computes a step if `accumulated` is at least
+            `threshold` times the allowance, without a calibration times `mean` too.
         accumulated: sum over the steps since the last full step of the calibration's mean distance plus
             `deviation_weight` times the sample's deviation from it; without a calibration, of the sample's distance.
         mean: running mean of this sample's proxy distance per step; None before the first distance.
@@ -86,12 +87,14 @@ class ProxyThreshold:
             check_count("leeway", self.leeway, minimum=1)
 
     def decide(self, observation: Observation, state: ProxyState | None = None) -> tuple[Decision, ProxyState]:
-        """Compute steps that the limits force, steps above the threshold, steps without a distance, and all steps of a
-        generation that is shorter than `schedule.fewest_steps`; reuse the others.
+        """Compute steps at which the accumulated proxy distance reaches the limit by step of `ProxyThreshold`, steps
+        without a distance, steps that the configuration's `Limits` or the lack of a full step to reuse force
+        (`Observation.forced`), and all steps of a generation that is shorter than `schedule.fewest_steps`; reuse the
+        others.
 
         With a `leeway`, also compute a step if the generation is further behind the schedule than `leeway`, and reuse a
-        step above the threshold if the generation is as far ahead of the schedule as `leeway`. Returns the decision and
-        the `state` for the next step. `state` is None at the first step.
+        step that reaches the limit by step if the generation is as far ahead of the schedule as `leeway`. Returns the
+        decision and the `state` for the next step. `state` is None at the first step.
         """
         state = state or self._plan(observation)
         distance, is_learned = observation.known_distance, self.schedule.cumulative_distance is None
@@ -122,10 +125,12 @@ class ProxyThreshold:
         return Decision(False, reason, state.accumulated), replace(state, accumulated=0.0, done=state.done + 1)
 
     def _plan(self, observation: Observation) -> ProxyState:
-        """The state before the first step: `planned`, `moved` and `allowances` for the steps of the generation.
+        """The state before the first step: `planned` (number of planned full steps up to and including each step),
+        `moved` (mean proxy distance from the first step to each step; without a calibration, its index) and
+        `allowances`.
 
         The allowance of a step is the limit of `ProxyThreshold` at `threshold` 1: after a planned full step, up to and
-        including the next one, the mean distance from the former to half a step before the latter.
+        including the next one, the increase of `moved` from the former to half a step before the latter.
         """
         full_steps, curve = self.schedule.place(observation), self.schedule.cumulative_distance
         moved = [float(step) if curve is None else curve(level) for step, level in enumerate(observation.noise_levels)]

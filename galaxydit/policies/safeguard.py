@@ -28,7 +28,8 @@ that share.
 """
 
 SMALLEST_SHARE = 0.4
-"""Smallest ratio of an interval's measured error to its estimated error at which the correction helps.
+"""Smallest ratio of the measured error of reuse to the error that the correction estimates
+(`Hindsight.correction_share`) at which the correction helps.
 
 `WINDOW` full steps in a row with a smaller ratio turn the correction off; `WINDOW` full steps in a row with this ratio
 or a larger one turn it on again.
@@ -76,8 +77,9 @@ class Hindsight:
     rounding: float = 0.0
 
     def error(self, slope: float) -> float:
-        """Mean square of y minus its prediction, less the mean square expected from rounding; absolute, at least 0. The
-        prediction follows the share `slope` of the configured slope.
+        """Mean square of y minus its prediction y_1 + slope * ahead * (y_1 - y_2), less the mean square expected from
+        rounding; at least 0. It is in squared units of y, not relative to y. `slope` is a share of the configured
+        slope.
         """
         coefficients = self._padded(1.0, -slope * self.ahead)
         # Rounding errors are those of the outputs, in which a difference has the coefficients 1 and -1.
@@ -86,7 +88,8 @@ class Hindsight:
         return max(0.0, self._mean_product(coefficients, coefficients) - rounding)
 
     def slope_ratio(self, slope: float = 1.0) -> float | None:
-        """Error of following this share of the slope / error of repeating y_1, as root mean squares.
+        """Error of the prediction with the share `slope` of the configured slope / error of repeating y_1, as root mean
+        squares (`error`).
 
         None with fewer than two full steps before this one, and where repeating has no error beyond rounding.
         """
@@ -94,9 +97,12 @@ class Hindsight:
         return math.sqrt(self.error(slope) / repeated) if len(self.products) > 1 and repeated > 0 else None
 
     def correction_share(self, slope: float) -> float | None:
-        """Error that y_1 would have had if reused / error that the correction would have estimated for it, by least
-        squares. Both y_1 and y are predicted from y_2 and y_3 with the share `slope` of the configured slope. The
-        estimate grows linearly in sigma, from 0 at y_2 to the error of the prediction of y.
+        """Error that y_1 would have had if reused / error that the correction would have estimated for it.
+
+        Both errors are of predictions from y_2 and y_3 with the share `slope` of the configured slope, as if y_2 were
+        the last full step before y. The estimate is `inner` times y minus its prediction: it grows linearly in sigma
+        from 0 at y_2. The result is the factor by which the estimate best fits y_1 minus its prediction, by least
+        squares.
 
         None with fewer than three full steps before this one (two if `slope` is 0), and where the estimate is 0.
         """
@@ -127,14 +133,15 @@ class GuardRecord:
         sample: index of the sample in the batch; 0 where one decision serves the batch.
         reused: number of steps reused between the previous full step and this one.
         error: mean square of the step's output minus the prediction that reuse would have made, less the mean square
-            expected from rounding; absolute, at least 0 (`Hindsight.error`).
+            expected from rounding; at least 0, not relative to the output (`Hindsight.error`).
         slope_ratio: error of order 1 with the whole configured slope / error of order 0, as root mean squares; None if
             it is unknown.
-        correction_share: `Hindsight.correction_share` of this step: measured error / error that the correction would
-            have estimated; None if it is unknown.
+        correction_share: error that reuse would have had at the full step before this one / error that the correction
+            would have estimated for it, as a least-squares factor (`Hindsight.correction_share`); None if it is
+            unknown.
         slope: share of the configured slope that predictions follow after this step; 0 at order 0.
         corrects: whether full steps are corrected after this step.
-        actions: changes that the guard made at this step.
+        actions: changes that the guard made at this step; empty if it made none.
     """
 
     step: int
@@ -160,7 +167,7 @@ class Safeguard:
         order: order of predictions in the configuration; at order 0 there is no slope to guard.
         slope: share of the configured slope that predictions follow, one of `SLOPES`.
         corrects: whether the guard allows full steps to be corrected; the configuration may still forbid corrections.
-        recent: measurements at the last full steps, oldest first.
+        recent: measurements at the last full steps, at most `RECOVERY`, oldest first.
     """
 
     order: int = 1
@@ -190,8 +197,8 @@ class Safeguard:
 
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
     """Lines for the report: the guard's changes, after a line with two medians over the full steps that follow reused
-    steps: `slope_ratio` (error of order 1 / error of order 0) and `correction_share` (error of an interval / error that
-    the correction assumes).
+    steps: `slope_ratio` (error of order 1 / error of order 0) and `correction_share` (error that reuse would have had
+    at the full step before / error that the correction estimates for it).
     """
     after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]
@@ -216,8 +223,9 @@ def _next_slope(slope: float, recent: Sequence[Hindsight]) -> float:
 
 
 def _rms_ratio(slope: float, recent: Sequence[Hindsight], count: int) -> float | None:
-    """Root mean square over `recent`, at most `count` full steps, of `Hindsight.slope_ratio`: error of order 1 with the
-    share `slope` of the configured slope / error of order 0. None unless `count` of these ratios are known.
+    """Root mean square over the full steps in `recent` of `Hindsight.slope_ratio`: error of order 1 with the share
+    `slope` of the configured slope / error of order 0. None unless `recent`, which the caller cuts to the last `count`
+    full steps, has `count` and the ratio of each is known.
     """
     ratios = [ratio for record in recent if (ratio := record.slope_ratio(slope)) is not None]
     return math.sqrt(fmean(ratio**2 for ratio in ratios)) if len(ratios) == count else None

@@ -50,7 +50,9 @@ class Placement:
 
     Attributes:
         full_steps: indices of the steps to compute, rising.
-        last_full: index of the latest step computed so far; at the generation's first step, the index of that step.
+        last_full: index of the latest step computed so far; before any is computed, the index of the first step that
+            the schedule decides, which is above 0 where a video is denoised from its middle, and for a second
+            transformer.
     """
 
     full_steps: tuple[int, ...]
@@ -97,10 +99,12 @@ class Schedule:
         check_ascending("sigmas", self.sigmas[::-1], strictly=False)
 
     def decide(self, observation: Observation, state: Placement | None = None) -> tuple[Decision, Placement]:
-        """Compute steps that the plan, `warmup`, `keep_last` or lack of history force, and all steps of a generation of
-        fewer than `fewest_steps`; reuse the others. `max_consecutive` is ignored.
+        """Compute planned steps, first and last steps that the configuration's `Limits` force (`warmup`, `keep_last`),
+        steps without a full step to reuse, and all steps of a generation of fewer than `fewest_steps`; reuse the
+        others. The cap on steps reused in a row (`Limits.max_consecutive`) is ignored.
 
-        Returns the decision and the `state` for the next step. `state` is None at the first step.
+        Returns the decision and the `state` for the next step: the indices of the planned steps and of the latest full
+        step (`Placement`). `state` is None at the first step.
         """
         placement = state or Placement(self.place(observation), observation.step)
         levels, step, forced = observation.noise_levels, observation.step, observation.forced
@@ -145,10 +149,11 @@ def place_full_steps(
     """Indices of `count` (at least 2) steps to compute, rising, among them the first step, the last step and, if
     `count` is at least 3, the step `switch`, the first step of a second transformer (0 without one).
 
-    The `planned` noise levels of full steps are interpolated to `count` levels. Each is placed at the nearest of
-    `sigmas`, the noise levels of all steps of the generation; then the step nearest to `switch` is moved there. With
-    `planned_sigmas`, the noise levels of all steps of the plan, a level instead keeps its relative position among the
-    steps, whatever the flow shift.
+    The `planned` noise levels of full steps are interpolated to `count` levels. Each level gets a fractional index by
+    interpolation in `sigmas`, the noise levels of all steps of the generation. If the noise levels of all steps of the
+    plan are given as `planned_sigmas`, its index among these is taken instead, scaled to the number of steps of the
+    generation: it keeps its relative position among the steps, whatever the flow shift. The indices are rounded to
+    distinct steps; then the step nearest to `switch` is moved there.
     """
     last = len(planned) - 1
     stretched = np.interp([last * index / max(1, count - 1) for index in range(count)], np.arange(last + 1), planned)

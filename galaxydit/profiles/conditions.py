@@ -28,8 +28,8 @@ def differences(
     there is no difference.
 
     `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
-    transformer and scheduler, are those of the generation. `short_in_full` says whether generations of fewer steps than
-    `fewest_steps` are computed in full.
+    transformer and scheduler, are those of the generation. `short_in_full` says whether the configuration computes
+    generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
     if served is not None:
@@ -89,10 +89,11 @@ def notes_and_warnings(
     one of the two lists; the other is empty.
 
     `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
-    transformer and scheduler, are those of the generation. `short_in_full` says whether generations of fewer steps than
-    `fewest_steps` are computed in full. The sentences are warnings if the profile is measured, because the measured
-    quality does not hold for this generation, or if the generation has too few steps for the profile. Otherwise they
-    are notes, because a published profile states no measured quality.
+    transformer and scheduler, are those of the generation. `short_in_full` says whether the configuration computes
+    generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The sentences are warnings
+    if the profile is measured, because the measured quality does not hold for this generation, or if the generation has
+    fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are notes, because a
+    published profile states no measured quality.
     """
     differing = differences(profile, short_in_full, steps, sigmas, source)
     warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)

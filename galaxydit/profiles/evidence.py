@@ -144,9 +144,10 @@ class Seconds:
         block: seconds of one block in one transformer call.
         outside_blocks: seconds of a step in the transformer but not in its blocks.
         outside_transformer: seconds of a step outside the transformer.
-        predicted_speedup, measured_speedup: seconds without the plugin / with it, policy "schedule", predicted from the
-            four seconds above and measured on held-out prompts (median). One number for each of
-            `Evidence.verifications`, in their order; `measured_speedup` is empty without held-out prompts.
+        predicted_speedup, measured_speedup: one number for each requested speedup, in the order of
+            `Evidence.verifications`: seconds of denoising without the plugin / with it, policy "schedule", predicted
+            from the four seconds above and measured on held-out prompts (median). `measured_speedup` is empty without
+            held-out prompts.
     """
 
     step: Positive
@@ -174,7 +175,8 @@ class Evidence:
             `verifications` have expected errors alone, and `proxy_verifications` is empty.
         compared_proxies: the proxies whose generated videos were compared to choose one, the chosen proxy first; empty
             in a published profile.
-        seconds: timings of the calibration; None in a published profile.
+        seconds: seconds of a full step and its parts on the calibration's device, and the speedups that these predict
+            and that the calibration measured; None in a published profile.
     """
 
     reason: str

@@ -73,8 +73,8 @@ class Mismatch:
     """Why a profile does not belong to a model.
 
     Attributes:
-        part: what differs first: the number of transformers ("transformers"), a transformer's class, an entry of its
-            configuration ("config"), its active adapters, or its weights.
+        part: what differs first: "transformers" (their number), or of one transformer its "class", an entry of its
+            "config" (configuration), its active "adapters" or its "weights".
         text: the reason, for people.
     """
 
@@ -86,8 +86,10 @@ class Mismatch:
 
 
 def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mismatch | None:
-    """Why a profile does not belong to the transformers of a pipeline; None if it does, or if the pipeline's single
-    transformer is one of the profile's `shared_with` (`is_shared`).
+    """Why a profile does not belong to the transformers of a pipeline; None if it does.
+
+    The result is also None if profile and pipeline have one transformer each, and `model_mismatch` finds the pipeline's
+    to be one of the models in `profile.shared_with`, which may use the profile without measurements of their own.
     """
     models = [model for model in (profile.model, profile.second_model) if model is not None]
     if len(models) != len(transformers):
@@ -98,8 +100,8 @@ def profile_mismatch(profile: Profile, transformers: Sequence[nn.Module]) -> Mis
 
 
 def is_shared(profile: Profile, transformers: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline has a single transformer, and it is one of the profile's `shared_with`: models that use the
-    profile without measurements of their own.
+    """Whether a pipeline has a single transformer, and `model_mismatch` finds it to be one of the models in
+    `profile.shared_with`, which may use the profile without measurements of their own.
     """
     return len(transformers) == 1 and any(model_mismatch(each, transformers[0]) is None for each in profile.shared_with)
 

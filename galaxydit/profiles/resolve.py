@@ -83,7 +83,7 @@ def resolve(pipe: Any, request: Request) -> Settings:
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
-    """The settings that `resolve` returns, but without `goal`, the first line of reports.
+    """The `Settings` that `resolve` returns, but with `goal=None`: `resolve` adds the goal.
 
     `missing` says why `profile` is None; it is empty otherwise. `speedup` is the speedup to plan for; None if the
     request sets only a `max_error` or a `threshold`.
@@ -106,10 +106,13 @@ def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str
 def without_profile(pipe: Any, request: Request) -> GalaxyDiTConfig:
     """The configuration for a request without `threshold` and `min_psnr` if no profile is used.
 
-    The general schedule plans full steps for a speedup. The policy "proxy" moves these full steps by a proxy (of the
-    request, else `documented_proxy`), with a threshold learned during the generation. For `max_error`, `Online` learns
-    the errors during the generation. Unless the request sets a warm-up, the warm-up is 0.2 of all steps, but for a
-    speedup at most 0.4 of the planned full steps. Raises GalaxyDiTError for a speedup that cannot be reached.
+    For a speedup, the general schedule plans the full steps. With `policy="proxy"`, a step is computed earlier than
+    planned where the proxy moves faster than its running mean, and later where it moves slower (`ProxyThreshold`). With
+    `max_error`, the policy `Online` computes the steps whose expected error is above `max_error`, and the planned full
+    steps if there is a speedup; it learns the ratio of error to proxy distance during the generation. The proxy is that
+    of the request, else `documented_proxy`, that of the best published quality. By default, the warm-up is the share
+    0.2 of the steps; for a speedup above 2, it is 0.4 / speedup. Raises GalaxyDiTError for a speedup that cannot be
+    reached.
     """
     transformers = list(transformers_of(pipe).values())
     family, plain = family_of(transformers[0]), GalaxyDiTConfig()
@@ -151,8 +154,10 @@ def schedule_for(
 
 
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
-    """The policy "proxy" with the threshold that the profile's calibration solved for a speedup; 1 if it solved none.
+    """The policy "proxy" with the threshold of the profile's target (settings for one speedup) nearest to `speedup`.
 
+    The threshold is 1 if this target has none, as in a published profile. The schedule's speedup is larger than
+    `speedup` where reused steps run blocks to read the proxy (`full_speedup`).
     Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
     transformer computes; None without one.
     """
@@ -165,8 +170,9 @@ def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: fl
 def _by_threshold(request: Request, profile: Profile | None, family: Family) -> Settings:
     """The settings for a threshold given by hand: the rule of arXiv 2512.03451, without a cap on consecutive reuse.
 
-    The proxy is that of the request, else that of a profile with a ranking of proxies, else `documented_proxy`. A
-    profile, if there is one, also says how reused steps are predicted and full steps corrected.
+    The proxy is that of the request, else that of a profile with a ranking of proxies, else `documented_proxy`, the
+    family's proxy of the best published quality. A profile, if there is one, also sets how reused steps are predicted,
+    and which share of the error of reused steps the next full step compensates.
     """
     assert request.threshold is not None
     plain = GalaxyDiTConfig() if profile is None else _predicting_as(profile.recipe)

@@ -37,12 +37,13 @@ class Call:
         is_divisible: whether some samples can be computed without the others.
         has_history: for each sample, whether this branch has a full step to reuse.
         is_bypassed: whether the generation has too few steps to reuse any.
-        decisions: one for each sample; empty until the step is decided.
+        decisions: one `Decision` (compute or reuse, and why) for each sample; empty until the step is decided.
         distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
         blocks_run: number of blocks that ran; a block that was left half way counts by its share.
         skips_stack: whether the call is reused, so that the remaining blocks do not run.
-        is_repeated: whether the transformer runs a second time, for the outputs that reuse would have given; observers
-            receive nothing from this run.
+        is_repeated: True while the transformer, after computing a full step, runs again with the predicted residual
+            in place of the blocks, to get the outputs that reuse would have given. Observers receive nothing from this
+            second run.
         before: input of the first block `(batch, tokens, dim)`, kept to compute `residual`; None with `reuse="output"`.
         block_input: the same tensor, kept for proxies that read it later in the first block; None without such proxies.
         residual: what the block stack added to `before` in a full step; None with `reuse="output"`.

@@ -62,10 +62,10 @@ class TransformerState:
         self.texts = {name: text for name, text in self.texts.items() if name in branches}
 
     def release(self, branch: str, scope: str, step: int) -> None:
-        """Drop cached steps of a branch, and proxy and trails of its decision scope, after the last step: the
-        video decoder needs the memory.
+        """Drop the cached steps of a branch, and the proxy and trails of its decision scope.
 
-        Trails stay while other branches of `step` are still to be computed.
+        The engine calls this after the branch's call of the last step, whose index is `step`, because the video decoder
+        needs the memory. Trails that still lack the output of another branch at `step` stay.
         """
         self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
         self.proxies.pop(scope, None)
@@ -157,7 +157,8 @@ class Generation:
     def admit(self, call: CallIdentity, branch: str, *, switches_guidance: bool) -> TransformerState:
         """Register a call, and return the state of its transformer.
 
-        At the first call of a step, drop the state of branches that were not called in the last step.
+        `branch` is `call.branch`, or "call 0", "call 1" and so on where the pipeline names no branch. At the first call
+        of a step, drop the state of branches that were not called in the last step.
         `switches_guidance` says that guidance with both branches in one batch was switched off or on at this call. The
         transformer then forgets its earlier steps, because their tensors have another batch size.
         """

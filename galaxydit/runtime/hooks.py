@@ -47,10 +47,11 @@ class RootHook(PluginHook):
 
 
 class PlacedHook(PluginHook):
-    """Hook on a module below the transformer.
+    """Hook on a block, on a part of the first block (such as its self-attention), or on a module outside the blocks
+    whose output the observer receives.
 
-    `run` is the method of `Stack` that runs the module: `run_block`, `run_part` or `run_module`. `place` is the block's
-    index, the part's name or the module's path.
+    `run` is the method of the engine's `Stack` (galaxydit/runtime/stack.py) that runs it: `run_block`, `run_part` or
+    `run_module`. `place` is accordingly the block's index, the part's key in `Family.parts`, or the module's path.
     """
 
     def __init__(self, run: Callable[..., Any], place: Any) -> None:

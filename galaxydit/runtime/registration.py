@@ -150,8 +150,9 @@ def insert_innermost(module: nn.Module, hook: PluginHook) -> Callable[[], None]:
 
 
 def _slots(module: nn.Module, registry: HookRegistry) -> list[tuple[Any, str]]:
-    """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare: the module's
-    `forward`, accelerate's `_old_forward`, and two of each hook.
+    """Owner and name of every attribute that may hold a forward function of the module, wrapped or bare: `forward` and
+    accelerate's `_old_forward` of the module, and `forward` and `original_forward` of each `HookFunctionReference` that
+    the registry holds, one for each hook.
     """
     of_hooks = [(reference, name) for reference in registry._fn_refs for name in ("forward", "original_forward")]
     return [(module, "forward"), (module, "_old_forward"), *of_hooks]

@@ -100,7 +100,10 @@ class OutputReuse:
             history[key] = remember(history.get(key, ()), step, config.history_length)
 
     def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
-        """The tensor that `store` keeps of a full step; None where the call did not produce it."""
+        """The tensor that `store` keeps of a full step: here the transformer's `outputs`, packed into one new tensor.
+
+        `ResidualReuse` returns the call's residual instead, and None if the block stack did not run as expected.
+        """
         return pack([output.detach() for output in outputs])
 
     @around_the_model
@@ -108,7 +111,7 @@ class OutputReuse:
         """A full step's outputs plus their correction (`extrapolation.correction`), which makes up for the error of the
         reused steps before it; None if there is nothing to correct.
 
-        `outputs` and the result have the same shapes. `forward` calls the transformer; only residual reuse calls it.
+        `outputs` and the result have the same shapes. `forward` calls the transformer; only `ResidualReuse` calls it.
         """
         weights = self._correction_weights(call) if outputs else []
         if not any(weights):
@@ -118,13 +121,15 @@ class OutputReuse:
 
     @beside_the_model
     def _correction_weights(self, call: Call) -> list[float]:
-        """For each sample, the accumulated error of the reused steps before this one / the error of reuse at this step.
+        """For each sample, the accumulated error of the steps reused since its last full step / the error of reuse at
+        this step.
 
-        The correction is this ratio, times a fixed share, times the computed minus the predicted output.
-        `extrapolation.missed` estimates the ratio from noise levels and the scheduler's response. It is 0 for a sample
-        without reused steps before this one, and where the guard forbids the correction. Empty if no sample has reused
-        steps, if the configuration or an unknown or stochastic scheduler allows no correction, and at the last step,
-        because no later step would remove the noise of a correction.
+        This ratio is the weight. `extrapolation.correction` multiplies it by a fixed share, which is not included here,
+        and by the computed minus the predicted output. `extrapolation.missed` estimates the ratio from noise levels and
+        the scheduler's response. It is 0 for a sample without reused steps since its last full step or without a full
+        step, and where the guard forbids the correction. Empty if no sample has reused steps, if the configuration or
+        an unknown or stochastic scheduler allows no correction, and at the last step, because no later step would
+        remove the noise of a correction.
         """
         if not self._config.correction or call.info.is_last:
             return []
@@ -143,9 +148,11 @@ class OutputReuse:
     def _beside_reuse(
         self, call: Call, outputs: tuple[Tensor, ...], forward: Callable[[], Any]
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The computed `outputs` of a full step, and the outputs that reuse would have given at this step.
+        """The computed `outputs` of a full step, and the outputs that reuse would have given at this step: here the
+        predicted outputs, so `forward` is not called.
 
-        `forward` calls the transformer; only residual reuse calls it, and then returns a copy of `outputs`.
+        `ResidualReuse` gets the latter from `forward`, which runs the transformer around the predicted residual, and
+        returns a copy of `outputs` first, because that run may overwrite them.
         """
         return outputs, self.outputs(call)
 

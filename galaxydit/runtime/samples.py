@@ -37,11 +37,13 @@ class Samples:
 
     @beside_the_model
     def divide(self, call: Call, inputs: Mapping[str, Any]) -> bool:
-        """Set `samples`, `conditional_half` and `is_divisible` of a call. Returns `is_divisible`: whether some samples
-        can be computed without the others.
+        """Set three attributes of a call. `samples` are the indices of the samples with decisions of their own.
+        `conditional_half` says whether distances are measured only on the second half of the batch, the conditional
+        branch. `is_divisible`, which is also returned, says whether some samples can be computed without the others.
 
         `inputs` are the transformer's arguments by name. The number of samples is that of the generation's first call.
-        Meant for policies that read a proxy.
+        If the decisions already made for the step are of another number of samples, one of them replaces all: to
+        compute, if any of them is, else to reuse. Meant for policies that read a proxy.
         """
         latent, state = call.latent, call.state
         if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
@@ -197,7 +199,8 @@ def take_inputs(inputs: Mapping[str, Any], rows: list[int], count: int) -> dict[
     other inputs are unchanged, and so are vectors whose names contain "indices", "rope", "rotary" or "scale", because
     these have entries for positions or layers.
 
-    `encoder_hidden_states_image` may have several images for each row, such as a first and a last frame.
+    `encoder_hidden_states_image` may have several images for each row, next to each other, such as a first and a last
+    frame; all images of the rows in `rows` are kept.
     """
     return {
         name: take_rows(value, rows, count)

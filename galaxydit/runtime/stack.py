@@ -3,6 +3,10 @@
 A proxy is a tensor in or before the first block; its change since the previous step shows whether to reuse the call.
 With `reuse="output"`, a reused call leaves the forward pass. With `reuse="residual"`, only the blocks are skipped, and
 the predicted residual, which is what they would have added to the first block's input, is added instead.
+
+A sample is one video of the batch. If only some samples of a call are reused, the call leaves the forward pass, too.
+The engine then divides it into two calls (`Samples.run_parts`): one predicts the reused samples, the other computes the
+other samples, from the output of the first block on if that block has run.
 """
 
 import threading
@@ -22,10 +26,14 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Stack:
-    """Runs the hooked modules of one transformer and reads proxies and module outputs there.
+    """Runs the hooked modules of one transformer, and reads proxies and module outputs there.
 
-    `family` says where the blocks are, `observer` receives the tensors, `reuse` predicts the residual, and `samples`
-    decides a call by its proxy. `policy_proxy` is the name of the policy's proxy; None if the policy reads none.
+    The hooked modules are the blocks `hooked_blocks`, the parts of the first block where watched proxies are read, and
+    the observer's `modules`.
+
+    `family` says where the blocks are, `session` adds notes to reports, `observer` receives the tensors, `reuse`
+    predicts the residual, and `samples`, which holds the policy, decides each sample of a call by the proxy's change.
+    `policy_proxy` is the name of the policy's proxy; None if the policy reads none.
     `consider` is called after each tensor that the observer receives, and may decide the call.
 
     Attributes:
@@ -135,8 +143,8 @@ class Stack:
     def run_block(self, index: int, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The output of a block. A skipped block returns its input; the last one adds the predicted residual to it.
 
-        In the first block, raises LeaveForward if all samples are then decided for reuse and `reuse="output"`, or if
-        only some samples are.
+        In the first block, raises LeaveForward if only some samples are then decided for reuse, and with
+        `reuse="output"` also if all are.
         """
         call = self.call
         if call is None:
@@ -163,7 +171,8 @@ class Stack:
         """The output of the first block; reads the proxies at the block's input and output.
 
         If all samples are then decided for reuse, returns the block's input with `reuse="residual"`, and raises
-        LeaveForward with `reuse="output"`. If only some samples are, raises LeaveForward in both cases.
+        LeaveForward with `reuse="output"`. If only some samples are, raises LeaveForward in both cases. In the call
+        that then computes the other samples, returns their rows of this block's output if the block has run before.
         """
         if self._reuse.runs_forward:
             call.before = hidden

@@ -144,13 +144,15 @@ def _sigmas(scheduler: Any | None) -> list[float] | None:
 def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
-    """Index of the step: the scheduler's own counter, else the position of the timestep `stated` in `timesteps`.
+    """Index of the step: the scheduler's counter, which is `step_index` or else `begin_index`. While both are None or
+    missing, it is the position of the timestep `stated` in `timesteps`.
 
     `timesteps` is the scheduler's tensor. `received` is the timestep argument of the transformer; `stated` is the
     timestep of the cache context, or else `received`; of several values the largest is looked up. The position serves
-    schedulers without a counter, and the first step, because video-to-video generations begin in the middle of the
-    schedule. If the timestep is not found, the result is 0 for a scheduler with a counter, else None. It is also None
-    if `received` holds several of the scheduler's timesteps.
+    schedulers without a counter, and first steps, where a counter may still be None; the index of a first step is above
+    0 where a video-to-video generation begins in the middle of the schedule. If `stated` is None or not found, the
+    result is 0 for a scheduler that has the attribute `step_index`, else None. It is also None without a scheduler or
+    its timesteps, and, where no counter is set, if `received` (if None, `stated`) holds several of the timesteps.
     """
     if scheduler is None or timesteps is None:
         return None

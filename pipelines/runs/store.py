@@ -203,9 +203,11 @@ class Store:
         self._remove([f"{UNITS}/{unit_id}.json", *(file.path for file in files)])
 
     def tidy(self, units: Sequence[Unit]) -> None:
-        """Remove what killed workers left of these units: partial records, and files that no record names.
+        """Remove what killed workers left of these units.
 
-        A unit without a complete record keeps its partial records and files; a unit with a damaged record, its files.
+        A partial record is the temporary file of a record whose writing was cut off. The partial records of a unit are
+        removed if the unit has a record, sound or damaged. Its files that the record does not name are removed if the
+        record is sound. Nothing is removed of a unit without a record.
         """
         ids = {unit.id for unit in units} & self.unit_ids()
         for name in self._list(UNITS):
@@ -237,9 +239,10 @@ class Store:
         return ""
 
     def _is_empty(self) -> bool:
-        """Whether the folder is empty; False if another process has made it a store meanwhile.
+        """Whether the folder is missing, or holds nothing but partial files; False if it holds run.json.
 
-        Raises GalaxyDiTError if the folder holds anything but a store.
+        Callers have found no run.json just before; if it is there now, another process has begun the run. Raises
+        GalaxyDiTError if the folder holds anything else and no run.json.
         """
         names = [name for name in self._list("") if not PARTIAL.fullmatch(name)]
         if names and HEADER not in names:

@@ -117,7 +117,8 @@ def observed_motion(mask: Mask, others: Mask) -> str:
     """The motion of an object, a word of `MOTIONS` in world.py; "" if it stands still, "unclear" for any other motion.
 
     `mask` holds the pixels of the object's colour, `others` those of all other colours, both
-    `(frames, height, width)`. The object must be seen in at least two frames.
+    `(frames, height, width)`. Pass only masks that show the object in at least two frames; this is not checked. With
+    none the function raises IndexError, and with one the result has no meaning.
     """
     blobs = _largest_blobs(mask)
     track = _track(blobs, others)
@@ -177,7 +178,8 @@ def _edges(shadows: Mask) -> Floats:
     """First edge and last edge of an object along one side of the frame, `(frames, 2)`, as shares of the side.
 
     `shadows` is `(frames, side)`, true for the columns (or rows) of pixels that show the object. The last edge is the
-    far edge of the last true column.
+    far edge of the last true column. A frame without a true column would give 0 and 1, so pass only frames that show
+    the object.
     """
     side = shadows.shape[1]
     return np.stack([shadows.argmax(axis=1), side - shadows[:, ::-1].argmax(axis=1)], axis=1) / side
@@ -224,7 +226,10 @@ def _changed_pixels(blobs: Mask, mask: Mask, others: Mask) -> tuple[float, float
 
 
 def _turn(track: Track) -> float:
-    """Angle in radians that the track turns through around the centre of the circle that fits it best."""
+    """Angle in radians, at least 0, that the track turns through around the centre of the circle that fits it best.
+
+    The angle may exceed 2 pi; turns in opposite directions cancel.
+    """
     root = np.sqrt(track.weight)
     design = np.stack([2 * track.x, 2 * track.y, np.ones_like(track.x)], axis=1)
     x, y, _ = np.linalg.lstsq(design * root[:, None], (track.x**2 + track.y**2) * root, rcond=None)[0]

@@ -33,7 +33,10 @@ PAPER: dict[str, Any] = {
 
 @contextmanager
 def accelerated(pipe: DiffusionPipeline, **arguments: Any) -> Iterator[Attached]:
-    """Within the context, the plugin accelerates the pipeline. Yields an `Attached`, which reads the bytes held.
+    """Within the context, the plugin accelerates the pipeline.
+
+    Yields an `Attached`, whose `bytes_held` returns the peak bytes of the tensors that the plugin has kept so far in
+    the generation.
 
     `arguments` are keyword arguments of `galaxydit.accelerate`, such as `speedup` or `config`.
     """

@@ -55,7 +55,8 @@ def at_noise_levels(
 ) -> Iterator[Attached]:
     """Within the context, the pipeline samples at a subset of its noise levels.
 
-    The caller must run the pipeline with as many steps as levels are kept. Yields an `Attached` that holds no tensors.
+    The caller must run the pipeline with as many steps as levels are kept. Yields an `Attached`, from which a
+    comparison reads the bytes that a method keeps: here `bytes_held` returns 0, because no tensors are kept.
 
     Args:
         pipe: a pipeline with a UniPC scheduler; raises GalaxyDiTError for another scheduler.

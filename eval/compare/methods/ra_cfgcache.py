@@ -113,7 +113,10 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, the first 10 of 50 steps full."""
+    """The authors' slow and fast settings for Wan2.1: thresholds 0.4 and 0.6, both with the fitted law.
+
+    The first fifth of the `steps` is always computed (10 of 50 steps), at least one step.
+    """
     return [{"first": share_of_steps(steps, 0.2), "propagation": "fitted", "threshold": value} for value in (0.4, 0.6)]
 
 

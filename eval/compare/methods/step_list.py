@@ -40,7 +40,9 @@ def settings(steps: int) -> list[Setting]:
 def attach(pipe: DiffusionPipeline, setting: Setting, calibration: Any) -> AbstractContextManager[Attached]:
     """Return a context in which the pipeline computes the steps of the setting's lists.
 
-    The steps of `full` are computed in both branches, those of `conditional_only` in the conditional branch alone.
+    The steps of `full` are computed in both branches, those of `conditional_only` in the conditional branch alone,
+    while the unconditional branch reuses its last residual. `calibration` is ignored. The context yields an `Attached`,
+    whose `bytes_held` returns the bytes of the cached residuals.
     """
     full, more = setting["full"], setting.get("conditional_only", ())
     return under_rule(pipe, lambda: ScheduleRule([*full, *more], unconditional=full), joint=not more)

@@ -78,7 +78,8 @@ def settings(steps: int) -> list[Setting]:
 
 
 def published_settings(steps: int) -> list[Setting]:
-    """The published thresholds of the modes plain and retention (`modes`), for generations of `steps` steps.
+    """The published thresholds of the authors' two modes, which the function `modes` returns: plain (watches the time
+    embedding) and retention (watches its projection, and always computes the first tenth of the `steps`).
 
     Each comes twice: with the `polynomial` fitted to the model, and with the authors' polynomial for Wan2.1-T2V-1.3B.
     """

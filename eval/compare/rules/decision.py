@@ -58,7 +58,8 @@ class Rule(Protocol):
 class AccumulationRule:
     """Reuse while the estimated costs since the last full step sum to less than `threshold`.
 
-    `estimate` returns the cost of reusing a step. A cost below 0 counts as 0; at a cost of None the step is computed.
+    `estimate` gets the observation of a step and returns the cost of reusing the step, such as the estimated relative
+    change of the output since the previous step. A cost below 0 counts as 0; at a cost of None the step is computed.
     The first `first` and the last `last` steps are always computed.
     """
 
@@ -80,7 +81,8 @@ class AccumulationRule:
 class ScheduleRule:
     """Compute the steps with an index in `full`, and reuse the others.
 
-    If `unconditional` is given, it replaces `full` in the unconditional branch; `under_rule` then needs `joint=False`.
+    If `unconditional` is given, it replaces `full` in the unconditional branch; `under_rule` then needs `joint=False`,
+    which lets each guidance branch decide for itself.
     """
 
     def __init__(self, full: Collection[int], unconditional: Collection[int] | None = None) -> None:
@@ -93,8 +95,8 @@ class ScheduleRule:
 def alignment(change: float, change_between: float) -> float:
     """Coefficient, from 1 to 2, of the extrapolation through the last two full steps (DiCache, arXiv 2508.17356).
 
-    The coefficient multiplies the residual's change from the older to the newer full step. The probe is the residual of
-    the first block.
+    A residual is what the block stack added to its input in a full step. A reused step adds older residual +
+    coefficient * (newer residual - older residual). The probe is what the first block alone adds to its input.
 
     Args:
         change: size of the probe's change from the older full step to the current step.

@@ -59,7 +59,8 @@ class CachedResidual:
 
 
 Predict = Callable[[Tensor, CachedOutput, str, int], Tensor]
-"""Function from latent, the branch's last full step, branch and step index to the output of a reused step."""
+"""Function that returns the output of a reused step. Its arguments are the latent, a `CachedOutput` (the branch's last
+full step), the branch's name and the step index."""
 
 
 @dataclass
@@ -76,10 +77,11 @@ class RuleState:
         previous_signal: the signal at the last decided step.
         cached_signal: the signal at the last full step; empty for the signal "latent".
         slopes: mean absolute change of the transformer's output / mean absolute change of the latent, its input,
-            between the last two full steps; only for the signal "latent" with `RuleObserver.prediction`.
-        outputs: latent and output of the last full step; empty without `RuleObserver.prediction`.
-        residuals: residuals (output - input) of the block stack and of the first block at the last full step, or at the
-            last two for the signal "first_block", oldest first; empty with `RuleObserver.prediction`.
+            between the last two full steps; empty for other signals than "latent", and if `predict` of `under_rule` is
+            None.
+        outputs: latent and output of the last full step; empty if `predict` of `under_rule` is None.
+        residuals: a tuple with the residuals of the last full step or, for the signal "first_block", of the last two,
+            older first; empty if `predict` of `under_rule` is given.
     """
 
     generation: Generation | None = None
@@ -100,8 +102,8 @@ class RuleObserver(Observer):
     Attributes:
         pipe, new_rule, signal, joint: the arguments of `under_rule`: the pipeline, a function that returns a new rule,
             the tensor that the rule watches, and whether one decision holds for all branches.
-        prediction: the argument `predict` of `under_rule`: returns the output of a reused step from the latent, the
-            branch's last full step, the branch and the step index. None reuses the residual of the block stack.
+        prediction: the argument `predict` of `under_rule`, a function that returns the output of a reused step. None
+            reuses the residual of the block stack.
         state: state of the generation under way, new in each generation.
     """
 
@@ -127,15 +129,20 @@ class RuleObserver(Observer):
         return bytes_in([state.previous_signal, state.cached_signal, state.outputs, state.residuals])
 
     def on_module(self, call: Call, path: str, output: Any) -> None:
-        """Receive the output of the embedder; keep as the signal the time embedding before or after its projection."""
+        """Keep as the signal the time embedding, or its projection if `signal` is "time_projection".
+
+        `output` is the tuple that Wan's embedder returns: time embedding, its projection, and embeddings of text and
+        image. `path` is always that of the embedder. A transformer call that is decided already is ignored.
+        """
         if call.decision is None:
             self._signal = output[0 if self.signal == "time_embedding" else 1].detach()
 
     def on_proxy(self, call: Call, name: str, tensor: Tensor) -> None:
         """Receive the first block's residual or its output, two calls in each transformer call that runs the block.
 
-        The first call has the name "block_residual": the tensor is kept as the probe. The second has the name
-        "block_output": the tensor becomes the signal, if the transformer call is not decided yet; it is then decided.
+        The first call has the name "block_residual": the tensor is kept as the probe, whose change since the last full
+        steps scales the extrapolation in `predict`. The second has the name "block_output": the tensor itself becomes
+        the signal that `decide` reads, unless the transformer call is decided already.
         """
         if name == "block_residual":
             self._probe = tensor
@@ -145,7 +152,8 @@ class RuleObserver(Observer):
     def decide(self, call: Call) -> bool | None:
         """True to reuse this call, False to compute it, None until the signal is known.
 
-        The rule is asked once per step and scope. A branch without a cached full step is computed in any case.
+        The rule is asked once per step, or once per step and branch if `joint` is False. A branch without a cached full
+        step is computed in any case.
         """
         if self.state.generation is not call.generation:
             self.state = RuleState(call.generation)
@@ -238,9 +246,9 @@ def under_rule(
         signal: the tensor that the rule watches; None for a rule that decides by the step index alone.
         joint: True for one decision per step for all guidance branches, made in the branch that is called first. False
             lets each branch decide for itself.
-        predict: returns the output of a reused step from the latent, latent and output of the branch's last full step
-            (`CachedOutput`), the branch's name and the step index. None adds the block stack's residual of the last
-            full step instead; with the signal "first_block", the residual is extrapolated from the last two full steps.
+        predict: returns the output of a reused step. Its four arguments are the latent, a `CachedOutput` (the branch's
+            last full step), the branch's name and the step index. None adds the block stack's residual of the last full
+            step instead; with the signal "first_block", the residual is extrapolated from the last two full steps.
 
     Raises GalaxyDiTError for a pipeline with two transformers, and for a transformer that computes all guidance
     branches in one call or has a cache already.

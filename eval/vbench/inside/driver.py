@@ -35,8 +35,9 @@ def main() -> None:
 def score(folder: Path) -> None:
     """Measure the videos in a folder in the dimension that its task.json names; write scores_eval_results.json there.
 
-    That file has the dimension as key, and as value a list of its score and the entries of its videos; None and no
-    entries if no video counts.
+    That file has the dimension as key, and as value a list of two: its score, and a list of upstream's entries of the
+    videos, mappings with "video_path", "video_results" (the video's score) and, in some dimensions, further keys. If no
+    video counts, the two are None and an empty list.
     """
     import torch
 

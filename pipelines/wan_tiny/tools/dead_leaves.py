@@ -112,7 +112,9 @@ def _topmost(
 ) -> NDArray[np.int64]:
     """Index of the leaf on top at the centre of each cell, -1 where there is none.
 
-    `radius` and `centre` (row and column) are in cells; `depth` holds the indices of the leaves, lowest first.
+    `radius` and `centre` (row and column) are in cells. A leaf is a disc of its radius where `is_round`, else a square
+    with horizontal and vertical sides of 1.8 times its radius. `depth` holds the indices of the leaves from the bottom
+    leaf to the top leaf.
     """
     ys, xs = np.indices((height, width)) + 0.5
     top = np.full((height, width), -1, np.int64)

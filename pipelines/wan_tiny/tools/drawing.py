@@ -76,10 +76,10 @@ def _still_behind(front: Array, rng: np.random.Generator) -> Array:
 
 
 def _draw_object(cells: Array, clause: Clause, path: Array, xs: Array, ys: Array, rng: np.random.Generator) -> None:
-    """Paint one object into all poses of `cells` `(poses, height, width, 3)`, in place.
+    """Paint one object into all poses of `cells` `(poses, height, width, 3)`, floats in [0, 1], in place.
 
     `path` `(poses, 3)` is the object's centre x, centre y and radius, `xs` and `ys` `(height, width)` are the cells'
-    centres, all as shares of the frame's side.
+    centres, all as shares of the frame's side. `rng` draws a brightness, by which the colour is multiplied.
     """
     dx = (xs[None] - path[:, 0, None, None]) / path[:, 2, None, None]
     dy = (ys[None] - path[:, 1, None, None]) / path[:, 2, None, None]

@@ -54,7 +54,8 @@ def evaluate_batch(
     The keys of a record are `index`, `prompt` and `seed`; `guided` and `unguided`, the findings of the detector for the
     clips with and without guidance; `half_steps_psnr`, the PSNR of half the steps against all; `vae_psnr` and
     `rebuilt`, PSNR and findings of an unseen clip that the autoencoder has rebuilt. PSNRs are in dB. The findings are
-    one dictionary for each object of the caption: whether the clip shows its colour and motion (`clause_findings`).
+    one dictionary for each object of the caption: its `motion` ("" if still), and the booleans `colour_found` and
+    `motion_found`, whether the clip shows its colour and motion.
 
     `indices` are the numbers of the prompts in the whole evaluation; each prompt has `seed` plus its index as seed.
     """
@@ -84,8 +85,8 @@ def evaluate_batch(
 def clause_findings(frames: Frames, caption: str) -> list[Record]:
     """Results of the detector (detect.py) for each clause, the part of a caption on one object, ready for JSON.
 
-    The keys are `motion`, that of the clause ("" for a still object), and `colour_found` and `motion_found`, whether
-    the clip shows an object of the clause's colour, and with this motion.
+    The keys are `motion`, that of the clause ("" for a still object), and the booleans `colour_found` and
+    `motion_found`, whether the clip shows an object of the clause's colour, and with this motion.
     """
     return [
         {"motion": finding.clause.motion, "colour_found": finding.colour_found, "motion_found": finding.motion_found}

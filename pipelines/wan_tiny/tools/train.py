@@ -65,7 +65,8 @@ def training_steps(
 
     First, the checkpoint at `path`, if there is one, is loaded into `model` and `optimizers`. Before each step the
     learning rates are set and the gradients cleared. Every `CHECKPOINT_STEPS` steps and after the last step, a
-    checkpoint with model, optimizers and `content` is saved to `path`.
+    checkpoint with the states of model and optimizers is saved to `path`. It also gets `content`, tensors or
+    dictionaries of tensors as they are at that time, which is not loaded here; the caller loads what it needs of it.
     """
     first = 0
     if checkpoint := load_checkpoint(path):
@@ -192,8 +193,9 @@ class Denoiser(nn.Module):
     def forward(self, latents: Tensor, timestep: Tensor, tokens: Tensor, padding: Tensor) -> Tensor:
         """Predicted velocity, noise - latent, of the shape of `latents` `(batch, 16, frames, height, width)`.
 
-        `timestep` `(batch,)` is in [0, 1000]. `tokens` `(batch, tokens)` are the captions' ids, 0 for padding, which is
-        ignored; instead each text gets as many padding tokens as `padding` `(batch, 1)` says.
+        `timestep` `(batch,)` is in [0, 1000]. `tokens` `(batch, tokens)` are the captions' ids, with 0 where padded;
+        text encoder and cross-attention ignore these places. Instead, one zero vector is appended to the embeddings of
+        each text; cross-attention counts it as `padding` `(batch, 1)` tokens, any numbers above 0 (text_padding.py).
         """
         mask = tokens.ne(0)
         text = self.text_encoder(tokens, mask.long()).last_hidden_state * mask[..., None]
