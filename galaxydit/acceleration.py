@@ -14,6 +14,7 @@ from galaxydit.description import refuse_unworkable
 from galaxydit.errors import GalaxyDiTError, NoEffectWarning, check_choice, check_count, refusal
 from galaxydit.families import family_of, transformers_of, unwrap_compiled
 from galaxydit.outcome import Goal
+from galaxydit.policies.proxy_threshold import ProxyThreshold
 from galaxydit.policies.schedule import Schedule
 from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.resolve import Settings, resolve
@@ -190,7 +191,8 @@ class Acceleration:
             refuse_unworkable(name, transformer, families[name], config)
         self._pipe, self._transformers = pipe, transformers
         source = Source(pipe, next(iter(transformers.values())), scheduler)
-        short_in_full = isinstance(config.policy, Schedule) and config.policy.fewest_steps > 0
+        schedule = config.policy.schedule if isinstance(config.policy, ProxyThreshold) else config.policy
+        short_in_full = isinstance(schedule, Schedule) and schedule.fewest_steps > 0
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
         self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
         self._hooks = HookSet()

@@ -31,7 +31,7 @@ class ProxyState:
         accumulated: sum over the steps since the last full step of the calibration's mean distance plus
             `deviation_weight` times the sample's deviation from it; without a calibration, of the sample's distance.
         mean: running mean of this sample's proxy distance per step; None before the first distance.
-        done: number of full steps so far.
+        done: number of full steps so far; where a second transformer starts, the planned number of the steps before.
     """
 
     planned: tuple[int, ...]
@@ -62,7 +62,8 @@ class ProxyThreshold:
             mean of this sample's own distance per step, so that the limit is learned during the generation.
         threshold: at least 0; larger is faster and less faithful. A calibration solves it for a speedup.
         leeway: number of full steps by which a generation may be ahead of the schedule or behind it at any step, at
-            least 1; in the end the generation has computed as many full steps as the schedule. None leaves the number
+            least 1; in the end the generation has computed as many full steps as the schedule, with a second
+            transformer up to `leeway` more or fewer. None leaves the number
             of full steps to the proxy. Proxies also react to the errors of reuse, so without a leeway a sample can miss
             the requested speedup by far.
         deviation_weight: share of the sample's deviation from the calibration's mean distance that counts, in [0, 1];
@@ -138,8 +139,10 @@ class ProxyThreshold:
         for before, following in pairwise(full_steps):
             half = (moved[following - 1] + moved[following]) / 2 - moved[before]
             allowed[before + 1 : following + 1] = [half] * (following - before)
-        counts = accumulate(int(step in full_steps) for step in range(observation.steps))
-        return ProxyState(tuple(counts), tuple(moved), tuple(allowed))
+        planned = tuple(accumulate(int(step in full_steps) for step in range(observation.steps)))
+        # A second transformer starts at a later step, as if the first one had followed the schedule.
+        done = planned[observation.step - 1] if observation.step else 0
+        return ProxyState(planned, tuple(moved), tuple(allowed), done=done)
 
 
 def full_speedup(speedup: float, share_of_step: float) -> float:

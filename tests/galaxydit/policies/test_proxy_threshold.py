@@ -55,6 +55,19 @@ def test_a_deviation_counts_by_its_weight() -> None:
     assert 29 in full_steps(ProxyThreshold(SCHEDULE, deviation_weight=0.5), changed)
 
 
+@pytest.mark.parametrize("start", [19, 30])
+def test_a_second_transformer_goes_on_with_the_schedule(start: int) -> None:
+    controller = Controller(ProxyThreshold(replace(SCHEDULE, boundary=SIGMAS[start - 1])), LIMITS)
+    chosen = []
+    for step in range(start, STEPS):
+        distance = None if step == start else MEAN[step]
+        if not controller.decide(Observation(step, STEPS, distance, step > start, SIGMAS)).reuse:
+            chosen.append(step)
+    later = [step for step in PLANNED if step > start]
+    assert chosen[0] == start
+    assert len(chosen) - 1 == pytest.approx(len(later), abs=1)
+
+
 @pytest.mark.parametrize("factor", [0.01, 0.5, 2.0, 100.0])
 def test_the_leeway_keeps_the_speedup_however_far_a_sample_moves(factor: float) -> None:
     chosen = full_steps(ProxyThreshold(SCHEDULE), [None, *(factor * distance for distance in MEAN[1:])])

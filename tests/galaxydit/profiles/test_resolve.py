@@ -65,9 +65,10 @@ def test_with_fewer_steps_than_a_profile_serves_the_default_computes_all_and_say
     profile = profile_for(tiny_wan_pipeline)
     sigmas = profile.conditions.sigmas[::2]
     profile = replace(profile, recipe=replace(profile.recipe, targets=(Target(2.0, 0.1, 6, sigmas),)))
-    for speedup, steps, fraction in ((None, 12, 1.0), (2.0, 12, 0.5), (None, 14, 0.5)):
+    cases = ((None, 12, 1.0, "auto"), (2.0, 12, 0.5, "auto"), (None, 14, 0.5, "auto"), (None, 12, 1.0, "proxy"))
+    for speedup, steps, fraction, policy in cases:
         with (
-            galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, profile=profile) as acceleration,
+            galaxydit.accelerate(tiny_wan_pipeline, speedup=speedup, profile=profile, policy=policy) as acceleration,
             pytest.warns(ProfileWarning, match="was measured with 20"),
         ):
             generate(tiny_wan_pipeline, PROMPT, replace(SETTINGS, steps=steps), 0)
