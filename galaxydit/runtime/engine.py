@@ -46,7 +46,9 @@ class Engine:
         self.transformer, self.component, self.family = transformer, component, family
         self.session, self.config, self.observer = session, session.config, observer or Observer()
         self.reuse = self._make_reuse()
-        self.samples = Samples(transformer, family, self.config, whole_batches=observer is not None)
+        self.samples = Samples(
+            transformer, family, self.config, session.source.pipe, whole_batches=observer is not None
+        )
         self._policy_proxy = self.config.proxy if self.config.policy.reads_proxy else None
         self.stack = Stack(
             transformer,

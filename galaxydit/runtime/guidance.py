@@ -22,6 +22,15 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
     return float(scale) if isinstance(scale, int | float) else 1.0
 
 
+def may_be_guided(pipe: Any) -> bool:
+    """Whether the generation under way may have guidance: False only if the pipeline has a guidance scale of at most 1.
+
+    A bare transformer and a pipeline of unknown scale may be guided.
+    """
+    scale = getattr(pipe, "_guidance_scale", None)
+    return not isinstance(scale, int | float) or scale > 1
+
+
 def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> dict[str, Tensor]:
     """The rows of each guidance branch, "cond" or "uncond", in the output `(rows, ...)` of one call.
 

@@ -19,17 +19,21 @@ from galaxydit.families import CONCATENATED, FAMILIES, Family
 from galaxydit.policies.policy import Controller, Observation
 from galaxydit.proxies import PROXIES, distance_of
 from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.guidance import may_be_guided
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
 class Samples:
     """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step.
 
-    With `whole_batches`, one decision serves the batch.
+    `pipe` is the pipeline, or the transformer itself where there is none. With `whole_batches`, one decision serves the
+    batch.
     """
 
-    def __init__(self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, *, whole_batches: bool) -> None:
-        self._transformer, self._family, self._config = transformer, family, config
+    def __init__(
+        self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, pipe: Any, *, whole_batches: bool
+    ) -> None:
+        self._transformer, self._family, self._config, self._pipe = transformer, family, config, pipe
         self._proxy = PROXIES[config.proxy]
         # Of an unknown family it is not known which rows are branches of one sample.
         is_known = family.class_name in FAMILIES
@@ -46,11 +50,13 @@ class Samples:
         compute, if any of them is, else to reuse. Meant for policies that read a proxy.
         """
         latent, state = call.latent, call.state
-        if self._family.branches == CONCATENATED and len(latent) % 2 == 0:
+        # Without guidance, equal latents are those of prompts with the same seed.
+        is_joined = self._family.branches == CONCATENATED and may_be_guided(self._pipe)
+        if is_joined and len(latent) % 2 == 0:
             # Guidance doubles the batch with the same latents, so the input itself shows whether there is guidance.
             call.conditional_half = torch.equal(*latent.chunk(2))
         if self._by_sample:
-            state.samples = state.samples or sample_count(latent, self._family)
+            state.samples = state.samples or (sample_count(latent) if is_joined else len(latent))
             if len(latent) % state.samples == 0:
                 call.samples = tuple(range(state.samples))
         if call.decisions and len(call.decisions) != len(call.samples):
@@ -160,15 +166,14 @@ def _part_of(call: Call, places: list[int]) -> Call:
     )
 
 
-def sample_count(latent: Tensor, family: Family) -> int:
-    """Number of samples in `latent`; guidance with all branches in one batch repeats each sample two or three times."""
+def sample_count(latent: Tensor) -> int:
+    """Number of samples in `latent`, where guidance with all branches in one batch repeats each two or three times."""
     rows = len(latent)
-    if family.branches == CONCATENATED:
-        for branches in (2, 3):
-            if rows % branches == 0:
-                first, *others = latent.chunk(branches)
-                if all(torch.equal(first, other) for other in others):
-                    return rows // branches
+    for branches in (2, 3):
+        if rows % branches == 0:
+            first, *others = latent.chunk(branches)
+            if all(torch.equal(first, other) for other in others):
+                return rows // branches
     return rows
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
+from tiny_table import PIPELINES
 from torch import Tensor
 
 import galaxydit
 from galaxydit import FixedSteps, FullComputeWarning, GalaxyDiTConfig, Online, Threshold
-from galaxydit.families import FAMILIES
 from galaxydit.policies.policy import Controller, Observation, Reason
 from galaxydit.runtime.samples import join_rows, join_samples, rows_of, sample_count, take_rows
 
@@ -21,8 +21,6 @@ PROMPTS = (
     "a blue square grows over a dotted background",
     "a green ball",
 )
-WAN = FAMILIES["WanTransformer3DModel"]
-LTX = FAMILIES["LTXVideoTransformer3DModel"]
 SETTINGS = {
     "output": GalaxyDiTConfig(Threshold(0.11)),
     "residual": GalaxyDiTConfig(Threshold(0.12), reuse="residual"),
@@ -69,8 +67,30 @@ def test_rows_of_samples_are_taken_and_put_back() -> None:
 @pytest.mark.parametrize(("branches", "samples"), [(1, 3), (2, 1), (2, 2), (3, 1), (3, 2)])
 def test_guidance_in_one_batch_repeats_the_samples(branches: int, samples: int) -> None:
     latent = torch.randn(samples, 8, 4).repeat(branches, 1, 1)
-    assert sample_count(latent, LTX) == samples
-    assert sample_count(latent, WAN) == samples * branches
+    assert sample_count(latent) == samples
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_without_guidance_prompts_of_one_seed_are_no_guidance_branches(seeds: tuple[int, int]) -> None:
+    pipe, _ = PIPELINES["Mochi"].build()
+    both = {
+        name: torch.cat([value, 10 * torch.randn(value.shape, generator=torch.Generator().manual_seed(7))])
+        if "embeds" in name
+        else torch.cat([value, value])
+        if isinstance(value, Tensor)
+        else value
+        for name, value in PIPELINES["Mochi"].arguments.items()
+    }
+    first = {name: value[:1] if isinstance(value, Tensor) else value for name, value in both.items()}
+    settings = {"num_inference_steps": 20, "guidance_scale": 1.0, "output_type": "latent", "return_dict": False}
+    with galaxydit.accelerate(pipe, max_error=0.3) as acceleration:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        together = pipe(generator=generators, **settings, **both)[0]
+        fractions = acceleration.report.compute_fractions
+        alone = pipe(generator=generators[0].manual_seed(seeds[0]), **settings, **first)[0]
+    assert fractions[0] == acceleration.report.compute_fraction
+    assert len(fractions) == 2
+    torch.testing.assert_close(together[:1], alone, atol=1e-4, rtol=1e-4)
 
 
 def test_controllers_share_no_state() -> None:
