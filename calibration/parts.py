@@ -198,8 +198,8 @@ class Parts:
     def verifications(self, profile: Profile, prompts: Sequence[str]) -> tuple[VerifiedPrompt, ...]:
         """Compute fraction, PSNR and seconds of the policies "proxy" and "schedule" in videos of the prompts.
 
-        There is one entry for each prompt, verified speedup of the profile (`Evidence.verifications`) and policy: by
-        prompt, then by rising speedup, then "proxy" before "schedule".
+        There is one entry for each prompt, each speedup of `Evidence.verifications` of the profile, which need not be
+        measured yet, and each policy: by prompt, then by rising speedup, then "proxy" before "schedule".
         """
         units = self._units("verification", prompts, VERIFICATION_SEED, profile=profile.to_dict())
         return tuple(VerifiedPrompt(**row) for rows in self._measure("verifying", units) for row in rows)

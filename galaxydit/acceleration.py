@@ -196,6 +196,8 @@ class Acceleration:
         compared = None if profile is None else partial(notes_and_warnings, profile, short_in_full)
         self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
         self._hooks = HookSet()
+        self._entered = 0  # how many `with` blocks are open
+        self._replaced_before = ""
         try:
             for name, transformer in transformers.items():
                 own = engine(transformer, name, families[name], self._session, observer)
@@ -222,9 +224,11 @@ class Acceleration:
                 self._hooks.add(module, ReplacementHook(self._replaced))
 
     def _replaced(self) -> str:
-        """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
+        """Error text if a hooked transformer was replaced in the pipeline before the plugin's removal, else an empty
+        string.
+        """
         if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
-            return ""
+            return self._replaced_before
         for name, transformer in self._transformers.items():
             now = getattr(self._pipe, name, None)
             if isinstance(now, nn.Module) and all(module is not transformer for module in now.modules()):
@@ -253,13 +257,17 @@ class Acceleration:
 
     def remove(self) -> None:
         """Remove the plugin. Reports stay; removing twice does nothing."""
+        self._replaced_before = self._replaced()
         self._session.close()
         self._hooks.remove()
 
     def __enter__(self) -> "Acceleration":
         if not self._hooks.are_attached:
             raise GalaxyDiTError("this Acceleration was removed, so it does nothing; call accelerate() again")
+        self._entered += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.remove()
+        self._entered -= 1
+        if self._entered == 0:
+            self.remove()

@@ -1,5 +1,6 @@
 """Adapters (LoRA) of a transformer: which are active, and with which scales."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -24,6 +25,14 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
     return tuple(
         (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged) for layer in layers
     )
+
+
+def adapter_scale(inputs: Mapping[str, Any]) -> Any:
+    """The scale in the `attention_kwargs` of a call, which diffusers multiplies all adapters by within the call; None
+    without it. `inputs` are the arguments of the call by name.
+    """
+    given = inputs.get("attention_kwargs")
+    return given.get("scale") if isinstance(given, Mapping) else None
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:

@@ -85,8 +85,10 @@ def check_number(field: str, value: Any, minimum: float, maximum: float = math.i
 
 def check_count(field: str, value: Any, minimum: int) -> None:
     """Raise GalaxyDiTError unless the value is a whole number of at least `minimum`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= sys.maxsize:
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise refusal(field, value, f"a whole number of at least {minimum}", f"pass for example {minimum}")
+    if value > sys.maxsize:
+        raise refusal(field, value, f"a whole number of at most {sys.maxsize}", f"pass for example {minimum}")
 
 
 def check_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 
 @contextmanager
-def naming_errors(path: str | Path) -> Iterator[None]:
-    """Context manager that adds `path` to an OSError of its block if the error names no file, as for a full disk."""
+def naming_errors(path: str | Path, partial: Path | None = None) -> Iterator[None]:
+    """Context manager that puts `path` into an OSError of its block that names no file, as for a full disk, or names
+    the temporary file `partial`.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename is not None or error.errno is None:
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(partial)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -29,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
-        with naming_errors(path):
+        with naming_errors(path, partial):
             yield partial
         partial.replace(path)
     finally:

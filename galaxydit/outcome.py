@@ -90,6 +90,8 @@ def expected_fidelity(report: "Report") -> str:
     if report.calls and not any(call.reused for call in report.calls):
         return "every step was computed, so the video is the plain one"
     start, goal = "expected PSNR against the plain video:", report.goal
+    if report.calls and max(call.step for call in report.calls) < report.steps - 1:
+        return f"{start} unknown, because the generation has not run to its end"
     if goal is None or goal.verified is None:
         moved = goal is not None and goal.min_psnr is not None
         return f"{start} unknown" + ", because the profile was verified under other conditions" * moved

@@ -1,5 +1,6 @@
 """Settings of the generation of one video."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,10 +38,11 @@ class GenerationSettings:
         for name, value in vars(self).items():
             if value is not None and name in ("height", "width", "num_frames", "steps"):
                 check_count(name, value, minimum=1)
-            elif value is not None and name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
+            elif value is not None and name in ("guidance_scale", "guidance_scale_2"):
                 check_number(name, value, minimum=0.0)
-        if self.flow_shift == 0:
-            raise refusal("flow_shift", self.flow_shift, "a number above 0", "pass for example 1")
+        shift = self.flow_shift
+        if shift is not None and (type(shift) not in (int, float) or not 0 < shift < math.inf):
+            raise refusal("flow_shift", shift, "a number above 0", "pass for example 5")
         check_fps(self.fps)
 
 

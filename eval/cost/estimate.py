@@ -185,8 +185,9 @@ def _workload(model: str, shape: Architecture, size: str | None, frames: int | N
     known = CHECKPOINTS.get(model) or by_name.get(repository_name(model))
     settings = known.settings if known else None
     if settings is not None:
-        frames, steps = frames or settings.num_frames, steps or settings.steps
-        size = size or f"{settings.width}x{settings.height}"
+        frames = settings.num_frames if frames is None else frames
+        steps = settings.steps if steps is None else steps
+        size = f"{settings.width}x{settings.height}" if size is None else size
     if size is None or frames is None or steps is None:
         expected = "size, frames and steps, because this project knows no settings of the model"
         raise refusal("model", model, expected, "pass size, frames and steps")

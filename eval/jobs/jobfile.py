@@ -15,7 +15,7 @@ from pydantic import StringConstraints
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
-from galaxydit.eval.jobs.gates import Gates, check_names
+from galaxydit.eval.jobs.gates import WORST, Gates, check_names
 from galaxydit.eval.jobs.job import (
     FEWER_STEPS,
     PLAIN,
@@ -148,6 +148,23 @@ def _check_metrics(job: Job) -> None:
                 raise refusal("metrics", metric.name, expected, "leave it out, or set baseline = true")
     if job.gates != Gates():
         check_names(job.gates)
+        for side, limits in (("min", job.gates.min), ("max", job.gates.max)):
+            for name in limits:
+                _check_measured(job, f"gates.{side}", name)
+
+
+def _check_measured(job: Job, field: str, name: str) -> None:
+    """Raise GalaxyDiTError if a gate `name` is for a metric that the job does not measure."""
+    from galaxydit.eval.metrics import METRICS
+
+    metric = METRICS.get(name.removeprefix(WORST))
+    if metric is None:
+        return
+    if job.metrics is not None and metric.name not in job.metrics:
+        expected = f"a metric that the job measures ({', '.join(job.metrics) or 'none'})"
+        raise refusal(field, name, expected, f'add "{metric.name}" to metrics')
+    if metric.needs_reference and not job.baseline:
+        raise refusal(field, name, "a metric without a reference, because baseline=False", "set baseline = true")
 
 
 def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:

@@ -45,6 +45,21 @@ def open_run(root: str | Path, job: Job) -> Store:
     return store.create(KIND, now)
 
 
+def withdraw(store: Store, before: Mapping[str, Any] | None, job: Job) -> None:
+    """Undo `open_run` after a run of `job`, the extended job of the store, was refused: restore the conditions of
+    before, or, with None, clear the store. So the refused prompts and variants do not stay in the run.
+
+    Does nothing if a unit that the extension added is recorded, or if run.json was changed since.
+    """
+    earlier = () if before is None else _job_of(store, before).units()
+    added = {unit.id for unit in job.units()} - {unit.id for unit in earlier}
+    if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
+        if before is None:
+            store.clear()
+        else:
+            store.write_conditions(KIND, before)
+
+
 def load_run(root: str | Path) -> tuple[Store, Job]:
     """The store in a folder, and its job. Raises GalaxyDiTError if the folder has no store or run.json is damaged."""
     store = Store(root)

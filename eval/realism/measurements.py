@@ -242,7 +242,7 @@ class Realism:
         The noise levels of the steps are those of one setting of the compared method "optimised noise levels": of its
         settings with half the steps, the one with the highest PSNR on the first two tuning prompts. Keys: "setting"
         (that setting: "steps"; "levels", a factor of the flow shift or "planned" for a chosen subset of the plain noise
-        levels; "of", the number of plain steps), "psnr" (of each prompt of `cases`) and "mean".
+        levels; "of", the number of plain steps), "psnr" (a list, one value for each prompt of `cases` with its seed) and "mean".
         """
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps

@@ -78,6 +78,8 @@ def _limits(option: str, texts: list[str] | None) -> dict[str, float]:
     limits = {}
     for text in texts or ():
         name, _, number = text.partition("=")
+        if name in limits:
+            raise typer.BadParameter(f"{name!r} is given twice: pass one limit", param_hint=option)
         try:
             limits[name] = float(number)
         except ValueError:

@@ -72,6 +72,10 @@ def compare(
         from galaxydit.eval.compare.pareto_plot import plot_pareto
         from galaxydit.eval.compare.side_by_side import save_videos
         from galaxydit.pipelines.runs import LiveProgress, Store
+        from galaxydit.profiles.registry import load_profile
+
+        for path in profile or ():
+            load_profile(path)  # raises for a damaged profile, before anything is generated
 
     chosen = with_profiles(choose_methods(names), tuple(profile or ()))
     Store(out).create(KIND, {})

@@ -3,7 +3,8 @@
 A run is the folder of the videos and results of a job; a variant is one of the ways to generate in the job. A suite is
 VBench 1.0 or VBench-2.0, a dimension one of its scores, and a group a set of dimensions. Points are a score scaled to 0
 to 100. `environment` is a folder with the Python environment of the suite. `cluster` says whether the videos are
-measured in this process or on Ray.
+measured in this process or on Ray. `static_filter` measures temporal flickering on static videos alone; None does so
+for the benchmark's own prompts.
 """
 
 import shlex

@@ -17,6 +17,7 @@ from galaxydit.commands.captions import WITH_CAPTIONS, warn_of_unknown_words
 from galaxydit.commands.checks import check_output_file, check_prompt_inputs
 from galaxydit.commands.console import say, show, step_bar, working
 from galaxydit.commands.jobs import job_keys, make_videos
+from galaxydit.errors import refusal
 from galaxydit.request import AUTO
 
 
@@ -65,6 +66,8 @@ def generate(
     if cluster.ray is not None:
         raise typer.BadParameter("has no effect on one video: pass --prompts, or leave it out", param_hint="--ray")
     check_prompt_inputs([prompt])
+    if "://" in out:
+        raise refusal("--out", out, "a local file for one video", "pass --prompts FILE, which also writes to addresses")
     check_output_file(Path(out), ".mp4")
     with working(f"loading {source.model}"):
         import galaxydit
@@ -101,11 +104,13 @@ def _generate_many(
         data |= {"baseline": False, "variants": {PLUGIN: acceleration}}
     job = job_of(data, Path())
     say(f"{len(job.prompts)} prompts: starting")
-    outcome = make_videos(job, out, cluster)
+    make_videos(job, out, cluster)
     from galaxydit.eval.report.read_run import read_run
 
     asked = set(job.prompts)
-    show(*(f"{out}/{record.video}" for record in read_run(out).records if record.video and record.prompt in asked))
-    say(f"{outcome.done} done, {outcome.failed} failed; `galaxydit eval export {out}` writes a table of all")
-    if outcome.failed:
+    records = [record for record in read_run(out).records if record.prompt in asked]
+    done = sum(record.is_done for record in records)
+    show(*(f"{out}/{record.video}" for record in records if record.video))
+    say(f"{done} done, {len(records) - done} failed; `galaxydit eval export {out}` writes a table of all")
+    if done < len(records):
         raise typer.Exit(1)

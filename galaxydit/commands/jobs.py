@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from galaxydit.commands.checks import check_lasting
 from galaxydit.commands.console import resumable, say, show, table_of
 from galaxydit.commands.options import ModelOptions, RayOptions, Sizes
+from galaxydit.errors import GalaxyDiTError
 
 if TYPE_CHECKING:
     from galaxydit.eval.jobs.job import Job
@@ -32,19 +33,35 @@ def make_videos(
     whose SHA-256 differs from the recorded one. Ctrl-C and SIGTERM leave a resumable run. Returns how many videos are
     done and how many failed.
     """
-    from galaxydit.eval.jobs.run_job import load_run, open_run, run_job
-    from galaxydit.pipelines.runs import LiveProgress
+    from galaxydit.eval.jobs.run_job import KIND, load_run, open_run, run_job, withdraw
+    from galaxydit.pipelines.runs import LiveProgress, Store
 
     check_lasting(out)
+    before = Store(out).conditions(KIND)
     open_run(out, job)
     store, extended = load_run(out)
+    _tell_of_earlier(extended, job)
 
     def how_far() -> str:
         units = {unit.id for unit in extended.units()}
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
     with resumable(how_far), cluster.executor() as executor:
-        return run_job(extended, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
+        try:
+            return run_job(extended, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
+        except GalaxyDiTError:
+            withdraw(store, before, extended)
+            raise
+
+
+def _tell_of_earlier(extended: "Job", job: "Job") -> None:
+    """Print what the run has beside `job`, from earlier commands. `extended` is the job of the run."""
+    prompts = len(set(extended.prompts) - set(job.prompts))
+    variants = {variant.name for variant in extended.variants} - {variant.name for variant in job.variants}
+    parts = [f"{prompts} other prompt{'s' * (prompts > 1)}"] * (prompts > 0)
+    parts += [f"the variant{'s' * (len(variants) > 1)} {', '.join(sorted(variants))}"] * bool(variants)
+    if parts:
+        say(f"{' and '.join(parts)} of earlier commands stay in this run; a new --out leaves them out")
 
 
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:

@@ -22,14 +22,19 @@ the test model wan-tiny was measured with 50 steps. At 2x in generations of 14 s
 
 
 def differences(
-    profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
+    profile: Profile,
+    short_in_full: bool,
+    steps: int,
+    sigmas: tuple[float, ...] | None,
+    source: Source,
+    latent_shape: tuple[int, ...],
 ) -> list[str]:
     """Sentences for the report, each on one difference between a generation and the conditions of its profile; empty if
     there is no difference.
 
-    `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
-    transformer and scheduler, are those of the generation. `short_in_full` says whether the configuration computes
-    generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full.
+    `steps`, the noise levels `sigmas` (None if the scheduler gives none), `source`, the pipeline with its transformer
+    and scheduler, and `latent_shape`, without the batch, are those of the generation. `short_in_full` says whether the
+    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
     if served is not None:
@@ -73,6 +78,11 @@ def differences(
             f"the transformer computes in {dtype}, and the profile was measured in {conditions.dtype}: the speedup is "
             "met all the same, the quality is unknown"
         )
+    if conditions.latent_shape and latent_shape != conditions.latent_shape:
+        differing.append(
+            f"the latent has shape {list(latent_shape)} without the batch, and the profile was measured with "
+            f"{list(conditions.latent_shape)}: the speedup is met all the same, the quality is unknown"
+        )
     adapters = adapters_of(source.transformer)
     if adapters != profile.model.adapters:
         differing.append(
@@ -83,19 +93,24 @@ def differences(
 
 
 def notes_and_warnings(
-    profile: Profile, short_in_full: bool, steps: int, sigmas: tuple[float, ...] | None, source: Source
+    profile: Profile,
+    short_in_full: bool,
+    steps: int,
+    sigmas: tuple[float, ...] | None,
+    source: Source,
+    latent_shape: tuple[int, ...],
 ) -> tuple[list[str], list[str]]:
     """`(notes, warnings)`: sentences on how a generation differs from the conditions of its profile (`differences`), in
     one of the two lists; the other is empty.
 
-    `steps`, the noise levels `sigmas` (None if the scheduler gives none) and `source`, the pipeline with its
-    transformer and scheduler, are those of the generation. `short_in_full` says whether the configuration computes
-    generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The sentences are warnings
-    if the profile is measured, because the measured quality does not hold for this generation, or if the generation has
-    fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are notes, because a
-    published profile states no measured quality.
+    `steps`, the noise levels `sigmas` (None if the scheduler gives none), `source`, the pipeline with its transformer
+    and scheduler, and `latent_shape`, without the batch, are those of the generation. `short_in_full` says whether the
+    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The
+    sentences are warnings if the profile is measured, because the measured quality does not hold for this generation,
+    or if the generation has fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are
+    notes, because a published profile states no measured quality.
     """
-    differing = differences(profile, short_in_full, steps, sigmas, source)
+    differing = differences(profile, short_in_full, steps, sigmas, source, latent_shape)
     warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
     return ([], differing) if warns else (differing, [])
 

@@ -9,7 +9,7 @@ import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
-from galaxydit.adapters import adapter_states
+from galaxydit.adapters import adapter_scale, adapter_states
 from galaxydit.families import Family
 from galaxydit.runtime.step import StepInfo, locate, timesteps_address
 
@@ -20,8 +20,8 @@ class UnknownCallError(Exception):
 
 @dataclass(frozen=True)
 class Signature:
-    """Shape, dtype and device of the latent, and the states of the adapters (`adapter_states`), which all calls of one
-    transformer share within a generation.
+    """Shape, dtype and device of the latent, and the states of the adapters (`adapter_states`, `adapter_scale`), which
+    all calls of one transformer share within a generation.
     """
 
     shape: tuple[int, ...]
@@ -85,6 +85,9 @@ def identify(
             "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
             "inside torch.no_grad() to reuse steps"
         )
+    adapters = adapter_states(transformer)
+    if adapters:
+        adapters = (*adapters, adapter_scale(inputs))
     info = locate(context, scheduler, timestep)
     if info is None:
         raise UnknownCallError(
@@ -96,7 +99,7 @@ def identify(
         component=component,
         branch=context.name if context else None,
         info=info,
-        signature=Signature(tuple(latent.shape), latent.dtype, latent.device, adapter_states(transformer)),
+        signature=Signature(tuple(latent.shape), latent.dtype, latent.device, adapters),
         text=text if isinstance(text, Tensor) else None,
         latent=latent if family.shares_latent else None,
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
@@ -123,6 +126,7 @@ class KnownInput:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = weakref.ref(tensor)
         self._values = tensor.detach()
+        self._version = _version_of(tensor)
 
     def equals(self, tensor: Tensor | None) -> bool:
         """Whether `tensor` is the known tensor, or has the same values; False for None."""
@@ -133,12 +137,19 @@ class KnownInput:
         return same_kind and torch.equal(tensor, values)
 
     def goes_on_as(self, tensor: Tensor | None) -> bool:
-        """Whether a call with `tensor` belongs to the known tensor's generation: `tensor` is the known tensor or, if
-        the known tensor has been freed, has the same values. False for None.
+        """Whether a call with `tensor` belongs to the known tensor's generation: `tensor` is the known tensor, not
+        changed in place since, or, if the known tensor has been freed, has the same values. False for None.
 
         Pipelines pass the same tensor in every step. A loop that makes a new tensor for each call has freed the known
         tensor by then. So while the known tensor is alive, any other tensor belongs to another generation, whatever its
         values.
         """
         known = self._tensor()
-        return tensor is known if known is not None else self.equals(tensor)
+        if known is None:
+            return self.equals(tensor)
+        return tensor is known and _version_of(known) == self._version
+
+
+def _version_of(tensor: Tensor) -> int | None:
+    """Number of changes in place of a tensor; None in inference mode, where PyTorch does not count them."""
+    return None if tensor.is_inference() else tensor._version

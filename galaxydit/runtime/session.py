@@ -69,6 +69,10 @@ class Source:
         return self.own_scheduler or driving(context, self.scheduler, timestep)
 
 
+Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
+"""From a generation's number of steps, sigmas, source and latent shape without the batch to notes and warnings."""
+
+
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: a session runs one of the decorated methods at a time, because several threads may share a session."""
 
@@ -88,7 +92,7 @@ class Session:
         config: the settings of all generations.
         source: the pipeline and its scheduler.
         notes: sentences that are added to every report.
-        differences: function of a generation's number of steps, sigmas and source. It returns notes and warnings on how
+        differences: function of a generation's conditions (`Differences`). It returns notes and warnings on how
             the generation differs from the conditions under which its profile was calibrated. None without a profile.
         keep_reports: how many reports of earlier generations are kept; None keeps all.
         warnings: sentences that are added to every report and also raised as Python warnings.
@@ -103,7 +107,7 @@ class Session:
     config: GalaxyDiTConfig
     source: Source
     notes: tuple[str, ...] = ()
-    differences: Callable[[int, tuple[float, ...] | None, Source], tuple[list[str], list[str]]] | None = None
+    differences: Differences | None = None
     keep_reports: int | None = DEFAULT_REPORTS
     warnings: tuple[str, ...] = ()
     goal: Goal | None = None
@@ -131,6 +135,8 @@ class Session:
             first = generation.first
             generation = self._open(call)
             if unexpected:
+                if generation.goal is not None:
+                    generation.goal = replace(generation.goal, verified=None)  # known for whole generations alone
                 if change is Discontinuity.SIGNATURE:  # the same video goes on, so its warm-up is over
                     generation.first = first
                 self.warn_and_note(
@@ -156,9 +162,11 @@ class Session:
         generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
         self.current = generation
-        notes, warned = (
-            ((), ()) if self.differences is None else self.differences(steps, generation.sigmas, self.source)
-        )
+        notes: list[str] = []
+        warned: list[str] = []
+        if self.differences is not None:
+            shape = tuple(call.signature.shape[1:])
+            notes, warned = self.differences(steps, generation.sigmas, self.source, shape)
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
             generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
         for text in (*self.notes, *notes):

@@ -116,6 +116,14 @@ class Store:
         """Write run.json, for a new run, or over the old run.json for a run that is extended."""
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
+    def clear(self) -> None:
+        """Remove run.json, what `bind` wrote, and the empty folders, for a run of which nothing has been made."""
+        self._remove([name for name in self._list("") if name.endswith(".json")])
+        if self.is_local:
+            for folder in (UNITS, FILES):
+                with suppress(OSError):
+                    Path(self.root, folder).rmdir()
+
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Tie the run to `data`: write them to `<what>.json` beside run.json if there is no such file, else compare.
 

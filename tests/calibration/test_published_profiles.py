@@ -167,7 +167,7 @@ def remarks(flow_shift: float, steps: int, guidance: float) -> list[str]:
     scheduler.set_timesteps(steps)
     source = Source(SimpleNamespace(_guidance_scale=guidance, scheduler=scheduler), torch.nn.Identity())
     profile = load_profile("wan2.1-t2v-1.3b")
-    return differences(profile, False, steps, tuple(scheduler.sigmas[:-1].tolist()), source)
+    return differences(profile, False, steps, tuple(scheduler.sigmas[:-1].tolist()), source, ())
 
 
 def test_published_optimal_schedules_are_near_the_optimum_of_the_planners_own_error() -> None:

@@ -67,9 +67,13 @@ def test_a_pipeline_that_cannot_be_attached_to_is_left_as_it_was(tiny_wan: Any) 
     assert acceleration.report.reused_steps == 6
 
 
-def test_a_prompt_changed_in_the_middle_is_computed_anew_and_said_so(tiny_wan: Any) -> None:
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_prompt_changed_in_the_middle_is_computed_anew_and_said_so(tiny_wan: Any, in_place: bool) -> None:
     def change(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        return tensors | ({"prompt_embeds": tensors["prompt_embeds"] + 1} if index == 6 else {})
+        if index == 6:
+            text = tensors["prompt_embeds"]
+            tensors["prompt_embeds"] = text.add_(1) if in_place else text + 1
+        return tensors
 
     inputs = {"callback_on_step_end": change, "callback_on_step_end_tensor_inputs": ["latents", "prompt_embeds"]}
     with (
@@ -100,6 +104,26 @@ def test_a_replaced_transformer_is_not_silently_plain(
     pipe.transformer = tiny_transformer(2)
     tiny_wan.run()
     assert acceleration.report.reused_steps == 6
+
+
+def test_the_report_of_a_replaced_transformer_is_an_error_after_the_block_too(
+    tiny_wan: Any, tiny_transformer: Callable[[int], WanTransformer3DModel]
+) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        tiny_wan.run()
+        tiny_wan.pipe.transformer = tiny_transformer(2)
+    with pytest.raises(GalaxyDiTError, match="was replaced"):
+        _ = acceleration.report
+
+
+def test_a_block_inside_the_block_leaves_the_plugin_on(tiny_wan: Any) -> None:
+    with galaxydit.accelerate(tiny_wan.pipe, config=OFTEN) as acceleration:
+        with acceleration:
+            tiny_wan.run()
+        tiny_wan.run()
+    assert [report.reused_steps for report in acceleration.reports] == [6, 6]
+    with pytest.raises(GalaxyDiTError, match="was removed"), acceleration:
+        pass
 
 
 def test_a_pipeline_that_shares_the_text_encoder_runs_though_a_transformer_was_replaced(

@@ -290,3 +290,21 @@ def test_adapters_changed_in_the_middle_are_not_answered_with_old_outputs(with_a
     first, second = acceleration.reports
     assert [call.step for call in first.calls if call.reused][::2] == [4, 5, 6]
     assert [call.step for call in second.calls if not call.reused][::2] == [7]
+
+
+@pytest.mark.filterwarnings("ignore:Already found a .peft_config. attribute")
+def test_a_scale_of_adapters_changed_in_the_arguments_is_not_answered_with_old_outputs(with_adapters: Any) -> None:
+    with_adapters.pipe.transformer.enable_adapters()
+    scale = {"scale": 1.0}
+
+    def alter(pipe: Any, index: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        if index == 6:
+            scale["scale"] = 0.5
+        return tensors
+
+    with (
+        galaxydit.accelerate(with_adapters.pipe, config=GalaxyDiTConfig(FixedSteps((0, 1, 2, 3)))) as acceleration,
+        pytest.warns(FullComputeWarning, match="adapters have changed"),
+    ):
+        with_adapters.run(callback_on_step_end=alter, attention_kwargs=scale)
+    assert [len(report.calls) for report in acceleration.reports] == [14, 10]

@@ -38,3 +38,5 @@ def test_an_error_that_names_no_file_gets_the_name_of_the_file_that_was_written(
         replacing(tmp_path / "data.json"),
     ):
         raise OSError(28, "No space left on device")
+    with pytest.raises(OSError, match=r": '.*/data\.json'"), replacing(tmp_path / "data.json") as partial:
+        raise OSError(28, "No space left on device", str(partial))

@@ -54,6 +54,12 @@ def test_a_goal_that_was_not_reached_has_a_reason(report: Report, why: str) -> N
     assert why in headline(report)
 
 
+def test_a_generation_that_ended_early_has_no_verified_psnr() -> None:
+    goal = Goal("2x", 2.0, VERIFIED)
+    assert "expected PSNR against the plain video: 35.7 dB" in headline(report_of("frfr", goal))
+    assert "unknown, because the generation has not run to its end" in headline(report_of("frfr", goal, steps=9))
+
+
 def test_other_goals_than_a_speedup_are_never_missed() -> None:
     assert "because" not in headline(report_of("fffr", Goal("threshold 0.1")))
     assert headline(report_of("fffr", None)).startswith("Settings by hand, reached 1.33x")

@@ -37,6 +37,14 @@ def test_the_command_takes_a_speedup_or_a_word(
     assert f"the plugin at {speedup}x by compute" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--steps", "--frames"])
+def test_a_count_of_0_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["estimate", "--model", "wan2.1-t2v-14b", option, "0"])
+    assert stopped.value.code == 2
+    assert f"{option[2:]}=0 is not allowed" in capsys.readouterr().err
+
+
 def test_a_speedup_that_leaves_fewer_than_two_steps_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["estimate", "--model", "wan2.1-t2v-14b", "--speedup", "26"])

@@ -147,6 +147,14 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
             SMALLEST.replace("a dog", "[prompts]") + 'apart_from = "job.toml"',
             r"prompts has '\[prompts\]', which is also in prompts\.apart_from; take others",
         ),
+        (
+            with_top('metrics = ["ssim"]') + "[gates.min]\nworst_psnr = 30",
+            r"gates\.min='worst_psnr' is not allowed: expected a metric that the job measures \(ssim\); add \"psnr\"",
+        ),
+        (
+            with_top("baseline = false") + "[gates.max]\npsnr = 30\n[variants.galaxydit]",
+            r"gates\.max='psnr' is not allowed: expected a metric without a reference",
+        ),
         (SMALLEST + '[gates]\nvariants = ["baseline"]', r"gates\.variants='baseline' is not allowed"),
         (SMALLEST + 'sha256 = "0"', r"prompts\.sha256='0' is not allowed"),
         (SMALLEST + "[gates.min]\npsrn = 30", r"gate='psrn' is not allowed: expected .*; .*did you mean 'psnr'\?"),

@@ -134,6 +134,26 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
     assert not first.exists()
 
 
+def test_a_refused_variant_leaves_the_run_as_it_was(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    out, plain = tmp_path / "run", job_file.read_text().split("[variants")[0]
+    bad, good = "[variants.fast]\nspeedup = 9\n", "[variants.fast]\nspeedup = 2\n"
+
+    def make(text: str) -> int:
+        job_file.write_text(text)
+        return call("eval", "run", job_file, "--out", out)
+
+    assert make(plain + bad) == 2
+    assert "variants.fast: speedup=9.0 is not allowed" in capsys.readouterr().err
+    assert make(plain) == 0, "the first job was refused, so another may begin"
+    before = (out / "run.json").read_bytes()
+    assert make(plain + bad) == 2
+    assert (out / "run.json").read_bytes() == before
+    assert make(plain + good) == 0
+    capsys.readouterr()
+    assert make(plain) == 0
+    assert "the variant fast of earlier commands stay in this run" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp_path: Path):
     out, image = tmp_path / "run", tmp_path / "ball.png"
     job = replace(invented_job, prompts=("a cat", json.dumps({"prompt": "a ball", "image": str(image)})))
