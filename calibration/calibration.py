@@ -173,10 +173,14 @@ def _choose(
     speedups: Sequence[float],
     prompts: Sequence[str],
 ) -> tuple[Profile, dict[Order, list[float]]]:
-    """`profile` with the order and the proxy chosen by videos of `prompts`, and the PSNR in dB of each order by prompt.
+    """`profile` with the order and the proxy chosen by videos of `prompts`, and for each order a list with one PSNR in
+    dB for each prompt, against the video without the plugin.
 
-    `choose_order` and `choose_compared_proxy` choose, and `parts` generates the videos. `profile` was built at order 1
-    from the recordings, `ranking` and `speedups`.
+    The PSNRs of an order are those of the policy "schedule" at the planned speedup nearest to 2; `choose_order` chooses
+    from them. `choose_compared_proxy` chooses from the PSNRs of the proxies with the policy "proxy", means over the
+    planned speedups nearest to 2 and 3. `parts` generates and measures the videos, unless its store has the results.
+    `profile` was built at order 1 from the recordings, `speedups` and `ranking`, which ranks the proxies by the
+    correlation of their change with the error of reuse and has their costs.
     """
     orders: dict[Order, Profile] = {1: profile, 0: at_order(pipe, profile, recordings, speedups, 0)}
     proxies = proxies_to_compare(ranking, profile.recipe.proxy)

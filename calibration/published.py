@@ -40,7 +40,21 @@ class Published:
     """All published numbers of Wan2.1-T2V-1.3B.
 
     Attributes:
-        data: content of `wan2.1-t2v-1.3b.json` beside this module, by section, such as "curvature" or "propagation".
+        data: content of `wan2.1-t2v-1.3b.json` beside this module, by section; steps are indices from 0. All
+            sections but the first two have the key "source", a text on where the numbers were published, and most have
+            "flow_shift" and "guidance" of the measurement.
+
+            - "model", "conditions": name of the model; size, steps, scheduler and dtype of the generations.
+            - "step_lists": "rows", which the attribute `step_lists` holds as objects.
+            - "methods_shift_3", "methods_shift_5": "rows", one for each method, with the keys "name" and "psnr" (dB),
+              and "row" (the name of its step list) or else "method" and the method's setting (`MethodBench.measure`).
+            - "curvature": for each of the "steps", "rho2", the second derivative by sigma of the guided trajectory
+              divided by the length of its chord, and "change_per_step", rho2 times the step's length in sigma.
+            - "optimal_schedules": "rows", one for each schedule, with its computed "steps" and its "cost".
+            - "released_list": the computed "steps" of a released script, without a published PSNR.
+            - "propagation": "a", "b" and "c", the constants of `gain`.
+            - "residual": change of what the block stack adds to its input since the step before: lists by step of the
+              ratio of magnitudes, "conditional" and "unconditional", and "cosine_distance", by step as text.
         step_lists: one for each published PSNR whose computed steps are known.
     """
 

@@ -164,7 +164,7 @@ def _arguments(pipe: DiffusionPipeline, settings: GenerationSettings) -> dict[st
 class _DenoiseClock:
     """Stores clock and energy readings of the first transformer call and of the end of the last step, and the latents.
 
-    `generate` registers `watching_first_call` and `on_step_end` with the pipeline. Each clock reading, in seconds, waits
+    `generate` registers `watching_first_call` and `on_step_end` with the pipeline. Each clock reading (seconds) waits
     until the device has finished its queued work. After each step the clock calls `on_step`, if given, with the number
     of finished steps and the number of all steps. A GPU's energy counter is always read, a CPU's with `cpu_counter`.
     Results are None until they are known; `latents` are those of the newest step.

@@ -39,9 +39,11 @@ OF_GPU_SPREAD = GpuConstants(0.15, 0.3, 0.5, 0.4, 0.3, 0.3)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds of a batch of `work.batch` videos, joules of one video over all GPUs.
+    """One measurement: seconds of the whole pipeline call (text encoder, denoising, decoder) for a batch of videos, and
+    joules of one video over all GPUs.
 
-    `model` is a hub id, `gpu` a name in `GPUS`, and `split` says how the GPUs share a video.
+    `model` is a hub id, `gpu` a name in `GPUS`, and `split` says how the GPUs share a video. `work` holds the model's
+    architecture, the size of a video, the number of steps and the number of videos in the batch.
     """
 
     model: str
@@ -139,8 +141,9 @@ def _mean_error(log_errors: np.ndarray) -> np.ndarray:
 
 
 def check(rows: Iterable[Row], constants: Constants) -> Check:
-    """Errors of the predictions for these rows with these constants: `log_errors` of each row, by group.
+    """Errors of the predictions for these rows with these constants.
 
+    `Check.groups` holds them by group: for each row log(predicted / measured) of seconds and of joules (`log_errors`).
     `Check.mean` and `Check.worst_group` return means of |predicted / measured - 1| over all rows and over a group.
     """
     errors: dict[tuple[str, str, int], list[tuple[float, float]]] = {}

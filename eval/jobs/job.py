@@ -63,19 +63,28 @@ PLAIN = Variant(BASELINE, BASELINE)
 class Job:
     """The content of a job file, whose keys are the fields; `galaxydit eval run --example` prints an example.
 
+    In the file, `prompts`, `calibration` and `variants` are tables, from which `read_job` (jobfile.py) makes the values
+    of these fields.
+
     Attributes:
         model: "wan-tiny", another short name such as "wan2.1-t2v-1.3b", a hub id, or a folder of `save_pretrained`.
         revision: branch, tag or commit of the model on the hub.
         dtype: of the weights; None takes the model's default.
-        offload: which weights wait in CPU memory, as for `load_pipeline`; "none" keeps all on the device.
+        offload: "none" keeps all weights on the device. With the other values they wait in CPU memory: "model" moves
+            one component at a time to the device, "group" a few layers ahead of their use, "sequential" each layer by
+            itself.
         steps, guidance, guidance_2, flow_shift, negative_prompt, height, width, frames, fps: settings of every video;
             None takes the value that the model's authors recommend.
         seeds: seeds of every prompt. If None, sample j of prompt i has the seed `seed` + i * `samples` + j.
         metrics: names of the metrics to measure; None measures all that are installed and suit the video.
         video: encoding of the mp4 files; "lossless" keeps every RGB level.
         baseline: whether `variants` begins with the baseline, `PLAIN`.
+        prompts: texts, or JSON objects that also name images and videos (pipelines/inputs.py).
+        variants: ways to generate; each makes a video of every prompt and seed.
         calibration: prompts, other than `prompts`, for methods that measure something before their first video.
-        gates: limits for the results; they affect neither videos nor measurements.
+        gates: smallest and largest allowed values of figures by name, such as "psnr" (the mean over the videos), and
+            the variants that `galaxydit eval check` holds to them (`Gates`). They affect neither videos nor
+            measurements.
     """
 
     model: Text

@@ -114,7 +114,10 @@ def _check_nested(result: VideoResult, place: str) -> None:
 
 
 def video_record(record: Record, damage: str = "") -> VideoRecord:
-    """The record with its result parsed and checked. `damage`: text on its damaged files, as `Store.survey` yields it.
+    """The record with its result parsed and checked.
+
+    `damage` is a text on damaged files of the record, "" without damage (`Store.survey` yields it). It is kept in the
+    field `damage`, and unless it is empty, the fields `video` and `thumbnail` are None; the status does not change.
 
     Raises GalaxyDiTError if a field of the result is wrong.
     """

@@ -118,7 +118,19 @@ def evenly_forced(steps: int, fraction: float) -> ForcedSteps:
 
 @dataclass(frozen=True)
 class LatencySettings:
-    """Options of `galaxydit latency`. Raises GalaxyDiTError for a value that is not allowed."""
+    """Options of `galaxydit latency`. Raises GalaxyDiTError for a value that is not allowed.
+
+    Attributes:
+        model: name in `PRESETS`: shape of the transformer.
+        size: video size for `parse_size`: a name in `SIZES`, or WIDTHxHEIGHTxFRAMES in pixels.
+        steps: number of denoising steps of a run, at least 9, because the plugin reuses none of 8 or fewer.
+        fraction: full steps / all steps, at most 1 and large enough for 3 full steps.
+        repeats: number of runs of all steps with each method in each mode, at least 1.
+        methods: names in `METHODS`; None or empty for all that are installed.
+        mode: whether the blocks run "eager", "compiled" or, one after the other, "both"; None for "both" on a GPU and
+            "eager" on a CPU.
+        device: "cpu", "cuda" or "cuda:N"; None for "cuda" if the machine has a GPU, else "cpu".
+    """
 
     model: Annotated[str, typer.Option(help="1.3B, 14B or tiny: a Wan2.1 transformer of that shape.")] = "tiny"
     size: Annotated[str, typer.Option(help="480p, 720p, tiny or WIDTHxHEIGHTxFRAMES.")] = "tiny"

@@ -70,7 +70,7 @@ def _cell(value: Any, unit: float, form: str, quartiles: bool) -> str:
     if value is None:
         return ""
     if not isinstance(value, dict):
-        return form.format(value / unit)
+        return _digits(form.format(value / unit))
     if "count" in value:  # measured in turns
         form = "{:.2f}" if value["median"] < 100 * unit else "{:.1f}"
     middle, low, high = (_digits(form.format(value[name] / unit)) for name in ("median", "low", "high"))

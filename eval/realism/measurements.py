@@ -205,9 +205,10 @@ class Realism:
     def residual(self) -> dict[str, Any]:
         """Change of the block stack's residual (output - input) from one step to the next, by step and guidance branch.
 
-        "magnitude_ratio" and "cosine_distance" are lists over the steps from step 1, each entry with one number per
-        branch, the conditional branch first. "mean_absolute_difference" is one number, |measured - published magnitude
-        ratio| averaged over the steps from step 2 and both branches.
+        "magnitude_ratio", |residual| / |residual at the previous step|, and "cosine_distance", 1 - cosine of these two
+        residuals, are computed for each token and averaged over tokens and generations. Both are lists over the steps
+        from step 1, each entry with one number per branch, the conditional branch first. "mean_absolute_difference" is
+        one number, |measured - published magnitude ratio| averaged over the steps from step 2 and both branches.
         """
         table = self.published.data["residual"]
         plain, _ = self.references.at(table["flow_shift"], table["guidance"])
@@ -242,7 +243,8 @@ class Realism:
         The noise levels of the steps are those of one setting of the compared method "optimised noise levels": of its
         settings with half the steps, the one with the highest PSNR on the first two tuning prompts. Keys: "setting"
         (that setting: "steps"; "levels", a factor of the flow shift or "planned" for a chosen subset of the plain noise
-        levels; "of", the number of plain steps), "psnr" (a list, one value for each prompt of `cases` with its seed) and "mean".
+        levels; "of", the number of plain steps), "psnr" (a list, one value for each prompt of `cases` with its seed)
+        and "mean".
         """
         plain, settings = self.references.at(3, 5)
         steps = self.references.steps

@@ -31,11 +31,13 @@ def page_data(run: Run, sources: Mapping[str, Any], where: str) -> dict[str, Any
             filter first show: a metric, or "compute_fraction" without one.
         "variants": for each variant the fields of `VariantSummary`, "index", "isBaseline" and "options" (text).
         "rows": for each prompt and seed with a record "prompt", "seed", "frames", "fps" and "units", a list in the
-            order of "variants". A unit has "variant" (index), "values" (by key of a figure), "steps" (`step_letters`,
-            if known) and one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video;
-            "failed" (traceback) with "reason" and "attempts".
+            order of "variants". A unit has "variant" (index), "values" (by key of a figure), for videos of the plugin
+            "steps" (text, a letter for each step: c computed, r reused, m reused in some guidance branches only), and
+            one of: "video" (from `sources`) with "height" and "width"; "absent", why there is no video; "failed"
+            (traceback) with "reason" and "attempts".
         "skipped": sentences on metrics without a value.
-        "benchmarks": see `benchmark_tables`.
+        "benchmarks": for each of VBench and VBench-2.0 that measured the run, a table with "title", "rows" and "notes":
+            points of each dimension, each group and the total, by variant (`benchmark_tables`).
 
     `sources` has the place of each video by unit id: {"embedded": id of an element of the page}, or {"link": relative
     URL of the video, "poster": relative URL of its first frame, if there is one}. `where` is a sentence for the page

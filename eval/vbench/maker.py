@@ -39,7 +39,8 @@ OFFLINE = {
 
 @dataclass
 class ShareMaker(Maker):
-    """Measures shares: hands each to the driver, a process in the benchmark's environment that lives on between shares.
+    """Measures shares: hands each to the driver (inside/driver.py), a process in the benchmark's environment that lives
+    on between shares.
 
     A unit is a share; `Plan.units` makes its data, such as "suite", "dimension" and "videos" (unit id, path and SHA-256
     of each video by file name). Its result holds the share's raw "score", None if no video counts, and "videos", the
@@ -138,12 +139,15 @@ class ShareMaker(Maker):
 
 
 def _result(folder: Path, dimension: Dimension, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The share's result from the files in `folder`: the benchmark's "score", and "videos", the (value, count) of each
+    """The share's result: the benchmark's "score", None if no video counts, and "videos", the (value, count) of each
     video by its unit id.
 
+    `folder` holds what the driver (inside/driver.py), the process that runs the benchmark, left there:
+    scores_eval_results.json, with the score and the values of the videos; and, if only static videos count, kept.json.
+    The driver renames static videos, and kept.json maps each new file name to the original one.
+
     `data` is that of the share's unit (`Plan.units`). Two of its keys are read: "static_filter", whether only static
-    videos count, which the driver renames and lists in kept.json; and "videos", by file name a mapping with the video's
-    id as "unit".
+    videos count; and "videos", by original file name a mapping with the video's id as "unit".
     """
     names = {name: name for name in data["videos"]}
     if data["static_filter"]:

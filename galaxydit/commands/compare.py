@@ -47,7 +47,10 @@ def compare(
     as_json: options.AsJson = False,
     cluster: options.RayOptions,
 ) -> None:
-    """Compare methods at equal compute. The same command resumes an interrupted comparison."""
+    """Compare methods at equal compute. The same command resumes an interrupted comparison.
+
+    With several --profile, each method that follows a profile is compared once with each of them.
+    """
     if list_methods:
         _list_methods(as_json)
         return

@@ -93,8 +93,9 @@ class Online:
 
     def _learn(self, observation: Observation, state: OnlineState) -> OnlineState:
         """The state at the step after a full step: `observation.error`, the error that a prediction of this full step
-        would have had, is added to `error_sum`, and `tested_distance` to `distance_sum`. At other steps, and if either
-        is unknown, `state` itself.
+        would have had, is added to `error_sum`, and `tested_distance`, the proxy distance between this full step and
+        the full step before it, to `distance_sum`. At other steps, and if the error is unknown (None or not finite) or
+        the distance is unknown (0), `state` itself.
         """
         if observation.error is None or state.tested_distance <= 0 or not math.isfinite(observation.error):
             return state

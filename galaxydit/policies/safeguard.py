@@ -97,12 +97,13 @@ class Hindsight:
         return math.sqrt(self.error(slope) / repeated) if len(self.products) > 1 and repeated > 0 else None
 
     def correction_share(self, slope: float) -> float | None:
-        """Error that y_1 would have had if reused / error that the correction would have estimated for it.
+        """Error that y_1 would have had if reused / error that the correction would have estimated for y_1.
 
-        Both errors are of predictions from y_2 and y_3 with the share `slope` of the configured slope, as if y_2 were
-        the last full step before y. The estimate is `inner` times y minus its prediction: it grows linearly in sigma
-        from 0 at y_2. The result is the factor by which the estimate best fits y_1 minus its prediction, by least
-        squares.
+        The error is y_1 - p_1, and the estimate is `inner` * (y - p), because the correction assumes that the error
+        grows linearly in sigma from 0 at y_2. p_1 and p are the predictions of y_1 and y from y_2 and y_3 with the
+        share `slope` of the configured slope, as if y_2 were the last full step before y. Both are tensors, so their
+        ratio is the factor of the least-squares fit of the estimate to the error: 1 for a right estimate, negative if
+        the two point in opposite directions.
 
         None with fewer than three full steps before this one (two if `slope` is 0), and where the estimate is 0.
         """
@@ -136,9 +137,9 @@ class GuardRecord:
             expected from rounding; at least 0, not relative to the output (`Hindsight.error`).
         slope_ratio: error of order 1 with the whole configured slope / error of order 0, as root mean squares; None if
             it is unknown.
-        correction_share: error that reuse would have had at the full step before this one / error that the correction
-            would have estimated for it, as a least-squares factor (`Hindsight.correction_share`); None if it is
-            unknown.
+        correction_share: error that reuse would have had at the previous full step / error that the correction would
+            have estimated for that previous full step, as a least-squares factor (`Hindsight.correction_share`); None
+            if it is unknown.
         slope: share of the configured slope that predictions follow after this step; 0 at order 0.
         corrects: whether full steps are corrected after this step.
         actions: changes that the guard made at this step; empty if it made none.
@@ -198,7 +199,7 @@ class Safeguard:
 def guard_lines(records: Sequence[GuardRecord]) -> list[str]:
     """Lines for the report: the guard's changes, after a line with two medians over the full steps that follow reused
     steps: `slope_ratio` (error of order 1 / error of order 0) and `correction_share` (error that reuse would have had
-    at the full step before / error that the correction estimates for it).
+    at the previous full step / error that the correction would have estimated for that previous full step).
     """
     after_reuse = [record for record in records if record.reused]
     ratios = [record.slope_ratio for record in after_reuse if record.slope_ratio is not None]

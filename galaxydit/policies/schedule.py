@@ -120,10 +120,12 @@ class Schedule:
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
 
     def place(self, observation: Observation) -> tuple[int, ...]:
-        """Indices of the steps to compute in a generation, rising, including the steps that the limits force.
+        """Indices of the steps to compute in a generation, rising: planned steps and forced steps.
 
-        Their number is that of the steps that run, divided by `speedup` and rounded, at least 2; more if the limits
-        force more. `observation` may be that of any step of the generation.
+        Forced are the first and last steps that the configuration always computes (`warmup` and `keep_last` of
+        `observation.limits`) and the first step of a second transformer. The number of indices is that of the steps
+        that run, divided by `speedup` and rounded, at least 2; more if more steps are forced. `observation` may be
+        that of any step of the generation.
         """
         first, levels = observation.first, observation.noise_levels[observation.first :]
         steps = len(levels)

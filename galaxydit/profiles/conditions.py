@@ -37,6 +37,7 @@ def differences(
     configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full.
     """
     conditions, served = profile.conditions, profile.conditions.served
+    made = "measured" if profile.kind == "measured" else "planned"
     if served is not None:
         differing = _served_differences(served, steps, sigmas)
     else:
@@ -46,7 +47,7 @@ def differences(
     elif steps < fewest_steps(profile):
         done = "all are computed by default" if short_in_full else "reuse can be worse than computing fewer steps"
         differing = [
-            f"{steps} steps are too few for the profile, which was measured with {conditions.steps}, so {done}: take "
+            f"{steps} steps are too few for the profile, which was {made} with {conditions.steps}, so {done}: take "
             f"fewer steps to be faster, or `galaxydit calibrate --steps {steps}`"
         ]
     for name in ("guidance_scale", "guidance_scale_2"):
@@ -71,7 +72,7 @@ def differences(
         )
     scheduler = type(source.scheduler).__name__
     if scheduler not in (conditions.scheduler, "NoneType") and conditions.scheduler:
-        differing.append(f"scheduler is {scheduler}, and the profile was measured with {conditions.scheduler}")
+        differing.append(f"scheduler is {scheduler}, and the profile was {made} with {conditions.scheduler}")
     dtype = dtype_of(source.transformer)
     if dtype and conditions.dtype not in ("", dtype):
         differing.append(

@@ -83,10 +83,10 @@ def resolve(pipe: Any, request: Request) -> Settings:
 
 
 def _settings(pipe: Any, request: Request, profile: Profile | None, missing: str, speedup: float | None) -> Settings:
-    """The `Settings` that `resolve` returns, but with `goal=None`: `resolve` adds the goal.
+    """The configuration for a request, with the profile that it follows and with notes and warnings for reports.
 
-    `missing` says why `profile` is None; it is empty otherwise. `speedup` is the speedup to plan for; None if the
-    request sets only a `max_error` or a `threshold`.
+    The field `goal` is None; `resolve` sets it. `missing` says why `profile` is None; it is empty otherwise. `speedup`
+    is the speedup to plan for; None if the request sets only a `max_error` or a `threshold`.
     """
     transformers = list(transformers_of(pipe).values())
     if request.quality == LOSSLESS:
@@ -154,10 +154,14 @@ def schedule_for(
 
 
 def proxy_policy(profile: Profile, speedup: float, fewest: int = 0, boundary: float | None = None) -> ProxyThreshold:
-    """The policy "proxy" with the threshold of the profile's target (settings for one speedup) nearest to `speedup`.
+    """The policy "proxy" for a speedup: a schedule of the profile, and a threshold.
 
-    The threshold is 1 if this target has none, as in a published profile. The schedule's speedup is larger than
-    `speedup` where reused steps run blocks to read the proxy (`full_speedup`).
+    The policy reuses a step while the proxy has changed since the last full step by less than the threshold times a
+    number that the full steps of the schedule determine (`ProxyThreshold`). The threshold is that of the profile's
+    target (settings for one speedup) nearest to `speedup`, or 1 if this target has none, as in a published profile. If
+    reused steps run blocks to read the proxy, the schedule is planned for a larger speedup, so that `speedup` is
+    reached with these blocks counted (`full_speedup`).
+
     Generations of fewer than `fewest` steps are computed in full. `boundary` is the noise level below which a second
     transformer computes; None without one.
     """

@@ -54,17 +54,18 @@ class Conditions:
 
     Attributes:
         scheduler: class of the scheduler.
-        steps, flow_shift, guidance_scale: settings of the recorded generations; `flow_shift` is None if the scheduler
-            has none.
+        steps, flow_shift, guidance_scale: settings of the recorded generations; in a published profile, those of the
+            published measurement of the trajectory's curvature. `flow_shift` is None if the scheduler has none.
         latent_shape, dtype, device: of the recorded generations; empty in a published profile.
         samples: number of recorded generations; 0 in a published profile.
         seed: seed of the first recorded generation; 0 in a published profile.
         prompts_sha256: hash of the prompts and seeds of the recorded generations, in order; "" in a published profile.
         versions: package versions by name of the package; empty in a published profile.
-        sigmas: noise levels of the steps, falling.
+        sigmas: noise levels of the steps with these settings, falling.
         guidance_scale_2: guidance scale of the second transformer.
         boundary: noise level below which the second transformer computes; None without a second transformer.
-        served: settings for which a published profile was planned; None for a measured profile.
+        served: ranges of the number of steps, the flow shift and the guidance scale for which a published profile was
+            planned (`Served`); None for a measured profile.
     """
 
     scheduler: str

@@ -167,7 +167,9 @@ def _part_of(call: Call, places: list[int]) -> Call:
 
 
 def sample_count(latent: Tensor) -> int:
-    """Number of samples in `latent`, where guidance with all branches in one batch repeats each two or three times."""
+    """Number of samples in `latent`: half of its rows if both halves of the batch are equal, else a third if the three
+    thirds are equal, else all rows. Guidance with all branches in one batch repeats the samples in this way.
+    """
     rows = len(latent)
     for branches in (2, 3):
         if rows % branches == 0:

@@ -1,4 +1,8 @@
-"""The step of a transformer call and its noise level, from the call itself, never from a count of calls."""
+"""The step of a transformer call and its noise level, from the call itself, never from a count of calls.
+
+The cache context of a call is what the pipeline passes to diffusers' `transformer.cache_context(name, ...)` around the
+call: the name of the guidance branch and, in some pipelines, the step's index, the number of steps, timestep and sigma.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +25,7 @@ class StepInfo:
     """A step: its index from 0, the number of steps, and its noise level in [0, 1].
 
     `sigma` is the weight of the noise in the latent (`noise_level`). If the scheduler has no sigmas, it is the `sigma`
-    that the pipeline states in diffusers' cache context, or else timestep / 1000.
+    in the call's cache context, or else timestep / 1000.
     """
 
     step: int
@@ -145,14 +149,18 @@ def _scheduler_step(
     scheduler: Any | None, timesteps: Tensor | None, stated: Tensor | float | None, received: Tensor | float | None
 ) -> int | None:
     """Index of the step: the scheduler's counter, which is `step_index` or else `begin_index`. While both are None or
-    missing, it is the position of the timestep `stated` in `timesteps`.
+    missing, it is the position of the largest value of `stated` in `timesteps`.
 
     `timesteps` is the scheduler's tensor. `received` is the timestep argument of the transformer; `stated` is the
-    timestep of the cache context, or else `received`; of several values the largest is looked up. The position serves
-    schedulers without a counter, and first steps, where a counter may still be None; the index of a first step is above
-    0 where a video-to-video generation begins in the middle of the schedule. If `stated` is None or not found, the
-    result is 0 for a scheduler that has the attribute `step_index`, else None. It is also None without a scheduler or
-    its timesteps, and, where no counter is set, if `received` (if None, `stated`) holds several of the timesteps.
+    timestep in the cache context, or else `received`. Either may hold a value for each token or frame. Given tokens,
+    such as a first frame, have a smaller value, such as 0, which is not in `timesteps`. But if two or more entries of
+    `timesteps` are among the values of `received` (of `stated` if `received` is None), frames are at different steps
+    (asynchronous diffusion forcing), and the result is None.
+
+    The position serves schedulers without a counter, and first steps, where a counter may still be None; the index of a
+    first step is above 0 where a video-to-video generation begins in the middle of the schedule. If `stated` is None or
+    not found, the result is 0 for a scheduler that has the attribute `step_index`, else None. It is also None without a
+    scheduler or its timesteps.
     """
     if scheduler is None or timesteps is None:
         return None

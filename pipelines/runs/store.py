@@ -117,7 +117,9 @@ class Store:
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
     def clear(self) -> None:
-        """Remove run.json, what `bind` wrote, and the empty folders, for a run of which nothing has been made."""
+        """Remove run.json and all other JSON files beside it, such as the model.json of `bind("model", ...)`, and on
+        this machine the empty folders of records and files, for a run of which nothing has been made.
+        """
         self._remove([name for name in self._list("") if name.endswith(".json")])
         if self.is_local:
             for folder in (UNITS, FILES):

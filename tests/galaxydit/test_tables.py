@@ -76,9 +76,11 @@ def of_latency() -> tuple[list[Any], Expected]:
         "efficiency": 0.987,
         "peak_bytes": 123 * 2**30,
         "bytes_held": 12345 * 2**20,
+        "energy_joules": 1_234_567.0,
+        "avg_power_watts": 692.1,
         "note": None,
     }
-    return [latency.build_table([row])], ["12345.6", "12.3", "1234.56", "12.34x", "0.123", "123.0", "12345.0"]
+    return [latency.build_table([row])], ["12345.6", "1234.56", "12.34x", "0.123", "123.0", "1,230"]
 
 
 def of_realism() -> tuple[list[Any], Expected]:

@@ -28,10 +28,11 @@ Choose = Callable[[Sequence[float]], Sequence[int]]
 class NoiseLevelSubset(UniPCMultistepScheduler):
     """UniPC on a subset of its noise levels; ignores the number of steps that the pipeline passes.
 
-    The configuration entry `_choice` holds the arguments of `at_noise_levels`: the number of steps `of`, the `kept`
-    ones of their noise levels, and the factor `ratio` of the flow shift. So a copy of the scheduler with another flow
-    shift chooses from its own levels. The entry's name starts with an underscore, because `from_config` warns of public
-    entries that `__init__` does not take.
+    The configuration entry `_choice` holds the arguments of `at_noise_levels`: `of`, a number of steps; `kept`, indices
+    into the noise levels that the scheduler has for so many steps, or a function from these levels to the indices; and
+    `ratio`, flow shift of the resulting levels / flow shift of the scheduler. So a copy of the scheduler with another
+    flow shift chooses from its own levels. The entry's name starts with an underscore, because `from_config` warns of
+    public entries that `__init__` does not take.
     """
 
     sigmas: torch.Tensor

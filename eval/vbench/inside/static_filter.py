@@ -76,7 +76,9 @@ def _judge(raft: Any, path: Path) -> bool:
 
 def _flows(raft: Any, frames: Sequence[Any]) -> Iterator[float]:
     """Yield the mean flow in pixels of the fastest 2 % of the pixels for each pair of `frames`: neighbours in order,
-    then first to last and last to first. `raft` is VBench's DynamicDegree, whose `model` computes the flow.
+    then first to last and last to first. `raft` is VBench's DynamicDegree, whose `model` computes the flow. `frames`
+    are tensors `(1, 3, height, width)` on its device, RGB from 0 to 255 in float32, as `raft.get_frames` returns them;
+    they are padded here to the multiples of 8 that RAFT needs.
     """
     from vbench.third_party.RAFT.core.utils_core.utils import InputPadder
 

@@ -136,14 +136,14 @@ def test_another_job_or_another_model_is_refused_before_anything_runs(
 
 def test_a_refused_variant_leaves_the_run_as_it_was(job_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     out, plain = tmp_path / "run", job_file.read_text().split("[variants")[0]
-    bad, good = "[variants.fast]\nspeedup = 9\n", "[variants.fast]\nspeedup = 2\n"
+    bad, good = (f'[variants.fast]\nmethod = "galaxydit"\n{goal}\n' for goal in ("min_psnr = 60", "speedup = 2"))
 
     def make(text: str) -> int:
         job_file.write_text(text)
         return call("eval", "run", job_file, "--out", out)
 
     assert make(plain + bad) == 2
-    assert "variants.fast: speedup=9.0 is not allowed" in capsys.readouterr().err
+    assert "variants.fast: min_psnr=60.0 is not allowed" in capsys.readouterr().err
     assert make(plain) == 0, "the first job was refused, so another may begin"
     before = (out / "run.json").read_bytes()
     assert make(plain + bad) == 2
