@@ -20,12 +20,13 @@ class Weights:
 
     Attributes:
         folder: folder of the file, relative to the cache folder.
-        url: where upstream downloads the file.
+        url: where upstream says the file is; with an `archive`, it is shown to users and not downloaded.
         licence: of the weights, or, if they have none, of the code that they belong to.
-        name: file name, by default the last part of the URL.
-        sha256: the published SHA-256 of the download, or its first digits; "" if none is published.
-        archive: URL of a zip file that holds the file, if upstream takes it from one; `member` is the path inside, or
-            "*" for the whole archive without its top folder.
+        name: file name, by default the last part of `url`.
+        sha256: the published SHA-256 of the file at `url`, or its first digits; "" if none is published, and with an
+            `archive`.
+        archive: URL of a zip file that holds the file and is downloaded in place of `url`; "" without one. `member` is
+            the path inside, or "*" for the whole archive without its top folder.
     """
 
     folder: str

@@ -23,7 +23,7 @@ from galaxydit.request import AUTO
 
 @dataclass(frozen=True)
 class FileSizes(options.Sizes):
-    """Options of how a video is denoised, of its shape and of its frame rate."""
+    """Options of a generation (`options.Sizes`: steps, guidance scale, flow shift, shape) and of the frame rate."""
 
     fps: Annotated[float | None, typer.Option(help="Frames per second of the file.")] = None
 

@@ -42,7 +42,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of how a model is loaded; raises GalaxyDiTError or FileNotFoundError if `model` names no usable model."""
+    """Command-line options of a model: its name, folder or hub id, its revision on the hub, offloading and dtype.
+
+    Raises GalaxyDiTError or FileNotFoundError if `model` names no usable model.
+    """
 
     model: ModelName
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None
@@ -106,7 +109,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes(Shape):
-    """Options of how a video is denoised, and of its shape."""
+    """Options of a generation: number of steps, guidance scale and flow shift, beside those of the video's shape."""
 
     steps: Annotated[int | None, typer.Option(min=1, help="Denoising steps.")] = None
     guidance_scale: Annotated[float | None, typer.Option("--guidance", min=0, help="Guidance scale.")] = None

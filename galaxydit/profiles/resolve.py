@@ -266,7 +266,10 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
 
 
 def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
-    """Notes on how far the profile can be trusted, for the report of every generation."""
+    """Notes for the report of every generation: that the profile is a guess for the model of these transformers, because
+    its measurements are of another model, and that it was planned from published measurements. Empty for a profile that
+    a calibration measured on this model.
+    """
     notes = []
     if is_shared(profile, transformers):
         notes.append(f"profile {profile.name} is a guess for this model, for which no measurements are published")

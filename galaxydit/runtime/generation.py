@@ -36,7 +36,8 @@ class TransformerState:
         errors: relative error that a prediction would have had at the last full step, by (branch, sample); removed when
             the next decision has used it.
         texts: the text embeddings of the last call, by branch.
-        trails: values sampled from the outputs of the last full steps, and the guard's state, by (scope, sample).
+        trails: values sampled from the outputs of the last full steps, and the state of the guard, which limits
+            predictions that prove wrong at full steps, by (scope, sample).
     """
 
     samples: int = 0
