@@ -55,7 +55,7 @@ def predicted_psnrs(
             {*row.steps, *row.conditional_only} if row.plain_steps is None else range(row.plain_steps),
             METHODS[row.method],
             row.flow_shift * shift_factor,
-            computed=row.plain_steps,
+            own_steps=row.plain_steps,
         )
         for row in rows
     ]

@@ -134,16 +134,17 @@ class Surrogate:
         self._nodes: dict[tuple[float, int], _Nodes] = {}
 
     def level(
-        self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, computed: int | None = None
+        self, full: Container[int], rule: Rule, flow_shift: float, steps: int = 50, own_steps: int | None = None
     ) -> float:
         """Expected PSNR in dB, up to a constant, of the final latent of a generation against that of a reference.
 
         The reference has `steps` steps and computes all of them. The generation computes the steps in `full`, and
-        `rule` predicts the others. `computed` is the number of all its steps, by default `steps`; plain sampling with
-        fewer steps is `computed` steps that are all in `full`. `flow_shift` is that of both.
+        `rule` predicts the others. `own_steps` is the number of the generation's steps, full and reused, by default
+        `steps`; it differs for plain sampling with fewer steps, whose steps are all in `full`. `flow_shift` is that of
+        both.
         """
         nodes = self._nodes_at(flow_shift, steps)
-        final, _ = generate(self.directions, unipc(flow_shift, computed or steps), nodes.noise, full, rule)
+        final, _ = generate(self.directions, unipc(flow_shift, own_steps or steps), nodes.noise, full, rule)
         errors = ((final - nodes.final).numpy() ** 2 * nodes.probabilities).sum(-1)
         return -10 * log10(max(float(errors @ self.energies), 1e-300))
 

@@ -266,9 +266,9 @@ def _profile_of(transformers: Sequence[nn.Module], given: Profile | str | Path |
 
 
 def _static_notes(profile: Profile, transformers: Sequence[nn.Module]) -> tuple[str, ...]:
-    """Notes for the report of every generation: that the profile is a guess for the model of these transformers, because
-    its measurements are of another model, and that it was planned from published measurements. Empty for a profile that
-    a calibration measured on this model.
+    """Notes for the report of every generation: that the profile is a guess for the model of these transformers, as its
+    measurements are of another model, and that it was planned from published measurements. Empty for a profile that a
+    calibration measured on this model.
     """
     notes = []
     if is_shared(profile, transformers):

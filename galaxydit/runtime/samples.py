@@ -131,10 +131,11 @@ class Samples:
         forward: Callable[..., Any],
         inputs: Mapping[str, Any],
     ) -> tuple[Tensor, ...]:
-        """The outputs of a batch in which some samples are computed and the others are reused.
+        """The outputs of all rows of a call whose decisions (`call.decisions`) compute some samples and reuse the others.
 
-        The batch is split into a part that is computed and a part that is reused. `run` receives the call and the
-        forward pass of one part and returns its outputs. `forward` takes the `inputs` of the whole call by name.
+        The call is split into a call of the computed samples and one of the reused samples. For each of the two, `run`
+        receives this smaller call and its forward pass, and returns its outputs. `forward` takes the `inputs` of the
+        whole call by name.
         """
         reused, count = call.reused, len(call.latent)
         places = [[place for place, is_reused in enumerate(reused) if is_reused == kind] for kind in (False, True)]
