@@ -131,7 +131,7 @@ class Samples:
         forward: Callable[..., Any],
         inputs: Mapping[str, Any],
     ) -> tuple[Tensor, ...]:
-        """The outputs of all rows of a call whose decisions (`call.decisions`) compute some samples and reuse the others.
+        """The outputs of all rows of a call whose decisions (`call.decisions`) compute some samples and reuse others.
 
         The call is split into a call of the computed samples and one of the reused samples. For each of the two, `run`
         receives this smaller call and its forward pass, and returns its outputs. `forward` takes the `inputs` of the
