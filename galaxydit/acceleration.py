@@ -197,7 +197,6 @@ class Acceleration:
         self._session = Session(config, source, notes, compared, keep_reports, warnings, goal)
         self._hooks = HookSet()
         self._entered = 0  # how many `with` blocks are open
-        self._replaced_before = ""
         try:
             for name, transformer in transformers.items():
                 own = engine(transformer, name, families[name], self._session, observer)
@@ -224,11 +223,9 @@ class Acceleration:
                 self._hooks.add(module, ReplacementHook(self._replaced))
 
     def _replaced(self) -> str:
-        """Error text if a hooked transformer was replaced in the pipeline before the plugin's removal, else an empty
-        string.
-        """
+        """Error text if a hooked transformer was replaced in the pipeline, else an empty string."""
         if isinstance(self._pipe, nn.Module) or not self._hooks.are_attached:
-            return self._replaced_before
+            return ""
         for name, transformer in self._transformers.items():
             now = getattr(self._pipe, name, None)
             if isinstance(now, nn.Module) and all(module is not transformer for module in now.modules()):
@@ -257,7 +254,8 @@ class Acceleration:
 
     def remove(self) -> None:
         """Remove the plugin. Reports stay; removing twice does nothing."""
-        self._replaced_before = self._replaced()
+        if replaced := self._replaced():
+            self._session.warn_and_note(replaced)
         self._session.close()
         self._hooks.remove()
 

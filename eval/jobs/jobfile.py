@@ -15,7 +15,7 @@ from pydantic import StringConstraints
 from galaxydit.calibration.prompt_files import read_lines
 from galaxydit.errors import GalaxyDiTError, did_you_mean, refusal
 from galaxydit.eval.compare.registry import METHOD_SOURCES, slug_of
-from galaxydit.eval.jobs.gates import WORST, Gates, check_names
+from galaxydit.eval.jobs.gates import LOST, WORST, Gates, check_names
 from galaxydit.eval.jobs.job import (
     FEWER_STEPS,
     PLAIN,
@@ -154,10 +154,12 @@ def _check_metrics(job: Job) -> None:
 
 
 def _check_measured(job: Job, field: str, name: str) -> None:
-    """Raise GalaxyDiTError if a gate `name` is for a metric that the job does not measure."""
+    """Raise GalaxyDiTError if a gate `name` is for a figure that the job does not measure."""
     from galaxydit.eval.metrics import METRICS
 
-    metric = METRICS.get(name.removeprefix(WORST))
+    metric = METRICS.get(figure := name.removeprefix(WORST))
+    if not job.baseline and (figure.endswith("_speedup") or name.startswith(LOST)):
+        raise refusal(field, name, "a figure without a reference, because baseline=False", "set baseline = true")
     if metric is None:
         return
     if job.metrics is not None and metric.name not in job.metrics:

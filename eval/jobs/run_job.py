@@ -45,19 +45,20 @@ def open_run(root: str | Path, job: Job) -> Store:
     return store.create(KIND, now)
 
 
-def withdraw(store: Store, before: Mapping[str, Any] | None, job: Job) -> None:
-    """Undo `open_run` after a run of `job`, the extended job of the store, was refused: restore the conditions of
-    before, or, with None, clear the store. So the refused prompts and variants do not stay in the run.
+def withdraw(store: Store, before: Mapping[str, Any], job: Job) -> None:
+    """Restore the conditions of `before` an extension that was refused, so that its prompts and variants do not stay in
+    the run. `job` is the extended job.
 
-    Does nothing if a unit that the extension added is recorded, or if run.json was changed since.
+    Does nothing if a unit that the extension added is recorded, or if another process has changed run.json since.
     """
-    earlier = () if before is None else _job_of(store, before).units()
-    added = {unit.id for unit in job.units()} - {unit.id for unit in earlier}
+    earlier = _job_of(store, before)
+    added = {unit.id for unit in _all_units(job)} - {unit.id for unit in _all_units(earlier)}
     if store.conditions(KIND) == _conditions(job) and not added & store.unit_ids():
-        if before is None:
-            store.clear()
-        else:
-            store.write_conditions(KIND, before)
+        store.write_conditions(KIND, before)
+
+
+def _all_units(job: Job) -> list[Unit]:
+    return [*calibration_units(job), *job.units()]
 
 
 def load_run(root: str | Path) -> tuple[Store, Job]:

@@ -46,12 +46,13 @@ def make_videos(
         units = {unit.id for unit in extended.units()}
         return f"{len(units & store.unit_ids())} of {len(units)} done"
 
-    with resumable(how_far), cluster.executor() as executor:
-        try:
+    try:
+        with resumable(how_far), cluster.executor() as executor:
             return run_job(extended, store, executor, progress=LiveProgress(), retry_failed=retry_failed, verify=verify)
-        except GalaxyDiTError:
+    except (GalaxyDiTError, OSError):
+        if before is not None:
             withdraw(store, before, extended)
-            raise
+        raise
 
 
 def _tell_of_earlier(extended: "Job", job: "Job") -> None:

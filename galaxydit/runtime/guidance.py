@@ -23,11 +23,12 @@ def guidance_of(pipe: Any, component: str = "transformer") -> float:
 
 
 def may_be_guided(pipe: Any) -> bool:
-    """Whether the generation under way may have guidance: False only if the pipeline has a guidance scale of at most 1.
-
-    A bare transformer and a pipeline of unknown scale may be guided.
+    """Whether the generation under way may have guidance: what the pipeline's `do_classifier_free_guidance` says, else
+    whether its guidance scale is above 1. A bare transformer and a pipeline of unknown scale may be guided.
     """
-    scale = getattr(pipe, "_guidance_scale", None)
+    own, scale = (getattr(pipe, name, None) for name in ("do_classifier_free_guidance", "_guidance_scale"))
+    if isinstance(own, bool):
+        return own
     return not isinstance(scale, int | float) or scale > 1
 
 

@@ -116,16 +116,6 @@ class Store:
         """Write run.json, for a new run, or over the old run.json for a run that is extended."""
         self._write(HEADER, _json({"format": FORMAT, "kind": kind, "conditions": conditions}))
 
-    def clear(self) -> None:
-        """Remove run.json and all other JSON files beside it, such as the model.json of `bind("model", ...)`, and on
-        this machine the empty folders of records and files, for a run of which nothing has been made.
-        """
-        self._remove([name for name in self._list("") if name.endswith(".json")])
-        if self.is_local:
-            for folder in (UNITS, FILES):
-                with suppress(OSError):
-                    Path(self.root, folder).rmdir()
-
     def bind(self, what: str, data: Mapping[str, Any]) -> None:
         """Tie the run to `data`: write them to `<what>.json` beside run.json if there is no such file, else compare.
 

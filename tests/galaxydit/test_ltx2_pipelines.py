@@ -192,3 +192,11 @@ def test_a_speedup_is_met(kind: str) -> None:
     with galaxydit.accelerate(pipe, speedup=2.0) as acceleration:
         run(num_inference_steps=30)
     assert 1 / acceleration.report.compute_fraction == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_branches_of_audio_guidance_alone_share_one_decision() -> None:
+    pipe, run = build(LTX2Pipeline, guidance_scale=1.0, audio_guidance_scale=7.0, **NO_STG, **NO_ISOLATION)
+    config = GalaxyDiTConfig(Threshold(0.04), proxy="block_residual")
+    with galaxydit.accelerate(pipe, config=config) as acceleration:
+        run()
+    assert {call.sample for call in acceleration.report.calls} == {0}

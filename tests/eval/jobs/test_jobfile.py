@@ -155,6 +155,10 @@ def test_samples_start_from_noise_of_their_own_and_seeds_are_shared_by_all_promp
             with_top("baseline = false") + "[gates.max]\npsnr = 30\n[variants.galaxydit]",
             r"gates\.max='psnr' is not allowed: expected a metric without a reference",
         ),
+        (
+            with_top("baseline = false") + "[gates.min]\ndenoise_speedup = 2\n[variants.galaxydit]",
+            r"gates\.min='denoise_speedup' is not allowed: expected a figure without a reference",
+        ),
         (SMALLEST + '[gates]\nvariants = ["baseline"]', r"gates\.variants='baseline' is not allowed"),
         (SMALLEST + 'sha256 = "0"', r"prompts\.sha256='0' is not allowed"),
         (SMALLEST + "[gates.min]\npsrn = 30", r"gate='psrn' is not allowed: expected .*; .*did you mean 'psnr'\?"),
