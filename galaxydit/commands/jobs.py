@@ -62,7 +62,7 @@ def _tell_of_earlier(extended: "Job", job: "Job") -> None:
     parts = [f"{prompts} other prompt{'s' * (prompts > 1)}"] * (prompts > 0)
     parts += [f"the variant{'s' * (len(variants) > 1)} {', '.join(sorted(variants))}"] * bool(variants)
     if parts:
-        say(f"{' and '.join(parts)} of earlier commands stay in this run; a new --out leaves them out")
+        say(f"this run also has {' and '.join(parts)} of earlier commands; a new --out leaves them out")
 
 
 def show_plan(job: "Job", out: str, workers: int, *, retry_failed: bool = False, verify: bool = False) -> None:

@@ -150,7 +150,7 @@ def test_a_refused_variant_leaves_the_run_as_it_was(job_file: Path, tmp_path: Pa
     assert make(plain + good) == 0
     capsys.readouterr()
     assert make(plain) == 0
-    assert "the variant fast of earlier commands stay in this run" in " ".join(capsys.readouterr().err.split())
+    assert "this run also has the variant fast of earlier commands" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_changed_image_of_a_prompt_is_refused_and_named(invented_job: Job, tmp_path: Path):
