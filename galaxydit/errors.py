@@ -76,10 +76,12 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf) -> None:
-    """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum]."""
-    if not _is_number(value) or not minimum <= value <= min(maximum, sys.float_info.max):
-        allowed = f"at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
+def check_number(field: str, value: Any, minimum: float, maximum: float = math.inf, *, above: bool = False) -> None:
+    """Raise GalaxyDiTError unless the value is a finite number in [minimum, maximum], with `above` above `minimum`."""
+    fits = _is_number(value) and minimum <= value <= min(maximum, sys.float_info.max)
+    if not fits or (above and value == minimum):
+        least = f"above {minimum:g}" if above else f"at least {minimum:g}"
+        allowed = least if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
         raise refusal(field, value, f"a number {allowed}", f"pass for example {field}={max(minimum, 0.1):g}")
 
 

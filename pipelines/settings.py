@@ -1,10 +1,9 @@
 """Settings of the generation of one video."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from galaxydit.errors import check_count, check_number, refusal
+from galaxydit.errors import check_count, check_number
 
 Offload = Literal["none", "model", "sequential", "group"]
 """Which weights stay in CPU memory, see `load_pipeline`."""
@@ -38,11 +37,8 @@ class GenerationSettings:
         for name, value in vars(self).items():
             if value is not None and name in ("height", "width", "num_frames", "steps"):
                 check_count(name, value, minimum=1)
-            elif value is not None and name in ("guidance_scale", "guidance_scale_2"):
-                check_number(name, value, minimum=0.0)
-        shift = self.flow_shift
-        if shift is not None and (type(shift) not in (int, float) or not 0 < shift < math.inf):
-            raise refusal("flow_shift", shift, "a number above 0", "pass for example 5")
+            elif value is not None and name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
+                check_number(name, value, minimum=0.0, above=name == "flow_shift")
         check_fps(self.fps)
 
 

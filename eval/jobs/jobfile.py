@@ -158,15 +158,13 @@ def _check_measured(job: Job, field: str, name: str) -> None:
     from galaxydit.eval.metrics import METRICS
 
     metric = METRICS.get(figure := name.removeprefix(WORST))
-    if not job.baseline and (figure.endswith("_speedup") or name.startswith(LOST)):
-        raise refusal(field, name, "a figure without a reference, because baseline=False", "set baseline = true")
-    if metric is None:
-        return
-    if job.metrics is not None and metric.name not in job.metrics:
+    if metric is not None and job.metrics is not None and metric.name not in job.metrics:
         expected = f"a metric that the job measures ({', '.join(job.metrics) or 'none'})"
         raise refusal(field, name, expected, f'add "{metric.name}" to metrics')
-    if metric.needs_reference and not job.baseline:
-        raise refusal(field, name, "a metric without a reference, because baseline=False", "set baseline = true")
+    kind = "figure" if metric is None else "metric"
+    compares = metric.needs_reference if metric else figure.endswith("_speedup") or name.startswith(LOST)
+    if compares and not job.baseline:
+        raise refusal(field, name, f"a {kind} without a reference, because baseline=False", "set baseline = true")
 
 
 def _prompts(table: str, data: dict[str, Any], folder: Path) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """A Wan transformer with random weights, and inputs for it; latency does not depend on the values of the weights."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -9,24 +11,33 @@ from torch import Tensor
 from galaxydit.eval.latency.latency_settings import Preset, VideoSize
 
 
+@contextmanager
+def building(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Context manager in which new modules get weights on `device` and in `dtype`, so that no large model is built in
+    float32 first.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def build_transformer(preset: Preset, device: torch.device, dtype: torch.dtype) -> WanTransformer3DModel:
     """A transformer of the preset's shape with random weights.
 
     It has `dtype`, but float32 in the modules that diffusers keeps in float32 when it loads a Wan transformer.
     """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)  # a large model is never built in float32
-    try:
-        with torch.device(device):
-            transformer = WanTransformer3DModel(
-                num_attention_heads=preset.heads,
-                attention_head_dim=preset.head_dim,
-                ffn_dim=preset.ffn_dim,
-                num_layers=preset.blocks,
-                text_dim=preset.text_dim,
-            )
-    finally:
-        torch.set_default_dtype(before)
+    with building(device, dtype):
+        transformer = WanTransformer3DModel(
+            num_attention_heads=preset.heads,
+            attention_head_dim=preset.head_dim,
+            ffn_dim=preset.ffn_dim,
+            num_layers=preset.blocks,
+            text_dim=preset.text_dim,
+        )
     for name, parameter in transformer.named_parameters():
         if set(transformer._keep_in_fp32_modules) & set(name.split(".")):
             parameter.data = parameter.data.float()

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline
+from diffusers import AutoencoderKLWan, WanPipeline
 from transformers import UMT5Config, UMT5EncoderModel
 
 import galaxydit
 from galaxydit.eval.latency.device_clock import product_name
 from galaxydit.eval.latency.latency_settings import PRESETS, parse_size
-from galaxydit.eval.latency.random_models import build_transformer
+from galaxydit.eval.latency.random_models import build_transformer, building
 from galaxydit.files import write_json
 from galaxydit.pipelines.generate import generate
 from galaxydit.pipelines.published_models import WAN_21_1_3B, WAN_21_14B
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.wan_tiny.tools.build import build_tokenizer
+from galaxydit.pipelines.wan_tiny.tools.build import build_scheduler, build_tokenizer
 from galaxydit.policies.safeguard import guard_lines
 
 logger = logging.getLogger(__name__)
@@ -47,26 +47,18 @@ AUTOENCODER: dict[str, Any] = {}
 SETTINGS = {"1.3B": WAN_21_1_3B, "14B": WAN_21_14B}
 
 
-def build_pipeline(model: str, device: torch.device, flow_shift: float) -> WanPipeline:
+def build_pipeline(model: str, device: torch.device) -> WanPipeline:
     """Wan2.1's pipeline with random weights on `device`: bfloat16, and float32 for the autoencoder.
 
-    `model` is "1.3B" or "14B". `flow_shift` is that of the UniPC scheduler. The tokenizer is wan-tiny's, because the
-    published one is a file of the real model.
+    `model` is "1.3B" or "14B". The tokenizer is wan-tiny's, because the published one is a file of the real model.
+    The scheduler is UniPC, whose flow shift `generate` sets.
     """
     transformer = build_transformer(PRESETS[model], device, torch.bfloat16)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            text_encoder = UMT5EncoderModel(UMT5Config(**TEXT_ENCODER)).eval()
-    finally:
-        torch.set_default_dtype(before)
-    with torch.device(device):
+    with building(device, torch.bfloat16):
+        text_encoder = UMT5EncoderModel(UMT5Config(**TEXT_ENCODER)).eval()
+    with building(device, torch.float32):
         vae = AutoencoderKLWan(**AUTOENCODER).eval()
-    scheduler = UniPCMultistepScheduler(
-        prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=flow_shift
-    )
-    return WanPipeline(build_tokenizer(), text_encoder, vae, scheduler, transformer)
+    return WanPipeline(build_tokenizer(), text_encoder, vae, build_scheduler(), transformer)
 
 
 def measure(pipe: WanPipeline, settings: GenerationSettings, speedup: float | None) -> dict[str, Any]:
@@ -121,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    pipe = build_pipeline(given.model, device, settings.flow_shift or 1.0)
+    pipe = build_pipeline(given.model, device)
     generate(pipe, PROMPT, replace(settings, steps=1), seed=0)  # warm-up of every component
     rows: list[dict[str, Any]] = []
     for speedup in (None, given.speedup):

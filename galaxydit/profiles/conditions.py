@@ -21,20 +21,23 @@ the test model wan-tiny was measured with 50 steps. At 2x in generations of 14 s
 7 steps without reuse; in generations of 10 steps, 0.6 dB above that of 5 steps (4 captions)."""
 
 
-def differences(
+def notes_and_warnings(
     profile: Profile,
     short_in_full: bool,
     steps: int,
     sigmas: tuple[float, ...] | None,
     source: Source,
     latent_shape: tuple[int, ...],
-) -> list[str]:
-    """Sentences for the report, each on one difference between a generation and the conditions of its profile; empty if
-    there is no difference.
+) -> tuple[list[str], list[str]]:
+    """`(notes, warnings)`: sentences on how a generation differs from the conditions of its profile, in one of
+    the two lists; the other is empty.
 
     `steps`, the noise levels `sigmas` (None if the scheduler gives none), `source`, the pipeline with its transformer
     and scheduler, and `latent_shape`, without the batch, are those of the generation. `short_in_full` says whether the
-    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full.
+    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The
+    sentences are warnings if the profile is measured, because the measured quality does not hold for this generation,
+    or if the generation has fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are
+    notes, because a published profile states no measured quality.
     """
     conditions, served = profile.conditions, profile.conditions.served
     made = "measured" if profile.kind == "measured" else "planned"
@@ -90,28 +93,6 @@ def differences(
             f"adapters {list(adapters)} are active, and the profile was measured with "
             f"{list(profile.model.adapters)}: calibrate again with them"
         )
-    return differing
-
-
-def notes_and_warnings(
-    profile: Profile,
-    short_in_full: bool,
-    steps: int,
-    sigmas: tuple[float, ...] | None,
-    source: Source,
-    latent_shape: tuple[int, ...],
-) -> tuple[list[str], list[str]]:
-    """`(notes, warnings)`: sentences on how a generation differs from the conditions of its profile (`differences`), in
-    one of the two lists; the other is empty.
-
-    `steps`, the noise levels `sigmas` (None if the scheduler gives none), `source`, the pipeline with its transformer
-    and scheduler, and `latent_shape`, without the batch, are those of the generation. `short_in_full` says whether the
-    configuration computes generations of fewer steps than `fewest_steps(profile)`, 0.28 of the profile's, in full. The
-    sentences are warnings if the profile is measured, because the measured quality does not hold for this generation,
-    or if the generation has fewer steps than `fewest_steps(profile)` but more than 8 (`FEW_STEPS`). Otherwise they are
-    notes, because a published profile states no measured quality.
-    """
-    differing = differences(profile, short_in_full, steps, sigmas, source, latent_shape)
     warns = profile.kind == "measured" or FEW_STEPS < steps < fewest_steps(profile)
     return ([], differing) if warns else (differing, [])
 

@@ -162,11 +162,10 @@ class Session:
         generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
         self.current = generation
-        notes: list[str] = []
-        warned: list[str] = []
-        if self.differences is not None:
-            shape = tuple(call.signature.shape[1:])
-            notes, warned = self.differences(steps, generation.sigmas, self.source, shape)
+        shape = call.signature.shape[1:]
+        notes, warned = (
+            ((), ()) if self.differences is None else self.differences(steps, generation.sigmas, self.source, shape)
+        )
         if self.goal is not None:  # a PSNR was verified under the conditions of the profile alone
             generation.goal = replace(self.goal, verified=None) if notes or warned else self.goal
         for text in (*self.notes, *notes):

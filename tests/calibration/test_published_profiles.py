@@ -27,7 +27,7 @@ from galaxydit.calibration.surrogate.surrogate import Rule
 from galaxydit.config import GalaxyDiTConfig
 from galaxydit.policies.policy import Controller, Observation
 from galaxydit.policies.schedule import place_full_steps
-from galaxydit.profiles.conditions import differences
+from galaxydit.profiles.conditions import notes_and_warnings
 from galaxydit.profiles.registry import FOLDER, load_profile
 from galaxydit.profiles.resolve import schedule_for
 from galaxydit.runtime.session import Source
@@ -167,7 +167,8 @@ def remarks(flow_shift: float, steps: int, guidance: float) -> list[str]:
     scheduler.set_timesteps(steps)
     source = Source(SimpleNamespace(_guidance_scale=guidance, scheduler=scheduler), torch.nn.Identity())
     profile = load_profile("wan2.1-t2v-1.3b")
-    return differences(profile, False, steps, tuple(scheduler.sigmas[:-1].tolist()), source, ())
+    notes, warned = notes_and_warnings(profile, False, steps, tuple(scheduler.sigmas[:-1].tolist()), source, ())
+    return [*notes, *warned]
 
 
 def test_published_optimal_schedules_are_near_the_optimum_of_the_planners_own_error() -> None:
