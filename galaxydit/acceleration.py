@@ -238,8 +238,7 @@ class Acceleration:
     @property
     def reports(self) -> list[Report]:
         """The reports of the last `keep_reports` finished generations and of the one under way, oldest first."""
-        current = self._session.current
-        return [*self._session.reports, *([current.report()] if current else [])]
+        return self._session.reports
 
     @property
     def report(self) -> Report:

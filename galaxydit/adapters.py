@@ -1,6 +1,5 @@
 """Adapters (LoRA) of a transformer: which are active, and with which scales."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -14,8 +13,9 @@ def adapters_of(transformer: nn.Module) -> tuple[str, ...]:
 
 
 def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
-    """For each layer with adapters a tuple of four: names of its active adapters, `scales_of` the layer, whether its
-    adapters are disabled, and whether any are merged into the weights. Empty without adapters.
+    """For each layer with adapters a tuple of five: names of its active adapters, `scales_of` the layer, whether its
+    adapters are disabled, whether any are merged into the weights, and how often each adapter weight was changed in
+    place, as a hotswap does. Empty without adapters.
 
     The states are read layer by layer because LoRA scales may differ from block to block.
     """
@@ -23,16 +23,9 @@ def adapter_states(transformer: nn.Module) -> tuple[Any, ...]:
         return ()
     layers: list[Any] = [layer for layer in transformer.modules() if isinstance(getattr(layer, "scaling", 0), dict)]
     return tuple(
-        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged) for layer in layers
+        (tuple(layer.active_adapters), scales_of(layer), layer.disable_adapters, layer.merged, _versions_of(layer))
+        for layer in layers
     )
-
-
-def adapter_scale(inputs: Mapping[str, Any]) -> Any:
-    """The scale in the `attention_kwargs` of a call, which diffusers multiplies all adapters by within the call; None
-    without it. `inputs` are the arguments of the call by name.
-    """
-    given = inputs.get("attention_kwargs")
-    return given.get("scale") if isinstance(given, Mapping) else None
 
 
 def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
@@ -41,3 +34,8 @@ def scales_of(layer: Any) -> tuple[tuple[str, float], ...]:
     Scales are rounded to six decimals, because pipelines that scale and unscale round.
     """
     return tuple((name, round(scale, 6)) for name, scale in layer.scaling.items())
+
+
+def _versions_of(layer: nn.Module) -> tuple[int, ...]:
+    own = (weight for name, weight in layer.named_parameters() if not name.startswith("base_layer"))
+    return tuple(weight._version for weight in own if not weight.is_inference())

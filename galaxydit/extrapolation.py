@@ -86,20 +86,27 @@ def predict(
     return newest.lerp(older, -share * slope_ahead(sigma, newest_sigma, older_sigma, slope, largest))
 
 
-def missed(sigmas: Sequence[float] | None, response: Sequence[float] | None, newest: int, step: int) -> float:
+def missed(
+    sigmas: Sequence[float] | None,
+    response: Sequence[float] | None,
+    newest: int,
+    step: int,
+    reused: Sequence[int] | None = None,
+) -> float:
     """Effect on the final latent of the errors of the steps reused between the full steps `newest` and `step`, divided
     by the effect of the error that reuse would have had at `step`:
 
         sum over the reused steps i of response[i] * (sigmas[newest] - sigmas[i])
         / (response[step] * (sigmas[newest] - sigmas[step]))
 
-    `newest` (the earlier full step) and `step` are indices. The error is assumed to grow from 0 at `newest` in
+    `newest` (the earlier full step), `step` and the `reused` steps (by default all between these) are indices. The error is assumed to grow from 0 at `newest` in
     proportion to the distance in sigma. `sigmas` are the noise levels of all steps, and `response` is the linear
     response of the final latent to each step's output (`galaxydit.runtime.scheduler_response`). Without sigmas or
     response, all steps count alike, which gives n / 2 for n reused steps. The result is limited to [-2 n, 2 n], because
     a `step` of small response would otherwise be changed too much; it is 0 if the denominator is 0.
     """
-    reused, limit = range(newest + 1, step), 2.0 * (step - newest - 1)
+    reused = range(newest + 1, step) if reused is None else reused
+    limit = 2.0 * len(reused)
     if sigmas is None or response is None:
         return len(reused) / 2
     grown = sum(response[step] * (sigmas[newest] - sigmas[step]) for step in reused)

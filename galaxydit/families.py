@@ -39,7 +39,8 @@ class Family:
         plain_latent: whether the latent is `(batch, channels, frames, height, width)` and a linear mix of clean video
             and noise, as the proxy filtered_latent needs it.
         shares_latent: whether all guidance branches of a step receive equal latents. If so, a call with another latent
-            belongs to another, interleaved generation; this is checked where no `cache_context` names the branch.
+            belongs to another window or another generation.
+        moving: names of the transformer's arguments, beside latent and timestep, that change from step to step.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Family:
     parts: Mapping[str, str] = field(default_factory=dict)
     plain_latent: bool = True
     shares_latent: bool = True
+    moving: tuple[str, ...] = ()
 
     def time_embedding_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
         """The time embedding, from the arguments of a call of the first block; None if the block takes none."""

@@ -37,6 +37,8 @@ class Reason(Enum):
     PROXY_NOT_READ = "the proxy was not read"
     NO_BRANCH_HISTORY = "this branch had nothing to reuse"
     OTHER_SAMPLE = "another sample is computed"
+    UNKNOWN_CALL = "the call was not understood"
+    DRAWN_NOISE = "what to reuse under the drawn noise is not known"
 
     def __str__(self) -> str:
         return self.value

@@ -115,6 +115,8 @@ class Schedule:
             reason = Reason.SCHEDULE
         elif forced is not None and forced is not Reason.CAP:
             reason = forced
+            if forced is Reason.NO_HISTORY:  # one planned step less, so that the speedup is reached all the same
+                placement = replace(placement, full_steps=without_next(placement.full_steps, step, observation))
         else:
             return Decision(True, Reason.SCHEDULE, expected_error=expected), placement
         return Decision(False, reason, expected_error=expected), replace(placement, last_full=step)
@@ -139,6 +141,13 @@ class Schedule:
         if self.cumulative_distance is None or self.error_map is None:
             return None
         return self.error_map(self.cumulative_distance(sigma) - self.cumulative_distance(last_full_sigma), sigma)
+
+
+def without_next(full_steps: tuple[int, ...], step: int, observation: Observation) -> tuple[int, ...]:
+    """The full steps without the next one after `step`, unless only forced last steps are left."""
+    last = observation.steps - observation.limits.keep_last
+    following = [planned for planned in full_steps if step < planned < last]
+    return tuple(planned for planned in full_steps if planned not in following[:1])
 
 
 def place_full_steps(

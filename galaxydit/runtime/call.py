@@ -10,8 +10,10 @@ from torch import Tensor
 
 from galaxydit.policies.policy import Decision, Reason
 from galaxydit.report import CallRecord
-from galaxydit.runtime.generation import Generation, TransformerState
+from galaxydit.runtime.clean import Mix
+from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.step import StepInfo
+from galaxydit.runtime.trajectory import Trajectory, TransformerState
 
 
 class LeaveForward(Exception):  # noqa: N818  (it is no error)
@@ -26,8 +28,9 @@ class Call:
     on: one row for each guidance branch in the batch.
 
     Attributes:
-        generation: the generation that the call belongs to.
-        state: the transformer's state in this generation.
+        generation, trajectory: the generation and the trajectory that the call belongs to.
+        component: name of the transformer in the pipeline.
+        state: the transformer's state in this trajectory.
         branch: guidance branch, "cond" or "uncond"; "call 0", "call 1" if the pipeline names none.
         scope: decision scope, the branches that share one decision: the name of the branch, or "all branches".
         info: step, number of steps and noise level.
@@ -35,8 +38,10 @@ class Call:
         samples: indices of the samples with decisions of their own; (0,) where one decision serves the batch.
         conditional_half: whether distances are measured only on the second half of the batch, the conditional branch.
         is_divisible: whether some samples can be computed without the others.
+        is_guided: whether the pipeline says that it guides this step; None where it does not say.
+        mix: what to convert an output to a clean prediction by; None unless the scheduler draws noise.
         has_history: for each sample, whether this branch has a full step to reuse.
-        is_bypassed: whether the generation has too few steps to reuse any.
+        is_bypassed: whether the call is neither reused nor stored.
         decisions: one `Decision` (compute or reuse, and why) for each sample; empty until the step is decided.
         distances: distance of the proxy since the previous step, for each sample; empty where it was not measured.
         blocks_run: number of blocks that ran; a block that was left half way counts by its share.
@@ -53,6 +58,8 @@ class Call:
     """
 
     generation: Generation
+    trajectory: Trajectory
+    component: str
     state: TransformerState
     branch: str
     scope: str
@@ -61,6 +68,8 @@ class Call:
     samples: tuple[int, ...] = (0,)
     conditional_half: bool = False
     is_divisible: bool = True
+    is_guided: bool | None = None
+    mix: Mix | None = None
     has_history: tuple[bool, ...] = ()
     is_bypassed: bool = False
     decisions: tuple[Decision, ...] = ()

@@ -13,17 +13,20 @@ from diffusers.hooks.hooks import CacheContext
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from torch import Tensor, nn
 
+from galaxydit.context_parallel import token_group
 from galaxydit.families import Family
 from galaxydit.policies.policy import FEW_STEPS, Decision, Reason
 from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
+from galaxydit.runtime.clean import mix_of
 from galaxydit.runtime.full_step_guard import FullStepGuard
-from galaxydit.runtime.identity import UnknownCallError, identify
+from galaxydit.runtime.guidance import says_guided
+from galaxydit.runtime.identity import KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
 from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
 from galaxydit.runtime.samples import Samples
-from galaxydit.runtime.session import Session
+from galaxydit.runtime.session import NEW_TRAJECTORY, Session
 from galaxydit.runtime.stack import Stack
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
@@ -115,18 +118,24 @@ class Engine:
         scheduler = self.session.source.scheduler_of(context, inputs.get("timestep"))
         try:
             identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs)
+            generation, trajectory = self.session.enter(identity, token_group(self.transformer))
         except UnknownCallError as error:
             self.session.warn_and_note(str(error))
+            self.session.leave_unknown(self.component, self.stack.blocks)
             return None
-        generation, state, branch = self.session.enter(identity)
+        branch = trajectory.branch_of(identity)
+        state = trajectory.enter(identity, branch)
+        if changed := identity.changed(state.conditions.get(branch, {})):
+            self.session.note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
+            state.forget(identity.info.step)
+        state.conditions[branch] = {name: KnownValue(value) for name, value in identity.conditions.items()}
         scope = "all branches" if self.config.guidance_alignment else branch
-        call = Call(generation, state, branch, scope, identity.info, inputs["hidden_states"])
-        if identity.info.steps <= self.few_steps:
-            self.session.warn_and_note(
-                f"{identity.info.steps} steps are too few to reuse any (neighbouring steps differ too much at "
-                f"{self.few_steps} or fewer), so all are computed"
-            )
-            call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, Reason.FEW_STEPS),), (False,)
+        call = Call(
+            generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
+        )
+        call.is_guided = says_guided(self.session.source.pipe)
+        if reason := self._cannot_reuse(call):
+            call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
         call.decisions = state.decisions.get(scope, ())
         if self._policy_proxy is not None and not self.samples.divide(call, inputs):
@@ -136,6 +145,30 @@ class Engine:
             )
         call.has_history = self.reuse.has_history(call)
         return call
+
+    def _cannot_reuse(self, call: Call) -> Reason | None:
+        """Why a call is computed whatever the policy decides, with a warning; None if it may be reused."""
+        generation, info = call.generation, call.info
+        if info.steps <= self.few_steps:
+            self.session.warn_and_note(
+                f"{info.steps} steps are too few to reuse any (neighbouring steps differ too much at "
+                f"{self.few_steps} or fewer), so all are computed"
+            )
+            return Reason.FEW_STEPS
+        if not generation.draws_noise or self.config.history_length == 0:
+            return None
+        call.mix = mix_of(generation.scheduler, info)
+        if self.config.reuse != "output":
+            generation.cannot_reuse = 'use reuse="output", because what the blocks add belongs to the drawn noise'
+        elif len(generation.trajectories) > 1:
+            generation.cannot_reuse = "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
+        elif call.mix is None and not generation.cannot_reuse and 0 < info.step < info.steps - 1:
+            generation.cannot_reuse = f"the clean prediction of {type(generation.scheduler).__name__} is not known"
+        if generation.cannot_reuse:
+            self.session.warn_and_note(
+                f"the scheduler draws noise in every step, and {generation.cannot_reuse}; so steps are computed in full"
+            )
+        return Reason.DRAWN_NOISE if generation.cannot_reuse or call.mix is None else None
 
     @beside_the_model
     def consider(self, call: Call) -> None:
@@ -153,6 +186,7 @@ class Engine:
         if the forward pass did not run to its end, because some or all samples are reused.
         """
         self.consider(call)
+        self._confirm(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
         if call.is_mixed or (call.skips_stack and not self.reuse.runs_forward):
@@ -183,6 +217,21 @@ class Engine:
         return self.reuse.outputs(part) if output is None else tensors_of(output)
 
     @beside_the_model
+    def _confirm(self, call: Call) -> None:
+        """Before the first reused step, read the comparisons of latents that were postponed; where one fails, compute
+        the call and compare at every step from here on.
+        """
+        generation = call.generation
+        if generation.is_checked or generation.is_trusted or not call.is_reused:
+            return
+        generation.is_trusted = generation.is_continuous(call.trajectory)
+        if not generation.is_trusted:
+            generation.is_checked = True
+            call.state.forget(call.info.step)
+            call.has_history = tuple(False for _ in call.has_history)
+            self.session.warn_and_note(NEW_TRAJECTORY)
+
+    @beside_the_model
     def _show(self, call: Call, output: Tensor) -> None:
         self.observer.on_output(call, output)
 
@@ -192,6 +241,11 @@ class Engine:
             self.session.warn_and_note(
                 f"proxy {self._policy_proxy!r} was not read in a call, so it was computed in full"
             )
+        if call.is_reused and not call.parts:
+            for sample in call.samples:
+                call.state.missed.setdefault((call.branch, sample), []).append(call.info.step)
         if call.info.is_last:
+            if not call.generation.is_continuous(call.trajectory):
+                self.session.warn_and_note(NEW_TRAJECTORY + "; this was found after the generation")
             call.state.release(call.branch, call.scope, call.info.step)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

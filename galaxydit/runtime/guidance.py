@@ -26,10 +26,16 @@ def may_be_guided(pipe: Any) -> bool:
     """Whether the generation under way may have guidance: what the pipeline's `do_classifier_free_guidance` says, else
     whether its guidance scale is above 1. A bare transformer and a pipeline of unknown scale may be guided.
     """
-    own, scale = (getattr(pipe, name, None) for name in ("do_classifier_free_guidance", "_guidance_scale"))
-    if isinstance(own, bool):
+    own, scale = says_guided(pipe), getattr(pipe, "_guidance_scale", None)
+    if own is not None:
         return own
     return not isinstance(scale, int | float) or scale > 1
+
+
+def says_guided(pipe: Any) -> bool | None:
+    """Whether the pipeline says that it guides the step under way; None where it does not say."""
+    own = getattr(pipe, "do_classifier_free_guidance", None)
+    return own if isinstance(own, bool) else None
 
 
 def branches_of(output: Tensor, branch: str, family: Family, scale: float) -> dict[str, Tensor]:

@@ -84,7 +84,9 @@ class Trail:
         squares = [(epsilon * weight) ** 2 * self.pending[name].square().sum() for name, weight in weights.items()]
         values = guided(self.pending, self.scale)
         added = SampledStep(*self.pending_step, frozenset(self.pending), values, torch.stack(squares).sum())
-        comparable = self.steps if self.steps and self.steps[-1].branches == added.branches else []
+        before = self.steps[-1] if self.steps else added  # a guidance scale that crosses 1 changes the guided output
+        same = before.branches == added.branches and before.values.shape == values.shape
+        comparable = self.steps if same else []
         self.steps, self.pending = [*comparable, added][-KEPT:], {}
 
     def waits_at(self, step: int) -> bool:

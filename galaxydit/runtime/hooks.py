@@ -1,5 +1,6 @@
 """The hooks through which the engine acts on one transformer, and the hook that notices a replaced transformer."""
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,22 @@ from galaxydit.runtime.registration import HOOK_NAME, HookSet, PluginHook, refus
 from galaxydit.torch_compile import around_the_model
 
 
+class ThreadContexts(StateManager):
+    """diffusers' cache context of each thread; the base class has one for all, so that threads read each other's."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+        super().__init__(BaseState)
+
+    @property
+    def _context(self) -> CacheContext | None:
+        return getattr(self._thread, "context", None)
+
+    @_context.setter
+    def _context(self, context: CacheContext | None) -> None:
+        self._thread.context = context
+
+
 class RootHook(PluginHook):
     """Hook on the transformer: runs each call through `engine`. Its StateManager receives diffusers' cache context.
 
@@ -26,7 +43,7 @@ class RootHook(PluginHook):
         super().__init__()
         self.engine = engine
         self.hooks = hooks
-        self.contexts = StateManager(BaseState)
+        self.contexts = ThreadContexts()
 
     @around_the_model
     def new_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -1,53 +1,38 @@
-"""Identify the generation, step and guidance branch of a transformer call from its inputs."""
+"""Identify a transformer call by its inputs: its step, its guidance branch, its latent and its conditions."""
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from diffusers.hooks.hooks import CacheContext
 from torch import Tensor, nn
 
-from galaxydit.adapters import adapter_scale, adapter_states
+from galaxydit.adapters import adapter_states
 from galaxydit.families import Family
+from galaxydit.runtime.clean import weights_of_input
 from galaxydit.runtime.step import StepInfo, locate, timesteps_address
+
+ALWAYS_MOVING = ("hidden_states", "timestep", "return_dict")
 
 
 class UnknownCallError(Exception):
     """A call cannot be accelerated; the text is a note for the report. Never raised outside the plugin."""
 
 
-@dataclass(frozen=True)
-class Signature:
-    """Shape, dtype and device of the latent, and the states of the adapters (`adapter_states`, `adapter_scale`), which
-    all calls of one transformer share within a generation.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    adapters: tuple[Any, ...]
-
-    def switches_guidance(self, other: "Signature") -> bool:
-        """Whether the signatures differ only by a factor of 2 in the batch size, as when guidance with both branches in
-        one batch is switched off or on.
-        """
-        small, large = sorted((self.shape[0], other.shape[0]))
-        return 2 * small == large and replace(other, shape=(self.shape[0], *other.shape[1:])) == self
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CallIdentity:
-    """Properties of a call that identify its generation.
+    """What is known of a call before it is decided.
 
     Attributes:
         component: name of the transformer in the pipeline.
         branch: guidance branch; None where the pipeline names none.
         info: step, number of steps and noise level.
-        signature: shape, dtype, device and adapters, which all calls of the generation share.
-        text: text embeddings, `(batch, tokens, dim)`; None where the call has none.
-        latent: the transformer's input; None where the branches of a step do not share it.
+        weights: weights of clean video and noise in the latent.
+        latent: the transformer's input.
+        shares_latent: whether the branches of a step receive equal latents.
+        conditions: the arguments that stay the same in all steps of a branch, and the states of the adapters.
         timesteps_address: memory address of the pipeline's tensor of timesteps; None where the call's timestep is no
             view of this tensor.
         scheduler: the scheduler that drives the call; None where it is unknown.
@@ -56,11 +41,19 @@ class CallIdentity:
     component: str
     branch: str | None
     info: StepInfo
-    signature: Signature
-    text: Tensor | None
-    latent: Tensor | None
-    timesteps_address: int | None = None
-    scheduler: Any | None = None
+    weights: tuple[float, float]
+    latent: Tensor
+    shares_latent: bool
+    conditions: Mapping[str, Any]
+    timesteps_address: int | None
+    scheduler: Any | None
+
+    def changed(self, known: Mapping[str, "KnownValue"]) -> list[str]:
+        """Names of the conditions that differ from those `known` of an earlier call."""
+        both = self.conditions.keys() & known.keys()
+        return sorted(self.conditions.keys() ^ known.keys()) + [
+            name for name in sorted(both) if not known[name].is_unchanged(self.conditions[name])
+        ]
 
 
 def identify(
@@ -77,7 +70,7 @@ def identify(
     `context` is diffusers' cache context of the call, and `scheduler` drives the call; both are None where unknown.
     `inputs` are the arguments of the call by name.
     """
-    latent, text, timestep = (inputs.get(name) for name in ("hidden_states", "encoder_hidden_states", "timestep"))
+    latent, timestep = inputs.get("hidden_states"), inputs.get("timestep")
     if not isinstance(latent, Tensor):
         raise UnknownCallError("the transformer was called without hidden_states, so it is computed in full")
     if _records_gradients(transformer, inputs):
@@ -85,9 +78,6 @@ def identify(
             "gradients are recorded through this call, and a prediction has none, so it is computed in full; call "
             "inside torch.no_grad() to reuse steps"
         )
-    adapters = adapter_states(transformer)
-    if adapters:
-        adapters = (*adapters, adapter_scale(inputs))
     info = locate(context, scheduler, timestep)
     if info is None:
         raise UnknownCallError(
@@ -95,13 +85,16 @@ def identify(
             "full; accelerate the pipeline, pass scheduler=..., or call the transformer inside cache_context(name, "
             "step_index=..., num_inference_steps=..., sigma=..., timestep=...)"
         )
+    moving = {*ALWAYS_MOVING, *family.moving}
+    conditions = {name: value for name, value in inputs.items() if name not in moving}
     return CallIdentity(
         component=component,
         branch=context.name if context else None,
         info=info,
-        signature=Signature(tuple(latent.shape), latent.dtype, latent.device, adapters),
-        text=text if isinstance(text, Tensor) else None,
-        latent=latent if family.shares_latent else None,
+        weights=weights_of_input(scheduler, info) or (1 - info.sigma, info.sigma),
+        latent=latent,
+        shares_latent=family.shares_latent,
+        conditions=conditions | {"adapters": hash(adapter_states(transformer))},
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,
     )
@@ -115,39 +108,50 @@ def _records_gradients(transformer: nn.Module, inputs: Mapping[str, Any]) -> boo
     return any(tensor.requires_grad for tensor in (*tensors, *transformer.parameters()))
 
 
-class KnownInput:
-    """An input tensor of an earlier call; later inputs are compared with it to tell apart generations that alternate on
-    one transformer.
+class KnownValue:
+    """An argument of an earlier call, with which later ones are compared: by object and version, else by values.
 
-    The tensor holds the text embeddings of a branch, which are the same in all steps, or the latent, which all calls of
-    a step share.
+    With `copies`, a tensor is copied, so that changes in place are seen in any case.
     """
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = weakref.ref(tensor)
-        self._values = tensor.detach()
-        self._version = _version_of(tensor)
+    def __init__(self, value: Any, *, copies: bool = False) -> None:
+        self._parts = {name: KnownValue(part) for name, part in _parts_of(value).items()}
+        self._value: Any = None if self._parts else value
+        if isinstance(value, Tensor):
+            self._object, self._version = weakref.ref(value), _version_of(value)
+            self._value = value.detach().clone() if copies else value.detach()
 
-    def equals(self, tensor: Tensor | None) -> bool:
-        """Whether `tensor` is the known tensor, or has the same values; False for None."""
-        values = self._values
-        if tensor is None or tensor is self._tensor():
-            return tensor is not None
-        same_kind = tensor.shape == values.shape and tensor.dtype == values.dtype and tensor.device == values.device
-        return same_kind and torch.equal(tensor, values)
+    @property
+    def tensor(self) -> Tensor:
+        return self._value
 
-    def goes_on_as(self, tensor: Tensor | None) -> bool:
-        """Whether a call with `tensor` belongs to the known tensor's generation: `tensor` is the known tensor, not
-        changed in place since, or, if the known tensor has been freed, has the same values. False for None.
+    def is_unchanged(self, value: Any) -> bool:
+        """Whether `value` is the known one, or equal to it."""
+        if self._parts or (parts := _parts_of(value)):
+            parts = _parts_of(value)
+            same = parts.keys() == self._parts.keys()
+            return same and all(known.is_unchanged(parts[name]) for name, known in self._parts.items())
+        known = self._value
+        if not isinstance(known, Tensor) or not isinstance(value, Tensor):
+            return known is value or (type(known) is type(value) and _are_equal(known, value))
+        if value is self._object() and _version_of(value) == self._version:
+            return True
+        same_kind = value.shape == known.shape and value.dtype == known.dtype and value.device == known.device
+        return same_kind and torch.equal(value, known)
 
-        Pipelines pass the same tensor in every step. A loop that makes a new tensor for each call has freed the known
-        tensor by then. So while the known tensor is alive, any other tensor belongs to another generation, whatever its
-        values.
-        """
-        known = self._tensor()
-        if known is None:
-            return self.equals(tensor)
-        return tensor is known and _version_of(known) == self._version
+
+def _parts_of(value: Any) -> dict[Any, Any]:
+    """The values in a list, tuple or mapping; empty for any other value."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return dict(enumerate(value)) if isinstance(value, list | tuple) and not isinstance(value, torch.Size) else {}
+
+
+def _are_equal(known: Any, value: Any) -> bool:
+    try:
+        return bool(known == value)
+    except Exception:  # arrays, for example, have no single answer
+        return False
 
 
 def _version_of(tensor: Tensor) -> int | None:

@@ -16,6 +16,7 @@ from galaxydit.context_parallel import token_group
 from galaxydit.extrapolation import CachedStep, correction, missed, predict, remember
 from galaxydit.proxies import relative_l2
 from galaxydit.runtime.call import Call
+from galaxydit.runtime.clean import from_clean, to_clean
 from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.samples import join_samples
@@ -42,8 +43,16 @@ class OutputReuse:
 
     @beside_the_model
     def has_history(self, call: Call) -> tuple[bool, ...]:
-        """For each sample of a call, whether its branch has a full step to reuse."""
-        return tuple(bool(call.state.history.get((call.branch, sample))) for sample in call.samples)
+        """For each sample of a call, whether its branch has a full step to reuse, which is the last of all branches
+        that are decided together.
+        """
+        history, joint = call.state.history, call.scope != call.branch
+        found = []
+        for sample in call.samples:
+            own = history.get((call.branch, sample))
+            last = max((steps[-1].step for (_, one), steps in history.items() if one == sample), default=0)
+            found.append(bool(own) and (not joint or own[-1].step == last))
+        return tuple(found)
 
     @beside_the_model
     def predict(self, call: Call) -> Tensor:
@@ -62,7 +71,10 @@ class OutputReuse:
         """The predicted outputs of a reused call, one tensor for each that the transformer returns; for output
         reuse only.
         """
-        return unpack(self.predict(call), call.state.shapes.get(call.branch, ()))
+        predicted = self.predict(call)
+        if call.mix is not None:
+            return (from_clean(predicted, call.latent, call.mix),)
+        return unpack(predicted, call.state.shapes.get(call.branch, ()))
 
     @beside_the_model
     def store(self, call: Call, outputs: tuple[Tensor, ...]) -> None:
@@ -74,6 +86,12 @@ class OutputReuse:
         if not outputs:
             self._session.warn_and_note("the transformer returned more than tensors, so it is computed in full")
         elif self._config.history_length > 0:
+            if call.mix is not None:
+                clean = to_clean(outputs[0], call.latent, call.mix) if len(outputs) == 1 else None
+                if clean is None:
+                    call.generation.cannot_reuse = "the output of this model does not have the shape of its latent"
+                    return
+                outputs, call.trajectory.clean = (clean,), None if len(call.samples) > 1 else clean
             if not call.info.is_last:
                 self._keep(call, outputs)
             self._guard.observe(call, outputs)
@@ -98,6 +116,8 @@ class OutputReuse:
                 call.state.errors[key] = float(relative_l2(rows, self._predict(call, place), group))
             step = CachedStep(call.info.step, call.info.sigma, rows)
             history[key] = remember(history.get(key, ()), step, config.history_length)
+            call.state.missed.pop(key, None)
+        call.state.was_guided = call.is_guided
 
     def _tensor(self, call: Call, outputs: tuple[Tensor, ...]) -> Tensor | None:
         """The tensor that `store` keeps of a full step: here the transformer's `outputs`, packed into one new tensor.
@@ -133,16 +153,17 @@ class OutputReuse:
         """
         if not self._config.correction or call.info.is_last:
             return []
-        step, generation = call.info.step, call.generation
-        histories = [call.state.history.get((call.branch, sample)) for sample in call.samples]
-        full_steps = [history[-1].step if history else step for history in histories]
-        if max(step - full_step for full_step in full_steps) < 2 or not self._session.corrects(generation):
+        generation, keys = call.generation, [(call.branch, sample) for sample in call.samples]
+        reused = [call.state.missed.get(key, []) if call.state.history.get(key) else [] for key in keys]
+        if not any(reused) or not self._session.corrects(generation):
             return []
         sigmas, response = generation.sigmas, self._session.response(generation)
-        guards = [self._guard.limits_for(call, sample) for sample in call.samples]
         return [
-            missed(sigmas, response, full_step, step) * guard.corrects
-            for full_step, guard in zip(full_steps, guards, strict=True)
+            missed(sigmas, response, call.state.history[key][-1].step, call.info.step, steps)
+            * self._guard.limits_for(call, key[1]).corrects
+            if steps
+            else 0.0
+            for key, steps in zip(keys, reused, strict=True)
         ]
 
     def _beside_reuse(

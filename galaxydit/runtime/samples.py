@@ -74,7 +74,8 @@ class Samples:
         if proxy is not None:
             previous, state.proxies[call.scope] = state.proxies.get(call.scope), proxy
             call.distances = self._distances(call, proxy, previous)
-        branches = {branch for branch, _ in state.history if is_joint} or {call.branch}
+        branches = self._expected_branches(call) if is_joint else {call.branch}
+        comes_back = is_joint and call.is_guided is True and state.was_guided is False  # a branch without a full step
         errors = {key: error for key, error in state.errors.items() if is_joint or key[0] == call.branch}
         decisions = []
         for sample, distance in zip(call.samples, call.distances or (None,) * len(call.samples), strict=True):
@@ -85,7 +86,7 @@ class Samples:
                 step=call.info.step,
                 steps=call.info.steps,
                 distance=distance,
-                has_history=all(state.history.get((branch, sample)) for branch in branches),
+                has_history=not comes_back and state.can_reuse(branches, sample),
                 sigmas=generation.sigmas,
                 error=max((error for (_, other), error in errors.items() if other == sample), default=None),
                 first=generation.first,
@@ -94,6 +95,15 @@ class Samples:
         call.decisions = state.decisions[call.scope] = tuple(decisions)
         for key in errors:
             del state.errors[key]
+
+    @staticmethod
+    def _expected_branches(call: Call) -> set[str]:
+        """The branches that the step will have: those of the last steps, unless the pipeline says that it guides no
+        more.
+        """
+        if call.is_guided is not False:
+            return call.trajectory.branches(call.component)
+        return {branch for component, branch in call.trajectory.seen[-1] if component == call.component}
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:
         """For each sample, the largest distance of the proxy among the sample's rows; where one decision serves the

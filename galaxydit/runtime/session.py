@@ -23,14 +23,20 @@ from galaxydit.context_parallel import token_group
 from galaxydit.energy import EnergyWindow, meter_of
 from galaxydit.errors import FullComputeWarning, ProfileWarning
 from galaxydit.outcome import Goal
+from galaxydit.policies.policy import Reason
 from galaxydit.report import CallRecord, Report
-from galaxydit.runtime.continuity import Discontinuity, branch_of, discontinuity, switches_guidance
-from galaxydit.runtime.generation import Generation, TransformerState
-from galaxydit.runtime.identity import CallIdentity
+from galaxydit.runtime.generation import Generation
+from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.scheduler_response import scheduler_response
 from galaxydit.runtime.step import draws_noise, driving, sigmas_of
+from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
+MOST_GENERATIONS, MOST_TRAJECTORIES = 4, 16  # whose tensors are kept at the same time
+NEW_TRAJECTORY = (
+    "the latent of a step does not continue that of the step before (another window or another loop began, or the "
+    "latent was rolled, replaced or resized), so nothing before it is reused"
+)
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,15 @@ class Source:
         return self.own_scheduler or getattr(self.pipe, "scheduler", None)
 
     def scheduler_of(self, context: CacheContext | None, timestep: Any) -> Any | None:
-        """The scheduler that drives the transformer call in the cache context `context` at `timestep`.
-
-        A scheduler that was passed to `accelerate` is always taken. Otherwise it is the pipeline's scheduler; None if
-        the call does not fit it, for example because another pipeline calls the transformer.
+        """The scheduler that drives the transformer call in the cache context `context` at `timestep`; None if the call
+        does not fit the one that is known, for example because another pipeline calls the transformer.
         """
-        return self.own_scheduler or driving(context, self.scheduler, timestep)
+        return driving(context, self.scheduler, timestep)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the pipeline's own loop is under way, which steps one latent from call to call."""
+        return getattr(self.pipe, "_current_timestep", None) is not None
 
 
 Differences = Callable[[int, tuple[float, ...] | None, Source, tuple[int, ...]], tuple[list[str], list[str]]]
@@ -97,11 +106,11 @@ class Session:
         keep_reports: how many reports of earlier generations are kept; None keeps all.
         warnings: sentences that are added to every report and also raised as Python warnings.
         goal: the request of the user, such as a speedup or a PSNR; None if the user passed a `GalaxyDiTConfig`.
-        current: the generation that runs, or that ran last; None before the first and after `close`.
+        generations: the generations that have not ended, by their beginning.
+        current: the generation of the latest call; None before the first and after `close`.
         text_seconds, text_joules: time and energy of text encoding since the last generation began; they count for the
             next generation.
         lock: held while a method that changes generations runs.
-        reports: reports of the last generations before `current`, oldest first.
     """
 
     config: GalaxyDiTConfig
@@ -111,42 +120,73 @@ class Session:
     keep_reports: int | None = DEFAULT_REPORTS
     warnings: tuple[str, ...] = ()
     goal: Goal | None = None
+    generations: list[Generation] = field(default_factory=list, init=False)
     current: Generation | None = field(default=None, init=False)
     text_seconds: float = field(default=0.0, init=False)
     text_joules: float = field(default=0.0, init=False)
     lock: Any = field(default_factory=threading.RLock, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
+    _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.reports: deque[Report] = deque(maxlen=self.keep_reports)
+        self._reports: deque[Report] = deque(maxlen=self.keep_reports)
         meter_of(self.source.device)  # opened now, because that takes seconds, which would count in a generation
 
-    @_one_at_a_time
-    def enter(self, call: CallIdentity) -> tuple[Generation, TransformerState, str]:
-        """The generation of a call, the state of its transformer, and the name of its guidance branch.
+    @property
+    def reports(self) -> list[Report]:
+        """The reports of the last generations, by their beginning; the generation of the latest call is the last."""
+        others = [generation for generation in self.generations if generation is not self.current]
+        live = [*others, *([self.current] if self.current else [])]
+        return [*self._reports, *(generation.report() for generation in live)]
 
-        Begins a new generation if the call does not continue the current one.
+    @_one_at_a_time
+    def enter(self, call: CallIdentity, group: Any | None) -> tuple[Generation, Trajectory]:
+        """The generation and the trajectory of a call, which begins a new one if it continues none.
+
+        `group` is the process group of the tokens. Raises UnknownCallError where the scheduler counts the steps of
+        another thread.
         """
-        generation, info = self.current, call.info
-        if generation is None:
-            generation = self._open(call)
-        elif (change := discontinuity(generation, call)) is not None:
-            unexpected = 0 <= info.step - generation.step <= 1 and info.step > 0 and not generation.finished
-            first = generation.first
-            generation = self._open(call)
-            if unexpected:
-                if generation.goal is not None:
-                    generation.goal = replace(generation.goal, verified=None)  # known for whole generations alone
-                if change is Discontinuity.SIGNATURE:  # the same video goes on, so its warm-up is over
-                    generation.first = first
-                self.warn_and_note(
-                    f"a generation begins at step {info.step}, as {change.value}; nothing before can be reused"
+        timesteps = getattr(call.scheduler, "timesteps", None)
+        fitting = [generation for generation in self.generations if generation.fits(call)]
+        if not fitting and call.timesteps_address is None and timesteps is not None:
+            rivals = (g for g in self.generations if g.timesteps is timesteps and g.thread != threading.get_ident())
+            if any(not generation.finished and generation.step < generation.steps - 1 for generation in rivals):
+                raise UnknownCallError(
+                    "another thread uses the scheduler of this generation, and the timestep does not show whose step "
+                    "this is, so it is computed in full; accelerate the pipeline of each thread"
                 )
-        branch, switched = branch_of(generation, call), switches_guidance(generation, call)
-        return generation, generation.admit(call, branch, switches_guidance=switched), branch
+        found = ((generation, generation.find(call, group)) for generation in reversed(fitting))
+        generation, trajectory = next((pair for pair in found if pair[1] is not None), (None, None))
+        if trajectory is None:
+            generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
+            trajectory, self.current = generation.begin(call), generation
+            if len(generation.trajectories) > 1:
+                generation.is_checked = True
+                if generation.goal is not None:
+                    generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
+            if call.info.step > generation.first:
+                self.warn_and_note(NEW_TRAJECTORY)
+        assert generation is not None
+        self._calls += 1
+        trajectory.used, self.current = self._calls, generation
+        generation.step = max(generation.step, call.info.step)
+        self._limit()
+        return generation, trajectory
+
+    def _limit(self) -> None:
+        """Drop the trajectories that were called longest ago, beyond the number whose tensors are kept."""
+        most = MOST_TRAJECTORIES if self.config.reuse == "output" else 1
+        live = [(one.used, generation, one) for generation in self.generations for one in generation.trajectories]
+        for _, generation, trajectory in sorted(live, key=lambda entry: entry[0])[: max(0, len(live) - most)]:
+            generation.end(trajectory)
 
     def _open(self, call: CallIdentity) -> Generation:
-        self.close()
+        for generation in list(self.generations):
+            is_own = generation.thread == threading.get_ident()
+            is_over = generation.finished or (is_own and generation.step == generation.steps - 1)
+            was_left = call.scheduler is not None and generation.scheduler is call.scheduler
+            if is_over or was_left or len(self.generations) >= MOST_GENERATIONS:
+                self._archive(generation)
         scheduler, steps = call.scheduler, call.info.steps
         generation = Generation(
             config=self.config,
@@ -156,13 +196,16 @@ class Session:
             timesteps=getattr(scheduler, "timesteps", None),
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
+            draws_noise=draws_noise(scheduler),
+            is_checked=self.config.policy.reads_proxy or not self.source.is_running,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
         )
-        generation.energy = EnergyWindow.begin(call.signature.device, id(self), self.text_joules)
+        generation.energy = EnergyWindow.begin(call.latent.device, id(self), self.text_joules)
         self.text_seconds = self.text_joules = 0.0
+        self.generations.append(generation)
         self.current = generation
-        shape = call.signature.shape[1:]
+        shape = tuple(call.latent.shape[1:])
         notes, warned = (
             ((), ()) if self.differences is None else self.differences(steps, generation.sigmas, self.source, shape)
         )
@@ -174,13 +217,17 @@ class Session:
             self.warn_and_note(text, ProfileWarning)
         return generation
 
+    def _archive(self, generation: Generation) -> None:
+        self._reports.append(generation.report())
+        generation.release()
+        self.generations.remove(generation)
+
     @_one_at_a_time
     def close(self) -> None:
-        """End the current generation: drop its tensors and add its report to `reports`."""
-        if self.current is not None:
-            self.reports.append(self.current.report())
-            self.current.release()
-            self.current = None
+        """End all generations: drop their tensors and keep their reports."""
+        for generation in sorted(self.generations, key=lambda one: one is self.current):
+            self._archive(generation)
+        self.current = None
 
     def warn_and_note(self, text: str, category: type[Warning] = FullComputeWarning) -> None:
         """Add a note to the current report, and raise it as a Python warning if the session has not yet raised it."""
@@ -196,9 +243,11 @@ class Session:
 
     @_one_at_a_time
     def end(self) -> None:
-        """End the current generation: drop its tensors, but keep it as `current`, so that it can still be reported."""
-        if self.current is not None:
-            self.current.release()
+        """End the latest generation of this thread: drop its tensors, but keep it, so that it can still be reported."""
+        own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
+        latest = self.current if self.current in own else next(iter(own[::-1]), self.current)
+        if latest is not None:
+            latest.release()
 
     @_one_at_a_time
     def leave(self, generation: Generation, records: list[CallRecord], device: torch.device) -> None:
@@ -206,12 +255,24 @@ class Session:
         the denoising time includes all work.
         """
         generation.calls += records
-        generation.bytes_held = max(generation.bytes_held, sum(s.bytes_held() for s in generation.states.values()))
+        generation.bytes_held = max(generation.bytes_held, generation.holds_now())
         if records[-1].step == generation.steps - 1:
             synchronize(device)
             if generation.energy is not None:
                 generation.energy.end_denoising(token_group(self.source.transformer))
         generation.denoise_ended = time.perf_counter()
+
+    @_one_at_a_time
+    def leave_unknown(self, component: str, blocks: int) -> None:
+        """Record a call that was not understood, and so computed, in the latest generation of this thread."""
+        own = [generation for generation in self.generations if generation.thread == threading.get_ident()]
+        generation = self.current if self.current in own else next(iter(own[::-1]), None)
+        if generation is not None and not generation.finished:
+            step, sigma = max(0, generation.step), generation.calls[-1].sigma if generation.calls else 1.0
+            reason = Reason.UNKNOWN_CALL
+            generation.calls.append(
+                CallRecord(step, sigma, component, "unknown", False, reason, None, None, float(blocks), blocks)
+            )
 
     def corrects(self, generation: Generation) -> bool:
         """Whether full steps can be corrected: the scheduler is known and draws no noise. If not, notes the reason."""
@@ -221,7 +282,7 @@ class Session:
             cure = "nothing: accelerate the pipeline that generates"
             self.note(unknown if self.source.scheduler is None else another + cure)
             return False
-        if draws_noise(generation.scheduler):
+        if generation.draws_noise:
             self.note("the scheduler draws noise in every step, so full steps correct nothing")
             return False
         return True

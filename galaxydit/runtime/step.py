@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ROUNDING = 1e-5  # of noise levels in float32
-STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "LCM", "SASolver", "SCM", "SDE", "TCD")
+STOCHASTIC = ("Ancestral", "CMStochastic", "CogVideoXDPM", "CosineDPM", "DDPM", "DMD", "LCM", "RePaint", "SASolver")
+STOCHASTIC += ("SCM", "SDE", "ScoreSdeVe", "TCD", "UnCLIP")
 """Parts of the names of diffusers' schedulers that draw noise in every step, whatever their configuration."""
 _READ_SIGMAS = WeakTensorKeyDictionary()
 
@@ -60,17 +61,18 @@ def _address_beneath(timestep: Any) -> int | None:
 def driving(context: CacheContext | None, scheduler: Any | None, timestep: Any) -> Any | None:
     """`scheduler`, or None if the sigma or the timestep of the call shows that another scheduler drives the call.
 
-    The other scheduler belongs to another pipeline on the same transformer. `context` is the call's cache context.
+    The other scheduler belongs to another loop on the same transformer. `context` is the call's cache context.
     """
-    sigmas = _sigmas(scheduler)
-    if context is None or context.sigma is None or context.step_index is None or sigmas is None:
+    sigmas, own = sigmas_in(scheduler), getattr(scheduler, "timesteps", None)
+    if context is not None and context.sigma is not None and context.step_index is not None and sigmas is not None:
+        step = context.step_index
+        if not 0 <= step < len(sigmas) or abs(sigmas[step] - context.sigma) > ROUNDING * max(1.0, abs(context.sigma)):
+            return None
+    given = (timestep, context.timestep if context else None)
+    used = timesteps_address(*given)
+    if used is None or not isinstance(own, Tensor) or all(getattr(one, "device", None) != own.device for one in given):
         return scheduler
-    step, own, used = context.step_index, getattr(scheduler, "timesteps", None), timesteps_address(timestep)
-    if not 0 <= step < len(sigmas) or abs(sigmas[step] - context.sigma) > ROUNDING * max(1.0, abs(context.sigma)):
-        return None
-    if used is not None and isinstance(own, Tensor) and own.device == timestep.device:
-        return scheduler if own.untyped_storage().data_ptr() == used else None
-    return scheduler
+    return scheduler if own.untyped_storage().data_ptr() == used else None
 
 
 def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor | float | None) -> StepInfo | None:
@@ -82,7 +84,7 @@ def locate(context: CacheContext | None, scheduler: Any | None, timestep: Tensor
     step, steps, sigma = given.step_index, given.num_inference_steps, given.sigma
     # Models that scale their timestep receive one that the scheduler does not know; the context has the scheduler's.
     stated = timestep if given.timestep is None else given.timestep
-    timesteps, sigmas = getattr(scheduler, "timesteps", None), _sigmas(scheduler)
+    timesteps, sigmas = getattr(scheduler, "timesteps", None), sigmas_in(scheduler)
     if steps is None and timesteps is not None:
         steps = len(timesteps)
     if step is None:
@@ -113,7 +115,7 @@ def noise_level(sigma: float, sigmas: Sequence[float]) -> float:
 
 def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     """Noise level of every step; None if the scheduler gives too few sigmas, or levels that rise or leave [0, 1]."""
-    sigmas = _sigmas(scheduler)
+    sigmas = sigmas_in(scheduler)
     if sigmas is None or len(sigmas) < steps:
         return None
     levels = (noise_level(sigma, sigmas) for sigma in sigmas[:steps])
@@ -133,7 +135,7 @@ def draws_noise(scheduler: Any | None) -> bool:
     return sampled or any(name in type(scheduler).__name__ for name in STOCHASTIC)
 
 
-def _sigmas(scheduler: Any | None) -> list[float] | None:
+def sigmas_in(scheduler: Any | None) -> list[float] | None:
     """A scheduler's sigmas; None if it has none. A tensor is read only once, because reading from a GPU waits for its
     queue.
     """
@@ -166,7 +168,7 @@ def _scheduler_step(
         return None
     step = getattr(scheduler, "step_index", None)
     if step is None:
-        step = getattr(scheduler, "begin_index", None)
+        step = getattr(scheduler, "begin_index", getattr(scheduler, "counter", None))  # PNDM counts its steps
     if step is not None:
         return int(step)
     if stated is not None:

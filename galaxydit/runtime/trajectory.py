@@ -1,0 +1,216 @@
+"""One denoised latent over the steps: which calls belong to it, and the full steps that its calls can reuse.
+
+A generation has one trajectory, or one for each window, tile or region of its latent. A call belongs to the trajectory
+whose latent it continues.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from galaxydit.context_parallel import sum_over
+from galaxydit.extrapolation import CachedStep
+from galaxydit.policies.policy import Controller, Decision
+from galaxydit.runtime.hindsight import Trail
+from galaxydit.runtime.identity import CallIdentity, KnownValue
+
+REMEMBERED = 4  # steps after which a branch that is not called any more is forgotten
+FURTHER = 2.0  # a step moves a latent at most this many times as far as earlier steps did, by weight of noise and clean
+DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
+
+
+@dataclass
+class TransformerState:
+    """State of one transformer in one trajectory, by branch or decision scope, and by index of the sample.
+
+    Attributes:
+        samples: number of samples with decisions of their own; 0 until a call is divided into samples.
+        shapes: shapes of the outputs in the last full step, by branch.
+        history: cached full steps, oldest first, by (branch, sample).
+        missed: steps reused since the last full step, by (branch, sample).
+        proxies: the proxy's tensor when it was last read, by scope.
+        controllers: objects that make the decisions, by (scope, sample).
+        decisions: the decisions of the current step, one for each sample, by scope.
+        errors: relative error that a prediction would have had at the last full step, by (branch, sample); removed when
+            the next decision has used it.
+        conditions: the arguments of the last call beside latent and timestep, by branch.
+        was_guided: whether the pipeline said at the last full step that it guides; None where it does not say.
+        trails: values sampled from the outputs of the last full steps, and the state of the guard, by (scope, sample).
+    """
+
+    samples: int = 0
+    shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
+    history: dict[tuple[str, int], tuple[CachedStep, ...]] = field(default_factory=dict)
+    missed: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    proxies: dict[str, Tensor] = field(default_factory=dict)
+    controllers: dict[tuple[str, int], Controller] = field(default_factory=dict)
+    decisions: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
+    errors: dict[tuple[str, int], float] = field(default_factory=dict)
+    conditions: dict[str, dict[str, KnownValue]] = field(default_factory=dict)
+    was_guided: bool | None = None
+    trails: dict[tuple[str, int], Trail] = field(default_factory=dict)
+
+    def keep_only(self, branches: set[str]) -> None:
+        """Drop what is known of other branches, whose full steps are too old, and the decisions of the step before."""
+        self.decisions.clear()
+        if not branches:
+            self.proxies.clear()
+        self.history = {key: steps for key, steps in self.history.items() if key[0] in branches}
+        self.conditions = {name: known for name, known in self.conditions.items() if name in branches}
+
+    def forget(self, step: int) -> None:
+        """Drop the full steps before `step`, because a condition changed or the latent does not continue."""
+        kept = {key: tuple(one for one in steps if one.step >= step) for key, steps in self.history.items()}
+        self.history = {key: steps for key, steps in kept.items() if steps}
+        self.missed.clear()
+        self.trails.clear()
+
+    def can_reuse(self, branches: set[str], sample: int) -> bool:
+        """Whether all of these branches have a full step to reuse, and the same one is the last of each."""
+        last = {steps[-1].step for (name, index), steps in self.history.items() if name in branches and index == sample}
+        return len(last) == 1 and all((name, sample) in self.history for name in branches)
+
+    def release(self, branch: str, scope: str, step: int) -> None:
+        """Drop the tensors of a branch after its call of the last step, `step`, because the decoder needs the memory.
+
+        Trails that still lack the output of another branch at `step` stay.
+        """
+        self.history = {key: steps for key, steps in self.history.items() if key[0] != branch}
+        self.conditions.pop(branch, None)
+        self.proxies.pop(scope, None)
+        self.trails = {key: trail for key, trail in self.trails.items() if key[0] != scope or trail.waits_at(step)}
+
+    def bytes_held(self) -> int:
+        """Bytes of the cached steps, of the proxies, and of the sampled values in the trails."""
+        tensors = [tensor for steps in self.history.values() for *_, tensor in steps] + list(self.proxies.values())
+        sampled = sum(trail.bytes_held() for trail in self.trails.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + sampled
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """The calls of one latent: its latest step, its latent there, and the state of each transformer.
+
+    Attributes:
+        step, sigma: index and noise level of the latest step; -1 and infinity before the first.
+        weights: weights of clean video and noise in the latent.
+        latent: the transformer's input in the latest step.
+        clean: under a scheduler that draws noise, the clean prediction `(rows, ...)` of the last full step, float32.
+        seen: component and branch of each call of the last steps, newest step last.
+        speed: largest distance that a step moved the latent so far, by distance of `weights`; 0 before the first.
+        stride: distance of `weights` in the latest step.
+        pending: distances (`measure`) that were not read yet, with the weights before and after.
+        states: state of each transformer, by component name.
+        used: number of the session's latest call of this trajectory.
+    """
+
+    step: int = -1
+    sigma: float = math.inf
+    weights: tuple[float, float] = (0.0, 1.0)
+    latent: KnownValue | None = None
+    clean: Tensor | None = None
+    seen: deque[set[tuple[str, str]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    speed: float = 0.0
+    stride: float = 0.0
+    pending: list[tuple[Tensor, tuple[float, float], tuple[float, float]]] = field(default_factory=list)
+    states: dict[str, TransformerState] = field(default_factory=dict)
+    used: int = 0
+
+    def awaits(self, call: CallIdentity) -> bool:
+        """Whether `call` may be another branch of the trajectory's current step: the same latent, not yet called."""
+        if call.info.step != self.step or (call.component, call.branch) in self.seen[-1] or self.latent is None:
+            return False
+        return not call.shares_latent or self.latent.is_unchanged(call.latent)
+
+    def precedes(self, call: CallIdentity) -> bool:
+        """Whether `call` may be the first of the trajectory's next step, by all but the values of its latent."""
+        if call.info.step != self.step + 1 or call.info.sigma > self.sigma or self.latent is None:
+            return False
+        before, now = self.latent.tensor, call.latent
+        rows = sorted((len(before), len(now)))
+        same_rows = rows[0] == rows[1] or rows[1] == 2 * rows[0]  # guidance in one batch was switched off or on
+        return same_rows and before.shape[1:] == now.shape[1:] and (before.dtype, before.device) == (now.dtype, now.device)
+
+    def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
+        """On the device, for a call at the next step: distance of its latent from this one's, its own norm, and the
+        share and norm of the last clean prediction in it (0 without one).
+        """
+        assert self.latent is not None
+        rows = min(len(self.latent.tensor), len(call.latent))
+        now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
+        clean = now.new_zeros(()) if self.clean is None else self.clean[:rows] - self.clean[:rows].mean()
+        shown = clean * now.narrow(*_longer(now, clean)) if clean.ndim else clean
+        return sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), shown.sum(), clean.square().sum()]))
+
+    def continues(
+        self, measured: Sequence[float], before: tuple[float, float], now: tuple[float, float], draws_noise: bool
+    ) -> bool:
+        """Whether a latent with these distances (`measure`) is the trajectory's next one; if so, learn its speed.
+
+        A step moves the latent at most `FURTHER` times as far as the steps before it did, by the distance of the
+        `weights` `before` and `now`.
+        Where noise is drawn, the latent must hold half of the last clean prediction instead.
+        """
+        moved, size, share, squares = measured
+        moved, size = moved**0.5, size**0.5
+        distance = math.dist(before, now)
+        if draws_noise:
+            return not squares or share >= 0.5 * now[0] * squares - 3 * now[1] * squares**0.5
+        reach = max(FURTHER * self.speed, size) * max(distance, self.stride) if self.speed else size / 2
+        if not moved <= reach:
+            return False
+        self.speed = max(self.speed, moved / distance if distance > 1e-6 else 0.0)
+        self.stride = distance
+        return True
+
+    def enter(self, call: CallIdentity, branch: str) -> TransformerState:
+        """Register a call of this trajectory, and return the state of its transformer."""
+        component, info, tensor = call.component, call.info, None if self.latent is None else self.latent.tensor
+        if tensor is not None and len(tensor) != len(call.latent) and component in self.states:
+            # Guidance in one batch was switched off or on, so cached tensors have another batch size.
+            before = self.states[component]
+            self.states[component] = TransformerState(before.samples, controllers=before.controllers)
+        if info.step != self.step:
+            for name, state in self.states.items():
+                called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
+                state.keep_only(self.branches(name) if called else set())
+            self.step, self.sigma, self.weights = info.step, info.sigma, call.weights
+            self.latent = KnownValue(call.latent, copies=True)
+            self.seen.append(set())
+        self.seen[-1].add((component, branch))
+        return self.states.setdefault(component, TransformerState())
+
+    def branches(self, component: str) -> set[str]:
+        """The branches of a transformer that were called in the last `REMEMBERED` steps."""
+        return {branch for step in self.seen for name, branch in step if name == component}
+
+    def branch_of(self, call: CallIdentity) -> str:
+        """The name of the call's branch. A pipeline that names none has "call 0", "call 1" and so on, by the order of
+        the calls in a step, unless the arguments are those of another branch of the step before.
+        """
+        if call.branch is not None:
+            return call.branch
+        called = self.seen[-1] if self.seen and call.info.step == self.step else set()
+        taken = {branch for component, branch in called if component == call.component}
+        name = f"call {len(taken)}"
+        state = self.states.get(call.component, TransformerState())
+        free = [known for known in dict.fromkeys((name, *state.conditions)) if known not in taken]
+        same = (known for known in free if known in state.conditions and not call.changed(state.conditions[known]))
+        return next(same, next(iter(free), name))
+
+    def release(self) -> None:
+        """Drop every tensor."""
+        self.states.clear()
+        self.pending.clear()
+        self.latent = self.clean = None
+
+
+def _longer(larger: Tensor, smaller: Tensor) -> tuple[int, int, int]:
+    """Axis in which `larger` is longer, start and length of the part that has the shape of `smaller`."""
+    axis = next((axis for axis in range(1, larger.ndim) if larger.shape[axis] != smaller.shape[axis]), 0)
+    return axis, 0, smaller.shape[axis]
