@@ -101,7 +101,13 @@ _ENTRIES = (
     _like_wan(name="ChronoEdit", class_name="ChronoEditTransformer3DModel", branches=SEPARATE),
     # Cross-attention and its norm see only the tokens that are denoised.
     _like_wan(name="Helios", class_name="HeliosTransformer3DModel", branches=SEPARATE, parts=_HELIOS_PARTS),
-    _like_wan(name="AnyFlow", class_name="AnyFlowTransformer3DModel", branches=CONCATENATED, plain_latent=False),
+    _like_wan(
+        name="AnyFlow",
+        class_name="AnyFlowTransformer3DModel",
+        branches=CONCATENATED,
+        plain_latent=False,
+        moving=("r_timestep",),
+    ),
     _chain(
         name="Cosmos",
         class_name="CosmosTransformer3DModel",

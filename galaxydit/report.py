@@ -39,6 +39,7 @@ class CallRecord:
         blocks: number of blocks that run without the plugin.
         expected_error: expected relative error of the step's prediction; None where it is unknown.
         sample: index of the sample in the batch; 0 where one decision serves the whole batch.
+        rows: number of batch rows of the call, or of its sample, such as 2 for guidance in one batch.
     """
 
     step: int
@@ -53,6 +54,7 @@ class CallRecord:
     blocks: int
     expected_error: float | None = None
     sample: int = 0
+    rows: int = 1
 
 
 @dataclass(frozen=True)
@@ -230,8 +232,8 @@ class Report:
 
 
 def _compute_fraction(calls: Sequence[CallRecord]) -> float:
-    blocks = sum(call.blocks for call in calls)
-    return sum(call.blocks_run for call in calls) / blocks if blocks else 1.0
+    blocks = sum(call.blocks * call.rows for call in calls)
+    return sum(call.blocks_run * call.rows for call in calls) / blocks if blocks else 1.0
 
 
 def _plain(value: Any) -> str:

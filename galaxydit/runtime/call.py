@@ -140,6 +140,7 @@ class Call:
                 blocks=blocks,
                 expected_error=decision.expected_error,
                 sample=sample,
+                rows=len(self.latent) // len(self.samples),
             )
             records.append(record)
         return records

@@ -20,7 +20,7 @@ from galaxydit.proxies import Place
 from galaxydit.runtime.call import Call, LeaveForward
 from galaxydit.runtime.clean import mix_of
 from galaxydit.runtime.full_step_guard import FullStepGuard
-from galaxydit.runtime.guidance import says_guided
+from galaxydit.runtime.guidance import guidance_of, says_guided
 from galaxydit.runtime.identity import KnownValue, UnknownCallError, identify
 from galaxydit.runtime.observer import Observer
 from galaxydit.runtime.outputs import build_output, tensors_of
@@ -115,9 +115,10 @@ class Engine:
         """The call with its generation, step and samples; None, with a note in the report, where the call cannot be
         accelerated. `context` is diffusers' cache context, if any; `inputs` are the transformer's arguments by name.
         """
-        scheduler = self.session.source.scheduler_of(context, inputs.get("timestep"))
+        source = self.session.source
+        scheduler, scale = source.scheduler_of(context, inputs.get("timestep")), guidance_of(source.pipe, self.component)
         try:
-            identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs)
+            identity = identify(self.component, self.transformer, self.family, context, scheduler, inputs, scale)
             generation, trajectory = self.session.enter(identity, token_group(self.transformer))
         except UnknownCallError as error:
             self.session.warn_and_note(str(error))
@@ -125,7 +126,7 @@ class Engine:
             return None
         branch = trajectory.branch_of(identity)
         state = trajectory.enter(identity, branch)
-        if changed := identity.changed(state.conditions.get(branch, {})):
+        if branch in state.conditions and (changed := identity.changed(state.conditions[branch])):
             self.session.note(f"{', '.join(changed)} changed between two steps, so the next step is computed")
             state.forget(identity.info.step)
         state.conditions[branch] = {name: KnownValue(value) for name, value in identity.conditions.items()}
@@ -133,7 +134,7 @@ class Engine:
         call = Call(
             generation, trajectory, self.component, state, branch, scope, identity.info, inputs["hidden_states"]
         )
-        call.is_guided = says_guided(self.session.source.pipe)
+        call.is_guided = says_guided(source.pipe)
         if reason := self._cannot_reuse(call):
             call.is_bypassed, call.decisions, call.has_history = True, (Decision(False, reason),), (False,)
             return call
@@ -224,7 +225,8 @@ class Engine:
         generation = call.generation
         if generation.is_checked or generation.is_trusted or not call.is_reused:
             return
-        generation.is_trusted = generation.is_continuous(call.trajectory)
+        oldest = min(steps[0].step for steps in call.state.history.values())
+        generation.is_trusted = generation.is_continuous(call.trajectory, oldest)
         if not generation.is_trusted:
             generation.is_checked = True
             call.state.forget(call.info.step)
@@ -245,7 +247,7 @@ class Engine:
             for sample in call.samples:
                 call.state.missed.setdefault((call.branch, sample), []).append(call.info.step)
         if call.info.is_last:
-            if not call.generation.is_continuous(call.trajectory):
+            if not call.generation.is_continuous(call.trajectory, call.generation.first + 2):
                 self.session.warn_and_note(NEW_TRAJECTORY + "; this was found after the generation")
             call.state.release(call.branch, call.scope, call.info.step)
         self.session.leave(call.generation, call.records(self.component, self.stack.blocks), call.latent.device)

@@ -16,6 +16,8 @@ from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.identity import CallIdentity
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
 
+SPEEDS = ("speed", "stride")
+
 
 @dataclass
 class Generation:
@@ -123,7 +125,7 @@ class Generation:
             return None
         measured = torch.stack([trajectory.measure(call, group) for trajectory in near])
         if not self.is_checked and len(self.trajectories) == 1:
-            near[0].pending.append((measured[0], near[0].weights, call.weights))
+            near[0].pending.append((measured[0], near[0].move_to(call)))
             return near[0]
         distances: list[list[float]] = measured.tolist()
         order = sorted(range(len(near)), key=lambda index: distances[index][0])
@@ -132,18 +134,17 @@ class Generation:
             return nearest
         if len(order) > 1 and distances[order[1]][0] < DISTINCT**2 * distances[order[0]][0]:
             return None
-        continued = nearest.continues(distances[order[0]], nearest.weights, call.weights, self.draws_noise)
+        continued = nearest.continues(distances[order[0]], nearest.move_to(call), self.draws_noise)
         return nearest if continued else None
 
     def holds(self, call: CallIdentity) -> bool:
         """Whether a call that continues no trajectory begins another one here, and no new generation."""
         return call.info.step > self.first or call.info.step == self.step
 
-    def begin(self, call: CallIdentity) -> Trajectory:
-        """A new trajectory, which begins with this call; those that missed the last steps end."""
-        for trajectory in [one for one in self.trajectories if one.step < call.info.step - 1]:
-            self.end(trajectory)
-        self.trajectories.append(Trajectory())
+    def begin(self) -> Trajectory:
+        """A new trajectory, as fast as the others."""
+        speed, stride = (max((getattr(one, name) for one in self.trajectories), default=0.0) for name in SPEEDS)
+        self.trajectories.append(Trajectory(speed=speed, stride=stride))
         return self.trajectories[-1]
 
     def end(self, trajectory: Trajectory) -> None:
@@ -151,18 +152,19 @@ class Generation:
         trajectory.release()
         self.trajectories.remove(trajectory)
 
-    def is_continuous(self, trajectory: Trajectory) -> bool:
-        """Whether each latent of the trajectory continued the one before, as far as that was not read yet."""
+    def is_continuous(self, trajectory: Trajectory, since: int) -> bool:
+        """Whether each latent of the trajectory after the step `since` continued the one before, as far as that was not
+        read yet.
+        """
         pending, trajectory.pending = trajectory.pending, []
         if not pending:
             return True
-        distances = torch.stack([measured for measured, *_ in pending]).tolist()
-        return all(
-            [
-                trajectory.continues(measured, before, now, self.draws_noise)
-                for measured, (_, before, now) in zip(distances, pending, strict=True)
-            ]
-        )
+        measured = torch.stack([numbers for numbers, _ in pending]).tolist()
+        continued = [
+            trajectory.continues(numbers, move, self.draws_noise) or move.step <= since
+            for numbers, (_, move) in zip(measured, pending, strict=True)
+        ]
+        return all(continued)
 
     def release(self) -> None:
         """Drop every tensor and mark the generation as finished."""

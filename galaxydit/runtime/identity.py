@@ -32,6 +32,7 @@ class CallIdentity:
         weights: weights of clean video and noise in the latent.
         latent: the transformer's input.
         shares_latent: whether the branches of a step receive equal latents.
+        guidance_scale: the pipeline's guidance scale; 1 where it says none.
         conditions: the arguments that stay the same in all steps of a branch, and the states of the adapters.
         timesteps_address: memory address of the pipeline's tensor of timesteps; None where the call's timestep is no
             view of this tensor.
@@ -44,6 +45,7 @@ class CallIdentity:
     weights: tuple[float, float]
     latent: Tensor
     shares_latent: bool
+    guidance_scale: float
     conditions: Mapping[str, Any]
     timesteps_address: int | None
     scheduler: Any | None
@@ -63,12 +65,13 @@ def identify(
     context: CacheContext | None,
     scheduler: Any | None,
     inputs: Mapping[str, Any],
+    guidance_scale: float = 1.0,
 ) -> CallIdentity:
     """The identity of a call. Raises UnknownCallError where the call has to be computed in full.
 
     `component` is the transformer's name in the pipeline, and `family` says whether guidance branches share latents.
     `context` is diffusers' cache context of the call, and `scheduler` drives the call; both are None where unknown.
-    `inputs` are the arguments of the call by name.
+    `inputs` are the arguments of the call by name, and `guidance_scale` is the pipeline's, 1 where it says none.
     """
     latent, timestep = inputs.get("hidden_states"), inputs.get("timestep")
     if not isinstance(latent, Tensor):
@@ -94,6 +97,7 @@ def identify(
         weights=weights_of_input(scheduler, info) or (1 - info.sigma, info.sigma),
         latent=latent,
         shares_latent=family.shares_latent,
+        guidance_scale=guidance_scale,
         conditions=conditions | {"adapters": hash(adapter_states(transformer))},
         timesteps_address=timesteps_address(timestep, context.timestep if context else None),
         scheduler=scheduler,

@@ -154,7 +154,11 @@ class OutputReuse:
         if not self._config.correction or call.info.is_last:
             return []
         generation, keys = call.generation, [(call.branch, sample) for sample in call.samples]
-        reused = [call.state.missed.get(key, []) if call.state.history.get(key) else [] for key in keys]
+        if call.is_guided != call.state.was_guided:
+            return []  # the guidance weights of the reused steps were other ones
+        steady = call.trajectory.steady_since
+        missing = [call.state.missed.get(key, []) if call.state.history.get(key) else [] for key in keys]
+        reused = [[step for step in steps if step >= steady] for steps in missing]
         if not any(reused) or not self._session.corrects(generation):
             return []
         sigmas, response = generation.sigmas, self._session.response(generation)

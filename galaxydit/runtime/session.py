@@ -28,7 +28,7 @@ from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import draws_noise, driving, sigmas_of
+from galaxydit.runtime.step import draws_noise, driving, sigmas_of, timesteps_address
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
@@ -70,6 +70,9 @@ class Source:
         """The scheduler that drives the transformer call in the cache context `context` at `timestep`; None if the call
         does not fit the one that is known, for example because another pipeline calls the transformer.
         """
+        used = timesteps_address(timestep, context.timestep if context else None)
+        if used is not None and used == timesteps_address(getattr(self.pipe, "_current_timestep", None)):
+            timestep = None  # the pipeline walks along another tensor of timesteps than its scheduler holds
         return driving(context, self.scheduler, timestep)
 
     @property
@@ -159,17 +162,21 @@ class Session:
         generation, trajectory = next((pair for pair in found if pair[1] is not None), (None, None))
         if trajectory is None:
             generation = next((one for one in reversed(fitting) if one.holds(call)), None) or self._open(call)
-            trajectory, self.current = generation.begin(call), generation
-            if len(generation.trajectories) > 1:
-                generation.is_checked = True
-                if generation.goal is not None:
-                    generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
-            if call.info.step > generation.first:
+            trajectory, self.current = generation.begin(), generation
+            is_late = call.info.step > generation.first + 2  # earlier, the outputs of some models move a latent far
+            is_window = any(one.step == call.info.step for one in generation.trajectories)
+            generation.is_checked = generation.is_checked or is_window or is_late
+            if generation.goal is not None and (is_late or is_window):
+                generation.goal = replace(generation.goal, verified=None)  # known for whole latents alone
+            if is_late:
                 self.warn_and_note(NEW_TRAJECTORY)
         assert generation is not None
         self._calls += 1
         trajectory.used, self.current = self._calls, generation
-        generation.step = max(generation.step, call.info.step)
+        if call.info.step > generation.step:
+            generation.step = call.info.step
+            for one in [one for one in generation.trajectories if -1 < one.step < call.info.step - 1]:
+                generation.end(one)
         self._limit()
         return generation, trajectory
 

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,19 @@ from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 
 REMEMBERED = 4  # steps after which a branch that is not called any more is forgotten
-FURTHER = 2.0  # a step moves a latent at most this many times as far as earlier steps did, by weight of noise and clean
+# A step moves a latent at most this many times as far as earlier steps did, by distance of the weights; the first one,
+# as the latent's own norm; and one whose guidance differs from that of the step before, as earlier steps did.
+FURTHER, FIRST, REGUIDED = 2.0, 4.0, 8.0
 DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
+
+
+class Move(NamedTuple):
+    """A latent's way to the step `step`: the `weights` before and after it, and whether the guidance just changed."""
+
+    step: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+    is_guided_anew: bool
 
 
 @dataclass
@@ -102,9 +113,11 @@ class Trajectory:
         latent: the transformer's input in the latest step.
         clean: under a scheduler that draws noise, the clean prediction `(rows, ...)` of the last full step, float32.
         seen: component and branch of each call of the last steps, newest step last.
+        guidance_scale: the pipeline's guidance scale in the latest step; 1 where it says none.
+        steady_since: first of the last steps that all had the same branches and guidance scale.
         speed: largest distance that a step moved the latent so far, by distance of `weights`; 0 before the first.
         stride: distance of `weights` in the latest step.
-        pending: distances (`measure`) that were not read yet, with the weights before and after.
+        pending: distances (`measure`) that were not read yet, with their moves.
         states: state of each transformer, by component name.
         used: number of the session's latest call of this trajectory.
     """
@@ -115,9 +128,11 @@ class Trajectory:
     latent: KnownValue | None = None
     clean: Tensor | None = None
     seen: deque[set[tuple[str, str]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    guidance_scale: float = 1.0
+    steady_since: int = 0
     speed: float = 0.0
     stride: float = 0.0
-    pending: list[tuple[Tensor, tuple[float, float], tuple[float, float]]] = field(default_factory=list)
+    pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
     used: int = 0
 
@@ -147,22 +162,24 @@ class Trajectory:
         shown = clean * now.narrow(*_longer(now, clean)) if clean.ndim else clean
         return sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), shown.sum(), clean.square().sum()]))
 
-    def continues(
-        self, measured: Sequence[float], before: tuple[float, float], now: tuple[float, float], draws_noise: bool
-    ) -> bool:
+    def move_to(self, call: CallIdentity) -> "Move":
+        """The move from the latest step to that of a call."""
+        is_guided_anew = self.steady_since >= self.step - 1 or len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
+        return Move(call.info.step, self.weights, call.weights, is_guided_anew)
+
+    def continues(self, measured: Sequence[float], move: "Move", draws_noise: bool) -> bool:
         """Whether a latent with these distances (`measure`) is the trajectory's next one; if so, learn its speed.
 
-        A step moves the latent at most `FURTHER` times as far as the steps before it did, by the distance of the
-        `weights` `before` and `now`.
-        Where noise is drawn, the latent must hold half of the last clean prediction instead.
+        Where noise is drawn, the latent must hold half of the last clean prediction; else it moves at most as far as
+        `FURTHER` and the constants beside it say.
         """
         moved, size, share, squares = measured
         moved, size = moved**0.5, size**0.5
-        distance = math.dist(before, now)
         if draws_noise:
-            return not squares or share >= 0.5 * now[0] * squares - 3 * now[1] * squares**0.5
-        reach = max(FURTHER * self.speed, size) * max(distance, self.stride) if self.speed else size / 2
-        if not moved <= reach:
+            return not squares or share >= 0.5 * move.after[0] * squares - 3 * move.after[1] * squares**0.5
+        distance = math.dist(move.before, move.after)
+        fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size) if self.speed else FIRST * size
+        if not moved <= fastest * max(distance, self.stride):
             return False
         self.speed = max(self.speed, moved / distance if distance > 1e-6 else 0.0)
         self.stride = distance
@@ -179,6 +196,10 @@ class Trajectory:
             for name, state in self.states.items():
                 called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
                 state.keep_only(self.branches(name) if called else set())
+            other_scale = call.guidance_scale != self.guidance_scale
+            if other_scale or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2]):
+                self.steady_since = info.step if other_scale else self.step
+            self.guidance_scale = call.guidance_scale
             self.step, self.sigma, self.weights = info.step, info.sigma, call.weights
             self.latent = KnownValue(call.latent, copies=True)
             self.seen.append(set())
