@@ -77,7 +77,10 @@ def difference(report: "Report") -> str:
     reasons = Counter(reason for _, reason in report.computed_steps)
     unplanned = {reason: count for reason, count in reasons.most_common() if reason not in PLANNED}
     if unplanned and fraction * goal.speedup > 1:
-        return _listed(unplanned)
+        return "these steps were computed: " + _listed(unplanned)
+    rows = Counter(call.step for call in report.calls for _ in range(call.rows))
+    if len(set(rows.values())) > 1:
+        return f"{full} of {run} steps were full, and guided steps have more block evaluations than others"
     if full == round(run / goal.speedup):
         return f"{run} steps / {goal.speedup:g} are rounded to {full} full steps"
     return f"{full} of {run} steps were full: {_listed(dict(reasons.most_common()))}"

@@ -115,7 +115,7 @@ class Schedule:
             reason = Reason.SCHEDULE
         elif forced is not None and forced is not Reason.CAP:
             reason = forced
-            if forced is Reason.NO_HISTORY:  # one planned step less, so that the speedup is reached all the same
+            if forced is Reason.NO_HISTORY:  # stands for a planned step right after it
                 placement = replace(placement, full_steps=without_next(placement.full_steps, step, observation))
         else:
             return Decision(True, Reason.SCHEDULE, expected_error=expected), placement
@@ -144,10 +144,9 @@ class Schedule:
 
 
 def without_next(full_steps: tuple[int, ...], step: int, observation: Observation) -> tuple[int, ...]:
-    """The full steps without the next one after `step`, unless only forced last steps are left."""
+    """The full steps without the one right after `step`, unless that is among the last steps, which are forced."""
     last = observation.steps - observation.limits.keep_last
-    following = [planned for planned in full_steps if step < planned < last]
-    return tuple(planned for planned in full_steps if planned not in following[:1])
+    return tuple(planned for planned in full_steps if planned != step + 1 or planned >= last)
 
 
 def place_full_steps(

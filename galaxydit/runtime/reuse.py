@@ -46,6 +46,8 @@ class OutputReuse:
         """For each sample of a call, whether its branch has a full step to reuse, which is the last of all branches
         that are decided together.
         """
+        if not call.trajectory.is_certain:
+            return tuple(False for _ in call.samples)
         history, joint = call.state.history, call.scope != call.branch
         found = []
         for sample in call.samples:

@@ -86,7 +86,7 @@ class Samples:
                 step=call.info.step,
                 steps=call.info.steps,
                 distance=distance,
-                has_history=not comes_back and state.can_reuse(branches, sample),
+                has_history=call.trajectory.is_certain and not comes_back and state.can_reuse(branches, sample),
                 sigmas=generation.sigmas,
                 error=max((error for (_, other), error in errors.items() if other == sample), default=None),
                 first=generation.first,
@@ -102,7 +102,7 @@ class Samples:
         more.
         """
         if call.is_guided is not False:
-            return call.trajectory.branches(call.component)
+            return call.trajectory.expected_branches(call.component)
         return {branch for component, branch in call.trajectory.seen[-1] if component == call.component}
 
     def _distances(self, call: Call, current: Tensor, previous: Tensor | None) -> tuple[float, ...]:

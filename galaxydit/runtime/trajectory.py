@@ -19,10 +19,12 @@ from galaxydit.policies.policy import Controller, Decision
 from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 
-REMEMBERED = 4  # steps after which a branch that is not called any more is forgotten
+REMEMBERED = 7  # steps whose branches are known
+RECENT = 4  # steps after which a branch that is not called any more is forgotten
 # A step moves a latent at most this many times as far as earlier steps did, by distance of the weights; the first one,
 # as the latent's own norm; and one whose guidance differs from that of the step before, as earlier steps did.
-FURTHER, FIRST, REGUIDED = 2.0, 4.0, 8.0
+FURTHER, FIRST, REGUIDED = 2.0, 4.0, 3.0
+CERTAIN = 4.0  # standard deviations of the noise that the clean prediction in it must have to be seen
 DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
 
 
@@ -118,6 +120,7 @@ class Trajectory:
         speed: largest distance that a step moved the latent so far, by distance of `weights`; 0 before the first.
         stride: distance of `weights` in the latest step.
         pending: distances (`measure`) that were not read yet, with their moves.
+        is_certain: whether it can be seen that the latent continued; not where little of the video is in the noise.
         states: state of each transformer, by component name.
         used: number of the session's latest call of this trajectory.
     """
@@ -135,6 +138,7 @@ class Trajectory:
     pending: list[tuple[Tensor, "Move"]] = field(default_factory=list)
     states: dict[str, TransformerState] = field(default_factory=dict)
     used: int = 0
+    is_certain: bool = True
 
     def awaits(self, call: CallIdentity) -> bool:
         """Whether `call` may be another branch of the trajectory's current step: the same latent, not yet called."""
@@ -164,7 +168,7 @@ class Trajectory:
 
     def move_to(self, call: CallIdentity) -> "Move":
         """The move from the latest step to that of a call."""
-        is_guided_anew = self.steady_since >= self.step - 1 or len(self.seen) > 1 and self.seen[-1] != self.seen[-2]
+        is_guided_anew = self.steady_since == self.step or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2])
         return Move(call.info.step, self.weights, call.weights, is_guided_anew)
 
     def continues(self, measured: Sequence[float], move: "Move", draws_noise: bool) -> bool:
@@ -176,7 +180,9 @@ class Trajectory:
         moved, size, share, squares = measured
         moved, size = moved**0.5, size**0.5
         if draws_noise:
-            return not squares or share >= 0.5 * move.after[0] * squares - 3 * move.after[1] * squares**0.5
+            held, noise = move.after[0] * squares, move.after[1] * squares**0.5
+            self.is_certain = held > CERTAIN * noise
+            return not self.is_certain or share >= held / 2
         distance = math.dist(move.before, move.after)
         fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size) if self.speed else FIRST * size
         if not moved <= fastest * max(distance, self.stride):
@@ -206,9 +212,20 @@ class Trajectory:
         self.seen[-1].add((component, branch))
         return self.states.setdefault(component, TransformerState())
 
-    def branches(self, component: str) -> set[str]:
-        """The branches of a transformer that were called in the last `REMEMBERED` steps."""
-        return {branch for step in self.seen for name, branch in step if name == component}
+    def branches(self, component: str, steps: int = RECENT) -> set[str]:
+        """The branches of a transformer that were called in the last steps."""
+        return {branch for step in list(self.seen)[-steps:] for name, branch in step if name == component}
+
+    def expected_branches(self, component: str) -> set[str]:
+        """The branches that the current step will have: those called already, and those of the steps before, by their
+        period (guidance in every second step, for example) or else all recent ones.
+        """
+        *before, now = ({branch for name, branch in step if name == component} for step in self.seen)
+        for period, known in ((1, RECENT), (2, 5), (3, 7)):
+            last = before[-known:]
+            if len(last) == known and all(one == other for one, other in zip(last, last[period:], strict=False)):
+                return now | last[-period]
+        return now | self.branches(component)
 
     def branch_of(self, call: CallIdentity) -> str:
         """The name of the call's branch. A pipeline that names none has "call 0", "call 1" and so on, by the order of

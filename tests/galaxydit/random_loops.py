@@ -1,0 +1,349 @@
+"""Random denoising loops on an exact toy model: no call may be predicted from another trajectory or branch.
+
+The toy's data are Gaussian around a picture for each text, so its velocity is known at every call. A loop draws its
+scheduler, steps, windows, guidance, contexts, interruptions and other loops in between at random. The error of each
+predicted call is compared with the worst error of undisturbed loops at the same step.
+
+    python -m tests.galaxydit.random_loops --minutes 60
+"""
+
+import argparse
+import random
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from diffusers import (
+    DPMSolverMultistepScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
+    FlowMatchLCMScheduler,
+    SASolverScheduler,
+    UniPCMultistepScheduler,
+)
+from diffusers.models.cache_utils import CacheMixin
+from torch import Tensor, nn
+
+import galaxydit
+from galaxydit import FixedSteps, GalaxyDiTConfig
+from galaxydit.policies.general_schedule import general_schedule
+
+SHAPE = (1, 4, 4, 8, 8)
+SPREAD = 0.5  # standard deviation of the data around their picture
+ROUNDING = 1e-3  # relative error below which nothing counts as a mistake
+SPEEDUPS = (1.5, 2.0, 3.0)
+SIBLINGS = 0.3  # relative distance of two latents at one step below which a mistake does not count
+FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+PLAIN: dict[str, Callable[[], Any]] = {
+    "Euler": lambda: FlowMatchEulerDiscreteScheduler(shift=3.0),
+    "UniPC": lambda: UniPCMultistepScheduler(**FLOW),
+    "DPM++": lambda: DPMSolverMultistepScheduler(**FLOW),
+    "Heun": lambda: FlowMatchHeunDiscreteScheduler(shift=3.0),
+}
+NOISY: dict[str, Callable[[], Any]] = {
+    "stochastic Euler": lambda: FlowMatchEulerDiscreteScheduler(shift=3.0, stochastic_sampling=True),
+    "LCM": lambda: FlowMatchLCMScheduler(shift=3.0),
+    "DPM++ SDE": lambda: DPMSolverMultistepScheduler(**FLOW, algorithm_type="sde-dpmsolver++"),
+    "SA-Solver": lambda: SASolverScheduler(**FLOW),
+}
+GUIDED: dict[str, Callable[[int, int], bool]] = {
+    "always": lambda step, steps: True,
+    "never": lambda step, steps: False,
+    "first half": lambda step, steps: step < steps // 2,
+    "from the third step on": lambda step, steps: step > 2,
+    "every second step": lambda step, steps: step % 2 == 0,
+    "all but one": lambda step, steps: step != steps // 2,
+}
+
+
+class Block(nn.Module):
+    def forward(self, hidden_states: Tensor, text: Tensor, temb: Tensor, rope: Any = None) -> Tensor:
+        self.ran = True
+        return hidden_states
+
+
+class WanTransformer3DModel(nn.Module, CacheMixin):
+    """The exact velocity of data that are Gaussian around the picture in the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(
+        self, hidden_states: Tensor, timestep: Tensor, encoder_hidden_states: Tensor, return_dict: bool = True
+    ) -> tuple[Tensor]:
+        latent = hidden_states
+        for block in self.blocks:
+            latent = block(latent, encoder_hidden_states, timestep)
+        return (velocity(latent, float(timestep.max()) / 1000, encoder_hidden_states),)
+
+
+def velocity(latent: Tensor, sigma: float, text: Tensor) -> Tensor:
+    picture = text.view(len(text), *SHAPE[1:])[: len(latent), :, : latent.shape[2]]
+    signal = 1 - sigma
+    clean = picture + signal * SPREAD**2 / (signal**2 * SPREAD**2 + sigma**2) * (latent - signal * picture)
+    return (latent - clean) / max(sigma, 1e-4)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One loop: its scheduler, steps and guidance, and what disturbs it."""
+
+    scheduler: str
+    steps: int
+    speedup: float
+    order: int
+    guided: str = "always"
+    seed: int = 0
+    windows: tuple[tuple[int, int], ...] = ((0, 4),)
+    rolls: str = "no"
+    named: bool = False
+    one_batch: bool = False
+    copies: bool = False
+    stops_at: int | None = None
+    texts: int = 0
+    blind: bool = False  # the plugin does not know the scheduler
+    every: int = 0  # computes every so manieth step instead of a schedule
+    offset: int = 0
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What an undisturbed loop has in common with this one."""
+        return self.scheduler, self.steps, self.guided, self.one_batch, self.blind
+
+
+@dataclass
+class Seen:
+    """A predicted call: its loop, window, branch and step, its error, and its latent."""
+
+    loop: int
+    window: int
+    branch: str
+    step: int
+    error: float
+    latent: Tensor
+    strange: float  # share of the prediction that is no combination of its own full steps
+
+
+@dataclass
+class Watch:
+    """Calls the transformer and keeps the errors of predicted calls and the latents of all."""
+
+    model: WanTransformer3DModel
+    predicted: list[Seen] = field(default_factory=list)
+    latents: dict[int, list[tuple[tuple[int, int], Tensor]]] = field(default_factory=lambda: defaultdict(list))
+    own: dict[tuple[Any, ...], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+
+    def __call__(
+        self, loop: int, window: int, branch: str, step: int, latent: Tensor, t: Tensor, text: Tensor, roll: int
+    ) -> Tensor:
+        last = self.model.blocks[-1]
+        last.ran = False
+        output: Tensor = self.model(latent, t, text, return_dict=False)[0]
+        self.latents[step].append(((loop, window), latent))
+        exact, key = velocity(latent, float(t.max()) / 1000, text), (loop, window, branch, roll)
+        if last.ran:
+            self.own[key].append(exact)
+            return output
+        known = torch.stack([latent.flatten(), *(one.flatten() for one in self.own[key][-4:] if one.shape == exact.shape)], 1)
+        rest = output.flatten() - known @ torch.linalg.lstsq(known, output.flatten()[:, None]).solution[:, 0]
+        error = float((output - exact).norm() / exact.norm())
+        self.predicted.append(Seen(loop, window, branch, step, error, latent, float(rest.norm() / output.norm())))
+        return output
+
+
+def run_loop(index: int, plan: Plan, call: Watch, scheduler: Any) -> Iterator[None]:
+    """Denoise as planned, and hand over after every step."""
+    generator = torch.Generator().manual_seed(plan.seed)
+    pictures = torch.randn(2, 1, 1, 4 * 4 * 8 * 8, generator=torch.Generator().manual_seed(plan.texts))
+    texts = {"cond": pictures[0], "uncond": pictures[1]}
+    scheduler.set_timesteps(plan.steps)
+    latent = torch.randn(SHAPE, generator=generator)
+    guided, model = GUIDED[plan.guided], call.model
+    for step, t in enumerate(scheduler.timesteps):
+        if step == plan.stops_at:
+            return
+        shift = int(torch.randint(1, 8, (1,), generator=generator)) if plan.rolls == "every step" else 0
+        if plan.rolls == "once" and step == plan.steps // 2:
+            latent, shift = latent.roll(3, -1), 0
+            call.own.clear()
+        latent = latent.roll(shift, -1)
+        total, count = torch.zeros(SHAPE), torch.zeros(4)
+        for window, (low, high) in enumerate(plan.windows):
+            part = latent[:, :, low:high]
+            given = t.clone()[None] if plan.copies else t.expand(1)
+
+            def ask(branch: str, latent: Tensor, text: Tensor, given: Tensor = given, step: int = step, window: int = window) -> Tensor:
+                sigma = float(scheduler.sigmas[step])
+                where = {"step_index": step, "num_inference_steps": len(scheduler.timesteps), "sigma": sigma}
+                with model.cache_context(branch, **where) if plan.named else nullcontext():
+                    return call(index, window, branch, step, latent, given.expand(len(latent)), text, shift)
+
+            words = {name: text.clone() if plan.copies else text for name, text in texts.items()}
+            if not guided(step, plan.steps):
+                output = ask("cond", part, words["cond"])
+            elif plan.one_batch:
+                both = ask("both", torch.cat([part, part]), torch.cat([words["uncond"], words["cond"]]))
+                output = both[:1] + 2.0 * (both[1:] - both[:1])
+            else:
+                conditional, other = ask("cond", part, words["cond"]), ask("uncond", part, words["uncond"])
+                output = other + 2.0 * (conditional - other)
+            total[:, :, low:high] += output
+            count[low:high] += 1
+        mixed = total / count.clamp_min(1).view(1, 1, 4, 1, 1)
+        more = {"generator": generator} if plan.scheduler in NOISY else {}
+        latent = scheduler.step(mixed, t, latent, return_dict=False, **more)[0].roll(-shift, -1)
+        yield
+
+
+def draw(rng: random.Random) -> list[Plan]:
+    """One to three loops that take turns."""
+    names = list(PLAIN) * 3 + list(NOISY)
+    shared = Plan(
+        scheduler=rng.choice(names),
+        steps=rng.choice((10, 14, 20)),
+        speedup=rng.choice(SPEEDUPS),
+        order=1,
+        guided=rng.choice(list(GUIDED)),
+        one_batch=rng.random() < 0.25,
+        named=(named := rng.random() < 0.4),
+        blind=named and rng.random() < 0.5,
+        copies=rng.random() < 0.3,
+    )
+    windows = rng.choice((((0, 4),), ((0, 4),), ((0, 2), (2, 4)), ((0, 3), (1, 4)), ((0, 2), (1, 3), (2, 4))))
+    plans = []
+    for index in range(rng.choice((1, 1, 2, 2, 3))):
+        alone = rng.random() < 0.5
+        plans.append(
+            replace(
+                shared,
+                seed=rng.randrange(10**6),
+                texts=rng.randrange(3),
+                windows=windows if not alone else ((0, 4),),
+                rolls=rng.choice(("no", "no", "no", "no", "every step", "once")),
+                stops_at=rng.randrange(1, shared.steps) if index and rng.random() < 0.5 else None,
+            )
+        )
+    return plans
+
+
+def run(plans: list[Plan], rng: random.Random) -> Watch:
+    """Run loops that take turns at random on one accelerated transformer; each has a scheduler of its own."""
+    model = WanTransformer3DModel()
+    watch = Watch(model)
+    kinds = PLAIN | NOISY
+    schedulers = [kinds[plan.scheduler]() for plan in plans]
+    every, calls = plans[0].every, 2 * plans[0].steps  # Heun calls twice a step
+    policy = FixedSteps((0, *range(1 + plans[0].offset, calls, every))) if every else general_schedule(plans[0].speedup)
+    config = GalaxyDiTConfig(policy, warmup=0.1, order=plans[0].order)
+    own = None if plans[0].blind else schedulers[0]
+    with torch.no_grad(), galaxydit.accelerate(model, config=config, scheduler=own):
+        loops = [run_loop(index, plan, watch, scheduler) for index, (plan, scheduler) in enumerate(zip(plans, schedulers, strict=True))]
+        while loops:
+            loop = rng.choice(loops)
+            for _ in range(rng.choice((1, 1, 2, 5))):
+                if next(loop, loop) is loop:
+                    loops.remove(loop)
+                    break
+    return watch
+
+
+class Undisturbed:
+    """Worst error by step, and predicted calls by speedup, of loops of the same kind that nothing disturbs."""
+
+    def __init__(self) -> None:
+        self._worst: dict[tuple[Any, ...], dict[int, float]] = {}
+        self._reused: dict[tuple[Any, ...], int] = {}
+
+    def worst(self, plan: Plan) -> dict[int, float]:
+        """By step, over schedules, evenly spaced full steps, both orders and several seeds."""
+        if plan.key not in self._worst:
+            worst = self._worst[plan.key] = defaultdict(float)
+            alone = replace(self._alone(plan), speedup=2.0)
+            spaced = [replace(alone, every=every, offset=offset) for every in (2, 3, 4, 5) for offset in range(2)]
+            planned = [replace(alone, speedup=speedup) for speedup in SPEEDUPS]
+            for kind in (*spaced, *planned):
+                for order in (0, 1):
+                    for seed in range(4):
+                        watch = run([replace(kind, order=order, seed=seed, texts=seed % 3)], random.Random(0))
+                        for seen in watch.predicted:
+                            worst[seen.step] = max(worst[seen.step], seen.error)
+        return self._worst[plan.key]
+
+    def reused(self, plan: Plan) -> int:
+        """Number of predicted calls of this loop's kind and speedup."""
+        key = (*plan.key, plan.speedup)
+        if key not in self._reused:
+            self._reused[key] = len(run([self._alone(plan)], random.Random(0)).predicted)
+        return self._reused[key]
+
+    @staticmethod
+    def _alone(plan: Plan) -> Plan:
+        one_batch, blind = plan.one_batch, plan.blind
+        return Plan(plan.scheduler, plan.steps, plan.speedup, 1, plan.guided, one_batch=one_batch, blind=blind, named=blind)
+
+
+@dataclass
+class Tally:
+    loops: int = 0
+    predicted: int = 0
+    mixed: int = 0
+    siblings: int = 0
+    expected: int = 0
+    reused: int = 0
+    worst: list[str] = field(default_factory=list)
+
+    def add(self, plans: list[Plan], watch: Watch, undisturbed: Undisturbed) -> None:
+        self.loops += len(plans)
+        self.predicted += len(watch.predicted)
+        for seen in watch.predicted:
+            limit = undisturbed.worst(plans[seen.loop]).get(seen.step, 0.0)
+            if seen.error > max(2 * limit, ROUNDING):
+                near = any(
+                    other != (seen.loop, seen.window)
+                    and latent.shape == seen.latent.shape
+                    and float((latent - seen.latent).norm() / seen.latent.norm()) < SIBLINGS
+                    for other, latent in watch.latents[seen.step]
+                )
+                self.siblings += near
+                self.mixed += not near
+                if not near:
+                    self.worst.append(f"{plans[seen.loop]} of {len(plans)} {seen.loop=} {seen.window=} {seen.branch} {seen.step=} {seen.error:.3f} > 2 x {limit:.3f} {seen.strange=:.3f}")
+        for index, plan in enumerate(plans):
+            if plan.scheduler in PLAIN and plan.stops_at is None and plan.rolls == "no":
+                self.expected += undisturbed.reused(plan) * len(plan.windows)
+                self.reused += sum(seen.loop == index for seen in watch.predicted)
+
+    def __str__(self) -> str:
+        share = self.reused / max(1, self.expected)
+        return (
+            f"{self.loops} loops, {self.predicted} predicted calls, {self.mixed} mixed, {self.siblings} between siblings nearer "
+            f"than {SIBLINGS}; without drawn noise {share:.1%} of the reuse of undisturbed loops"
+        )
+
+
+def run_for(seconds: float, seed: int, undisturbed: Undisturbed) -> Tally:
+    """Draw and run loops for this long; at least one."""
+    tally, rng, end = Tally(), random.Random(seed), time.monotonic() + seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while not tally.loops or time.monotonic() < end:
+            plans = draw(rng)
+            tally.add(plans, run(plans, rng), undisturbed)
+    return tally
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    result = run_for(60 * given.minutes, given.seed, Undisturbed())
+    print(result)  # noqa: T201
+    print(*result.worst[:20], sep="\n")  # noqa: T201
