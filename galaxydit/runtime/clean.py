@@ -58,18 +58,18 @@ def weights_of_input(scheduler: Any | None, info: StepInfo) -> tuple[float, floa
 
 def to_clean(output: Tensor, latent: Tensor, mix: Mix) -> Tensor | None:
     """The clean video, float32, that an `output` predicts for the input `latent`; None if the shapes do not fit."""
-    own = _denoised(latent, output.shape)
+    own = denoised_part(latent, output.shape)
     return None if own is None else (output.float() - mix.of_input * own.float()) / mix.of_clean
 
 
 def from_clean(clean: Tensor, latent: Tensor, mix: Mix) -> Tensor:
     """The output, in the dtype of `latent`, that predicts the video `clean` for the input `latent`."""
-    own = _denoised(latent, clean.shape)
+    own = denoised_part(latent, clean.shape)
     assert own is not None  # the clean prediction was made from a latent of the same shape
     return (mix.of_clean * clean + mix.of_input * own.float()).to(latent.dtype)
 
 
-def _denoised(latent: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+def denoised_part(latent: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """The part of a latent that is denoised: without the channels of a given image, which diffusers appends."""
     if latent.ndim != len(shape):
         return None

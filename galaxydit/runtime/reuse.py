@@ -93,7 +93,9 @@ class OutputReuse:
                 if clean is None:
                     call.generation.cannot_reuse = "the output of this model does not have the shape of its latent"
                     return
-                outputs, call.trajectory.clean = (clean,), None if len(call.samples) > 1 else clean
+                outputs = (clean,)
+                if len(call.samples) == 1:
+                    call.trajectory.cleans[call.branch] = clean
             if not call.info.is_last:
                 self._keep(call, outputs)
             self._guard.observe(call, outputs)

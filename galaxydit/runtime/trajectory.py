@@ -16,6 +16,7 @@ from torch import Tensor
 from galaxydit.context_parallel import sum_over
 from galaxydit.extrapolation import CachedStep
 from galaxydit.policies.policy import Controller, Decision
+from galaxydit.runtime.clean import denoised_part
 from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownValue
 
@@ -113,7 +114,7 @@ class Trajectory:
         step, sigma: index and noise level of the latest step; -1 and infinity before the first.
         weights: weights of clean video and noise in the latent.
         latent: the transformer's input in the latest step.
-        clean: under a scheduler that draws noise, the clean prediction `(rows, ...)` of the last full step, float32.
+        cleans: under a scheduler that draws noise, the clean prediction of each branch at the last full step, float32.
         seen: component and branch of each call of the last steps, newest step last.
         guidance_scale: the pipeline's guidance scale in the latest step; 1 where it says none.
         steady_since: first of the last steps that all had the same branches and guidance scale.
@@ -129,7 +130,7 @@ class Trajectory:
     sigma: float = math.inf
     weights: tuple[float, float] = (0.0, 1.0)
     latent: KnownValue | None = None
-    clean: Tensor | None = None
+    cleans: dict[str, Tensor] = field(default_factory=dict)
     seen: deque[set[tuple[str, str]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     guidance_scale: float = 1.0
     steady_since: int = 0
@@ -156,15 +157,24 @@ class Trajectory:
         return same_rows and before.shape[1:] == now.shape[1:] and (before.dtype, before.device) == (now.dtype, now.device)
 
     def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
-        """On the device, for a call at the next step: distance of its latent from this one's, its own norm, and the
-        share and norm of the last clean prediction in it (0 without one).
+        """On the device, for a call at the next step: distance of its latent from this one's, and its own norm, both
+        squared; the largest share of a clean prediction in it, over branches and rows; and that prediction's norm.
         """
         assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
-        clean = now.new_zeros(()) if self.clean is None else self.clean[:rows] - self.clean[:rows].mean()
-        shown = clean * now.narrow(*_longer(now, clean)) if clean.ndim else clean
-        return sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), shown.sum(), clean.square().sum()]))
+        sums = [(now - before).square().sum(), now.square().sum()]
+        for clean in self.cleans.values():
+            centred = (clean - clean.mean())[:rows].flatten(1)
+            shown = denoised_part(now, clean.shape)
+            assert shown is not None  # the clean prediction has the shape of a part of the latent
+            sums += [*(shown.flatten(1)[: len(centred)] * centred).sum(1), *centred.square().sum(1)]
+        sums = list(sum_over(group, torch.stack(sums)))
+        if not self.cleans:
+            return torch.stack([*sums, sums[0] * 0, sums[0] * 0])
+        pairs = torch.stack(sums[2:]).view(len(self.cleans), 2, -1).transpose(0, 1).flatten(1)
+        shares = pairs[0] / pairs[1].clamp_min(torch.finfo(torch.float32).tiny)
+        return torch.stack([*sums[:2], shares.max(), pairs[1][shares.argmax()].sqrt()])
 
     def move_to(self, call: CallIdentity) -> "Move":
         """The move from the latest step to that of a call."""
@@ -177,12 +187,11 @@ class Trajectory:
         Where noise is drawn, the latent must hold half of the last clean prediction; else it moves at most as far as
         `FURTHER` and the constants beside it say.
         """
-        moved, size, share, squares = measured
+        moved, size, share, norm = measured
         moved, size = moved**0.5, size**0.5
         if draws_noise:
-            held, noise = move.after[0] * squares, move.after[1] * squares**0.5
-            self.is_certain = held > CERTAIN * noise
-            return not self.is_certain or share >= held / 2
+            self.is_certain = move.after[0] * norm > CERTAIN * move.after[1]
+            return not self.is_certain or share >= move.after[0] / 2
         distance = math.dist(move.before, move.after)
         fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size) if self.speed else FIRST * size
         if not moved <= fastest * max(distance, self.stride):
@@ -245,10 +254,6 @@ class Trajectory:
         """Drop every tensor."""
         self.states.clear()
         self.pending.clear()
-        self.latent = self.clean = None
+        self.cleans.clear()
+        self.latent = None
 
-
-def _longer(larger: Tensor, smaller: Tensor) -> tuple[int, int, int]:
-    """Axis in which `larger` is longer, start and length of the part that has the shape of `smaller`."""
-    axis = next((axis for axis in range(1, larger.ndim) if larger.shape[axis] != smaller.shape[axis]), 0)
-    return axis, 0, smaller.shape[axis]
