@@ -40,7 +40,8 @@ class Family:
             and noise, as the proxy filtered_latent needs it.
         shares_latent: whether all guidance branches of a step receive equal latents. If so, a call with another latent
             belongs to another window or another generation.
-        moving: names of the transformer's arguments, beside latent and timestep, that change from step to step.
+        moving: names of the transformer's arguments, beside latent and timestep, that change from step to step, so that
+            the user's own changes of them are not seen.
     """
 
     name: str
@@ -114,6 +115,7 @@ _ENTRIES = (
         branches=SEPARATE,
         time_embedding=("embedded_timestep", 2),
         shares_latent=False,
+        moving=("block_controlnet_hidden_states",),
     ),
     Family(name="HunyuanVideo", class_name="HunyuanVideoTransformer3DModel", branches=NO_GUIDANCE, stacks=_TWO_STACKS),
     Family(
@@ -122,7 +124,12 @@ _ENTRIES = (
         branches=NO_GUIDANCE,
         stacks=_TWO_STACKS,
     ),
-    Family(name="HunyuanVideo 1.5", class_name="HunyuanVideo15Transformer3DModel", branches=SEPARATE),
+    Family(
+        name="HunyuanVideo 1.5",
+        class_name="HunyuanVideo15Transformer3DModel",
+        branches=SEPARATE,
+        moving=("timestep_r",),
+    ),
     Family(name="Motif-Video", class_name="MotifVideoTransformer3DModel", branches=SEPARATE, stacks=_TWO_STACKS),
     _without_plain_latent(name="CogVideoX", class_name="CogVideoXTransformer3DModel", branches=CONCATENATED),
     _without_plain_latent(name="ConsisID", class_name="ConsisIDTransformer3DModel", branches=CONCATENATED),
@@ -131,6 +138,7 @@ _ENTRIES = (
         name="LTX-2",
         class_name="LTX2VideoTransformer3DModel",
         branches=CONCATENATED,
+        moving=("audio_hidden_states", "audio_timestep", "sigma", "audio_sigma"),
         time_embedding=("temb", 4),
         parts=_PARTS,
     ),
@@ -153,6 +161,7 @@ _ENTRIES = (
         name="Kandinsky 6",
         class_name="Kandinsky6Transformer3DModel",
         branches=SEPARATE,
+        moving=("audio_hidden_states",),
         stacks=_VISUAL,
         time_embedding=None,
     ),
@@ -171,6 +180,7 @@ _ENTRIES = (
         name="SANA-Video",
         class_name="SanaVideoTransformer3DModel",
         branches=CONCATENATED,
+        moving=("controlnet_block_samples",),
         time_embedding=("timestep", 4),
     ),
     Family(
@@ -185,6 +195,7 @@ _ENTRIES = (
         name="MiniMax-H3",
         class_name="MiniMaxH3Transformer3DModel",
         branches=NO_GUIDANCE,
+        moving=("audio_hidden_states",),
         is_chain=True,
         time_embedding=("temb", 1),
     ),

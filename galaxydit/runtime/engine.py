@@ -28,6 +28,7 @@ from galaxydit.runtime.reuse import OutputReuse, ResidualReuse
 from galaxydit.runtime.samples import Samples
 from galaxydit.runtime.session import NEW_TRAJECTORY, Session
 from galaxydit.runtime.stack import Stack
+from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -50,7 +51,7 @@ class Engine:
         self.session, self.config, self.observer = session, session.config, observer or Observer()
         self.reuse = self._make_reuse()
         self.samples = Samples(
-            transformer, family, self.config, session.source.pipe, whole_batches=observer is not None
+            transformer, family, self.config, session.source.pipe, self._confirm, whole_batches=observer is not None
         )
         self._policy_proxy = self.config.proxy if self.config.policy.reads_proxy else None
         self.stack = Stack(
@@ -156,20 +157,24 @@ class Engine:
                 f"{self.few_steps} or fewer), so all are computed"
             )
             return Reason.FEW_STEPS
-        if not generation.draws_noise or self.config.history_length == 0:
+        if generation.noise in (Noise.NONE, Noise.UNKNOWN) or self.config.history_length == 0:
             return None
-        call.mix = mix_of(generation.scheduler, info)
+        mix = mix_of(generation.scheduler, info)
+        if self.config.reuse == "output" and generation.reuses_clean:
+            call.mix = mix
+        if generation.noise is Noise.POSSIBLE:
+            return None
         if self.config.reuse != "output":
             generation.cannot_reuse = 'use reuse="output", because what the blocks add belongs to the drawn noise'
         elif len(generation.trajectories) > 1:
             generation.cannot_reuse = "its latents (windows, tiles, rolled latents) cannot be told apart by their noise"
-        elif call.mix is None and not generation.cannot_reuse and 0 < info.step < info.steps - 1:
+        elif mix is None and not generation.cannot_reuse and 0 < info.step < info.steps - 1:
             generation.cannot_reuse = f"the clean prediction of {type(generation.scheduler).__name__} is not known"
         if generation.cannot_reuse:
             self.session.warn_and_note(
                 f"the scheduler draws noise in every step, and {generation.cannot_reuse}; so steps are computed in full"
             )
-        return Reason.DRAWN_NOISE if generation.cannot_reuse or call.mix is None else None
+        return Reason.DRAWN_NOISE if generation.cannot_reuse or mix is None else None
 
     @beside_the_model
     def consider(self, call: Call) -> None:
@@ -187,7 +192,6 @@ class Engine:
         if the forward pass did not run to its end, because some or all samples are reused.
         """
         self.consider(call)
-        self._confirm(call)
         self.stack.read(Place.LATENT, call.latent, call.info.sigma)
         call.skips_stack = call.is_reused
         if call.is_mixed or (call.skips_stack and not self.reuse.runs_forward):

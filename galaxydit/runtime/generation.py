@@ -14,6 +14,7 @@ from galaxydit.outcome import Goal
 from galaxydit.policies.safeguard import GuardRecord
 from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.identity import CallIdentity
+from galaxydit.runtime.step import Noise
 from galaxydit.runtime.trajectory import DISTINCT, Trajectory
 
 SPEEDS = ("speed", "stride")
@@ -33,7 +34,8 @@ class Generation:
         timesteps: the scheduler's tensor of timesteps, which identifies the generation; None if it is unknown.
         text_seconds: seconds in the text encoders before the first call.
         names_branches: whether the pipeline names its guidance branches.
-        draws_noise: whether the scheduler draws noise in every step.
+        noise: whether the scheduler draws noise in every step.
+        reuses_clean: whether clean predictions are reused where the scheduler may draw noise.
         cannot_reuse: why no step of this generation can be reused, as a sentence; empty if steps can be.
         is_checked: whether the latent of every step is compared with that of the step before, which makes the host
             wait for the device. Otherwise the comparisons are read before the first reused step and in the last step.
@@ -63,7 +65,8 @@ class Generation:
     timesteps: Tensor | None
     text_seconds: float
     names_branches: bool
-    draws_noise: bool = False
+    noise: Noise = Noise.UNKNOWN
+    reuses_clean: bool = True
     cannot_reuse: str = ""
     is_checked: bool = True
     is_trusted: bool = False
@@ -123,9 +126,12 @@ class Generation:
         near = near or [trajectory for trajectory in self.trajectories if trajectory.precedes(call)]
         if not near:
             return None
+        is_unchecked = not self.is_checked and len(self.trajectories) == 1
+        if is_unchecked and self.noise is Noise.POSSIBLE:
+            return near[0]
         measured = torch.stack([trajectory.measure(call, group) for trajectory in near])
-        if not self.is_checked and len(self.trajectories) == 1:
-            near[0].pending.append((measured[0], near[0].move_to(call)))
+        if is_unchecked:
+            near[0].pending.append((measured[0], near[0].move_to(call, self.first)))
             return near[0]
         distances: list[list[float]] = measured.tolist()
         order = sorted(range(len(near)), key=lambda index: distances[index][0])
@@ -134,7 +140,7 @@ class Generation:
             return nearest
         if len(order) > 1 and distances[order[1]][0] < DISTINCT**2 * distances[order[0]][0]:
             return None
-        continued = nearest.continues(distances[order[0]], nearest.move_to(call), self.draws_noise)
+        continued = nearest.continues(distances[order[0]], nearest.move_to(call, self.first), self.noise)
         return nearest if continued else None
 
     def holds(self, call: CallIdentity) -> bool:
@@ -161,7 +167,7 @@ class Generation:
             return True
         measured = torch.stack([numbers for numbers, _ in pending]).tolist()
         continued = [
-            trajectory.continues(numbers, move, self.draws_noise) or move.step <= since
+            trajectory.continues(numbers, move, self.noise) or move.step <= since
             for numbers, (_, move) in zip(measured, pending, strict=True)
         ]
         return all(continued)

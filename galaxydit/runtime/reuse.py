@@ -21,6 +21,7 @@ from galaxydit.runtime.full_step_guard import FullStepGuard
 from galaxydit.runtime.outputs import pack, tensors_of, unpack
 from galaxydit.runtime.samples import join_samples
 from galaxydit.runtime.session import Session
+from galaxydit.runtime.step import Noise
 from galaxydit.torch_compile import around_the_model, beside_the_model
 
 
@@ -90,12 +91,15 @@ class OutputReuse:
         elif self._config.history_length > 0:
             if call.mix is not None:
                 clean = to_clean(outputs[0], call.latent, call.mix) if len(outputs) == 1 else None
-                if clean is None:
+                if clean is not None:
+                    outputs = (clean,)
+                    if len(call.samples) == 1:
+                        call.trajectory.cleans[call.branch] = clean
+                elif call.generation.noise is Noise.POSSIBLE:
+                    call.generation.reuses_clean, call.mix = False, None
+                else:
                     call.generation.cannot_reuse = "the output of this model does not have the shape of its latent"
                     return
-                outputs = (clean,)
-                if len(call.samples) == 1:
-                    call.trajectory.cleans[call.branch] = clean
             if not call.info.is_last:
                 self._keep(call, outputs)
             self._guard.observe(call, outputs)

@@ -26,15 +26,22 @@ from galaxydit.torch_compile import around_the_model, beside_the_model
 class Samples:
     """Divides the batch of a call into samples, decides each sample, and computes the samples that need a full step.
 
-    `pipe` is the pipeline, or the transformer itself where there is none. With `whole_batches`, one decision serves the
-    batch.
+    `pipe` is the pipeline, or the transformer itself where there is none. `confirm` is called with a decided call. With
+    `whole_batches`, one decision serves the batch.
     """
 
     def __init__(
-        self, transformer: nn.Module, family: Family, config: GalaxyDiTConfig, pipe: Any, *, whole_batches: bool
+        self,
+        transformer: nn.Module,
+        family: Family,
+        config: GalaxyDiTConfig,
+        pipe: Any,
+        confirm: Callable[[Call], None],
+        *,
+        whole_batches: bool,
     ) -> None:
         self._transformer, self._family, self._config, self._pipe = transformer, family, config, pipe
-        self._proxy = PROXIES[config.proxy]
+        self._proxy, self._confirm = PROXIES[config.proxy], confirm
         # Of an unknown family it is not known which rows are branches of one sample.
         is_known = family.class_name in FAMILIES
         self._by_sample = config.per_sample and config.policy.reads_proxy and is_known and not whole_batches
@@ -95,6 +102,7 @@ class Samples:
         call.decisions = state.decisions[call.scope] = tuple(decisions)
         for key in errors:
             del state.errors[key]
+        self._confirm(call)
 
     @staticmethod
     def _expected_branches(call: Call) -> set[str]:

@@ -28,7 +28,7 @@ from galaxydit.report import CallRecord, Report
 from galaxydit.runtime.generation import Generation
 from galaxydit.runtime.identity import CallIdentity, UnknownCallError
 from galaxydit.runtime.scheduler_response import scheduler_response
-from galaxydit.runtime.step import draws_noise, driving, sigmas_of, timesteps_address
+from galaxydit.runtime.step import Noise, driving, noise_of, sigmas_of, timesteps_address
 from galaxydit.runtime.trajectory import Trajectory
 
 DEFAULT_REPORTS = 16
@@ -203,8 +203,8 @@ class Session:
             timesteps=getattr(scheduler, "timesteps", None),
             text_seconds=self.text_seconds,
             names_branches=call.branch is not None,
-            draws_noise=draws_noise(scheduler),
-            is_checked=self.config.policy.reads_proxy or not self.source.is_running,
+            noise=noise_of(scheduler),
+            is_checked=not self.source.is_running,
             sigmas=sigmas_of(scheduler, steps),
             timesteps_address=call.timesteps_address,
         )
@@ -289,7 +289,7 @@ class Session:
             cure = "nothing: accelerate the pipeline that generates"
             self.note(unknown if self.source.scheduler is None else another + cure)
             return False
-        if generation.draws_noise:
+        if generation.noise is Noise.DRAWN:
             self.note("the scheduler draws noise in every step, so full steps correct nothing")
             return False
         return True

@@ -4,8 +4,10 @@ The cache context of a call is what the pipeline passes to diffusers' `transform
 call: the name of the guidance branch and, in some pipelines, the step's index, the number of steps, timestep and sigma.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -123,6 +125,21 @@ def sigmas_of(scheduler: Any | None, steps: int) -> tuple[float, ...] | None:
     values = tuple(1.0 if 1 < level < 1 + ROUNDING else level for level in levels)
     falling = all(after <= before for before, after in pairwise(values))
     return values if falling and values[-1] >= 0 and values[0] <= 1 else None
+
+
+class Noise(Enum):
+    """Whether a scheduler draws noise in every step; POSSIBLE where only the argument `eta` of its step says so."""
+
+    NONE, POSSIBLE, DRAWN, UNKNOWN = range(4)
+
+
+def noise_of(scheduler: Any | None) -> Noise:
+    """Whether the scheduler draws noise in every step, so that an output belongs to the noise of its step."""
+    if scheduler is None:
+        return Noise.UNKNOWN
+    if draws_noise(scheduler):
+        return Noise.DRAWN
+    return Noise.POSSIBLE if "eta" in inspect.signature(scheduler.step).parameters else Noise.NONE
 
 
 def draws_noise(scheduler: Any | None) -> bool:

@@ -19,23 +19,27 @@ from galaxydit.policies.policy import Controller, Decision
 from galaxydit.runtime.clean import denoised_part
 from galaxydit.runtime.hindsight import Trail
 from galaxydit.runtime.identity import CallIdentity, KnownValue
+from galaxydit.runtime.step import Noise
 
 REMEMBERED = 7  # steps whose branches are known
 RECENT = 4  # steps after which a branch that is not called any more is forgotten
-# A step moves a latent at most this many times as far as earlier steps did, by distance of the weights; the first one,
-# as the latent's own norm; and one whose guidance differs from that of the step before, as earlier steps did.
-FURTHER, FIRST, REGUIDED = 2.0, 4.0, 3.0
+# By distance of the weights, a step moves a latent at most this many times as far as earlier steps did (the second one
+# where the guidance differs from that of the step before), and this many times its own norm where none is known.
+FURTHER, REGUIDED, FASTEST = 2.0, 3.0, 2.5
 CERTAIN = 4.0  # standard deviations of the noise that the clean prediction in it must have to be seen
 DISTINCT = 2.0  # the next nearest trajectory must lie this many times as far
 
 
 class Move(NamedTuple):
-    """A latent's way to the step `step`: the `weights` before and after it, and whether the guidance just changed."""
+    """A latent's way to the step `step`: the `weights` before and after it, whether the guidance just changed, and
+    whether it is the first way of the generation.
+    """
 
     step: int
     before: tuple[float, float]
     after: tuple[float, float]
     is_guided_anew: bool
+    is_first: bool
 
 
 @dataclass
@@ -44,6 +48,7 @@ class TransformerState:
 
     Attributes:
         samples: number of samples with decisions of their own; 0 until a call is divided into samples.
+        rows: batch size of the last call, by branch.
         shapes: shapes of the outputs in the last full step, by branch.
         history: cached full steps, oldest first, by (branch, sample).
         missed: steps reused since the last full step, by (branch, sample).
@@ -58,6 +63,7 @@ class TransformerState:
     """
 
     samples: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[torch.Size, ...]] = field(default_factory=dict)
     history: dict[tuple[str, int], tuple[CachedStep, ...]] = field(default_factory=dict)
     missed: dict[tuple[str, int], list[int]] = field(default_factory=dict)
@@ -145,16 +151,17 @@ class Trajectory:
         """Whether `call` may be another branch of the trajectory's current step: the same latent, not yet called."""
         if call.info.step != self.step or (call.component, call.branch) in self.seen[-1] or self.latent is None:
             return False
-        return not call.shares_latent or self.latent.is_unchanged(call.latent)
+        rows = min(len(self.latent.tensor), len(call.latent))  # calls of several branches have more rows
+        known = self.latent if len(self.latent.tensor) == len(call.latent) else KnownValue(self.latent.tensor[:rows])
+        return not call.shares_latent or known.is_unchanged(call.latent if known is self.latent else call.latent[:rows])
 
     def precedes(self, call: CallIdentity) -> bool:
         """Whether `call` may be the first of the trajectory's next step, by all but the values of its latent."""
         if call.info.step != self.step + 1 or call.info.sigma > self.sigma or self.latent is None:
             return False
         before, now = self.latent.tensor, call.latent
-        rows = sorted((len(before), len(now)))
-        same_rows = rows[0] == rows[1] or rows[1] == 2 * rows[0]  # guidance in one batch was switched off or on
-        return same_rows and before.shape[1:] == now.shape[1:] and (before.dtype, before.device) == (now.dtype, now.device)
+        few, many = sorted((len(before), len(now)))  # guidance in one batch may have been switched off or on
+        return many % few == 0 and before.shape[1:] == now.shape[1:] and (before.dtype, before.device) == (now.dtype, now.device)
 
     def measure(self, call: CallIdentity, group: Any | None) -> Tensor:
         """On the device, for a call at the next step: distance of its latent from this one's, and its own norm, both
@@ -163,50 +170,55 @@ class Trajectory:
         assert self.latent is not None
         rows = min(len(self.latent.tensor), len(call.latent))
         now, before = call.latent[:rows].float(), self.latent.tensor[:rows].float()
-        sums = [(now - before).square().sum(), now.square().sum()]
+        dots, squares = [now.new_zeros(())], [now.new_zeros(())]
         for clean in self.cleans.values():
-            centred = (clean - clean.mean())[:rows].flatten(1)
-            shown = denoised_part(now, clean.shape)
+            centred, shown = (clean - clean.mean())[:rows].flatten(1), denoised_part(now, clean.shape)
             assert shown is not None  # the clean prediction has the shape of a part of the latent
-            sums += [*(shown.flatten(1)[: len(centred)] * centred).sum(1), *centred.square().sum(1)]
-        sums = list(sum_over(group, torch.stack(sums)))
-        if not self.cleans:
-            return torch.stack([*sums, sums[0] * 0, sums[0] * 0])
-        pairs = torch.stack(sums[2:]).view(len(self.cleans), 2, -1).transpose(0, 1).flatten(1)
-        shares = pairs[0] / pairs[1].clamp_min(torch.finfo(torch.float32).tiny)
-        return torch.stack([*sums[:2], shares.max(), pairs[1][shares.argmax()].sqrt()])
+            dots += (shown.flatten(1)[: len(centred)] * centred).sum(1)
+            squares += centred.square().sum(1)
+        sums = sum_over(group, torch.stack([(now - before).square().sum(), now.square().sum(), *dots, *squares]))
+        dots_of, squares_of = sums[2:].chunk(2)
+        shares = dots_of / squares_of.clamp_min(torch.finfo(torch.float32).tiny)
+        return torch.stack([*sums[:2], shares.max(), squares_of[shares.argmax()].sqrt()])
 
-    def move_to(self, call: CallIdentity) -> "Move":
-        """The move from the latest step to that of a call."""
+    def move_to(self, call: CallIdentity, first: int) -> "Move":
+        """The move from the latest step to that of a call; `first` is the first step of the generation."""
         is_guided_anew = self.steady_since == self.step or (len(self.seen) > 1 and self.seen[-1] != self.seen[-2])
-        return Move(call.info.step, self.weights, call.weights, is_guided_anew)
+        return Move(call.info.step, self.weights, call.weights, is_guided_anew, self.step == first)
 
-    def continues(self, measured: Sequence[float], move: "Move", draws_noise: bool) -> bool:
+    def continues(self, measured: Sequence[float], move: "Move", noise: "Noise") -> bool:
         """Whether a latent with these distances (`measure`) is the trajectory's next one; if so, learn its speed.
 
         Where noise is drawn, the latent must hold half of the last clean prediction; else it moves at most as far as
         `FURTHER` and the constants beside it say.
         """
         moved, size, share, norm = measured
-        moved, size = moved**0.5, size**0.5
-        if draws_noise:
+        moved, size, distance = moved**0.5, size**0.5, math.dist(move.before, move.after)
+        if noise is not Noise.NONE and noise is not Noise.UNKNOWN and self.cleans:
             self.is_certain = move.after[0] * norm > CERTAIN * move.after[1]
-            return not self.is_certain or share >= move.after[0] / 2
-        distance = math.dist(move.before, move.after)
-        fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size) if self.speed else FIRST * size
-        if not moved <= fastest * max(distance, self.stride):
+            if not self.is_certain or share >= move.after[0] / 2:
+                return True
+        if noise is Noise.DRAWN:
+            return not self.cleans
+        fastest = max((REGUIDED if move.is_guided_anew else FURTHER) * self.speed, size)
+        if not self.speed:
+            fastest = FASTEST * size
+        if noise is Noise.UNKNOWN:  # drawn noise moves a latent farther than denoising does
+            fastest = min(fastest, FASTEST * size)
+        reach = fastest * max(distance, self.stride)
+        if not moved <= (max(reach, size / 2) if move.is_first and noise is not Noise.UNKNOWN else reach):
             return False
         self.speed = max(self.speed, moved / distance if distance > 1e-6 else 0.0)
-        self.stride = distance
+        self.stride, self.is_certain = distance, True
         return True
 
     def enter(self, call: CallIdentity, branch: str) -> TransformerState:
         """Register a call of this trajectory, and return the state of its transformer."""
-        component, info, tensor = call.component, call.info, None if self.latent is None else self.latent.tensor
-        if tensor is not None and len(tensor) != len(call.latent) and component in self.states:
+        component, info, before = call.component, call.info, self.states.get(call.component)
+        if before is not None and before.rows.get(branch, len(call.latent)) != len(call.latent):
             # Guidance in one batch was switched off or on, so cached tensors have another batch size.
-            before = self.states[component]
             self.states[component] = TransformerState(before.samples, controllers=before.controllers)
+            self.cleans.clear()
         if info.step != self.step:
             for name, state in self.states.items():
                 called = {branch for component, branch in (self.seen[-1] if self.seen else ()) if component == name}
@@ -219,7 +231,9 @@ class Trajectory:
             self.latent = KnownValue(call.latent, copies=True)
             self.seen.append(set())
         self.seen[-1].add((component, branch))
-        return self.states.setdefault(component, TransformerState())
+        state = self.states.setdefault(component, TransformerState())
+        state.rows[branch] = len(call.latent)
+        return state
 
     def branches(self, component: str, steps: int = RECENT) -> set[str]:
         """The branches of a transformer that were called in the last steps."""

@@ -67,7 +67,7 @@ def helios_pyramid() -> tuple[Any, Callable[[], Tensor]]:
 
 
 def wan_22() -> tuple[Any, Callable[[], Tensor]]:
-    """Two transformers; the second one takes over at step 7, with nothing to reuse yet."""
+    """Two transformers; the second one takes over at step 7, with nothing to reuse."""
     names, channels = ("transformer", "transformer_2"), {"in_channels": 16, "out_channels": 16}
     parts = {name: build_transformer("WanTransformer3DModel", WAN | channels) for name in names}
     parts |= {"scheduler": unipc(flow_shift=8.0)(), "guider_2": ClassifierFreeGuidance(2.0)}
