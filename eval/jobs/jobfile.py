@@ -211,7 +211,7 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
-    with named(f"{place}={str(path)!r} is not UTF-8; convert it: "):
+    with named(f"{place}: "):
         lines = read_lines(path)
     return parse(Texts, lines, place, "write different ones, one a line")
 

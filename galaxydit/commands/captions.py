@@ -52,8 +52,6 @@ def _read(path: Path, option: str) -> tuple[str, ...]:
     except OSError as error:
         expected = f"a text file that can be read ({error.strerror})"
         raise refusal(option, str(path), expected, "pass an existing one, with one prompt a line") from error
-    except UnicodeDecodeError as error:
-        raise refusal(option, str(path), "text in UTF-8", "save it as UTF-8") from error
 
 
 def warn_of_unknown_words(prompt: str, known: Container[str]) -> None:

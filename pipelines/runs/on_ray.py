@@ -26,9 +26,15 @@ DEATHS = 10  # of workers while they make the same unit, after which the unit is
 
 
 class Process:
-    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`."""
+    """Ray actor, one process of a worker: makes units; the worker's first process commits their records to `store`.
 
-    def __init__(self, maker: Maker, store: Store) -> None:
+    Relative paths in units start at `folder`, that of the driver, if this machine has it; a cluster starts its
+    processes in the folder of `ray start`.
+    """
+
+    def __init__(self, maker: Maker, store: Store, folder: str) -> None:
+        with suppress(OSError):
+            os.chdir(folder)
         self._maker = maker
         self._store = store
 
@@ -151,7 +157,7 @@ class OnRay(Executor, AbstractContextManager["OnRay"]):
             group = self._ray.util.placement_group([{"CPU": 1, "GPU": 1}] * size, strategy="PACK")
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
         kind = self._ray.remote(Process).options(**options)
-        actors: list[Any] = [kind.remote(maker, self._store) for _ in range(size)]
+        actors: list[Any] = [kind.remote(maker, self._store, os.getcwd()) for _ in range(size)]
         meeting = actors[0].address.remote() if size > 1 else None
         number = min(set(range(len(self._workers) + 1)) - {worker.number for worker in self._workers})
         worker = Worker(number, actors, group)
