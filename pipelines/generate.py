@@ -20,7 +20,7 @@ from galaxydit.families import COMPONENTS, transformers_of
 from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
-from galaxydit.pipelines.sizes import fit_size
+from galaxydit.pipelines.sizes import fit_size, resize_videos
 from galaxydit.pipelines.sound import Sound, sound_of
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
@@ -93,6 +93,7 @@ def generate(
     inputs = read_inputs(prompt)
     check_inputs(pipe, inputs)
     settings = fit_size(pipe, inputs, settings, own_settings(pipe))
+    inputs = resize_videos(pipe, inputs, settings)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise refusal("seed", seed, "a whole number from 0 to 2**64 - 1", "pass for example 0")
     clock = _DenoiseClock(pipe._execution_device, on_step, cpu_counter)

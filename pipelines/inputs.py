@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from galaxydit.errors import DataWarning, GalaxyDiTError, refusal
+from galaxydit.errors import DataWarning, refusal
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -123,8 +123,6 @@ def _read_file(name: str, path: str) -> Image.Image | list[Image.Image]:
         if name in VIDEOS:
             return [Image.fromarray(frame) for frame in load_video(path)]
         return _read_image(name, path)
-    except GalaxyDiTError:
-        raise
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         kind = "a video" if name in VIDEOS else "an image"
         raise refusal(name, path, f"{kind} that can be read ({error})", "pass another") from error
@@ -137,7 +135,7 @@ def _read_image(name: str, path: str) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         levels = np.asarray(image)
         if image.mode == "F" or not 0 <= levels.min() <= levels.max() < 2**16:
-            raise refusal(name, path, "an image of 8 or 16 bits", "save it as such a PNG")
+            raise ValueError("its levels have more than 16 bits")
         return Image.fromarray(np.rint(levels / 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

@@ -37,8 +37,6 @@ def fit_size(
             for side, length in ((settings.height, rows), (settings.width, columns))
         )
     for name, (columns, rows) in shown:
-        if name in VIDEOS and IMAGE_LIST in signature(type(pipe).__call__).parameters:
-            continue  # VACE itself keeps the aspect ratio of its videos
         # Rounded to multiples of the model's, as `height` and `width` are, could the sides be of this aspect ratio?
         if max((width - modulus) / columns, (height - modulus) / rows) >= min(
             (width + modulus) / columns, (height + modulus) / rows
@@ -50,6 +48,17 @@ def fit_size(
                 stacklevel=3,
             )
     return replace(settings, height=height, width=width)
+
+
+def resize_videos(pipe: DiffusionPipeline, inputs: dict[str, Any], settings: GenerationSettings) -> dict[str, Any]:
+    """The inputs, for VACE with the videos in the size of `settings`; other pipelines resize them.
+
+    VACE only shrinks a video, by a rule of its own, and pads its tokens if that gives another size than the result's.
+    """
+    size = settings.width, settings.height
+    if IMAGE_LIST not in signature(type(pipe).__call__).parameters or None in size:
+        return inputs
+    return inputs | {name: [image.resize(size) for image in inputs[name]] for name in VIDEOS if name in inputs}
 
 
 def takes_images(pipe: DiffusionPipeline) -> bool:

@@ -211,9 +211,7 @@ def _listed_prompts(table: str, keys: PromptKeys, data: dict[str, Any], folder: 
 def _read_prompts(path: Path, place: str) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"{place}={str(path)!r} is no file; check the spelling")
-    with named(f"{place}: "):
-        lines = read_lines(path)
-    return parse(Texts, lines, place, "write different ones, one a line")
+    return parse(Texts, read_lines(path, place), place, "write different ones, one a line")
 
 
 def _variant(name: str, data: dict[str, Any], folder: Path) -> Variant:
