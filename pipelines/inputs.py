@@ -139,7 +139,7 @@ def _read_image(name: str, path: str) -> Image.Image:
         return Image.fromarray(np.rint(levels / 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        if image.getextrema()[3][0] < 255:
+        if np.asarray(image)[..., 3].min() < 255:
             text = f"galaxydit: {name}={path!r} has transparent parts, which become white"
             warnings.warn(text, DataWarning, stacklevel=4)
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

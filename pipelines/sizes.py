@@ -12,6 +12,7 @@ from galaxydit.errors import DataWarning
 from galaxydit.families import transformers_of
 from galaxydit.pipelines.inputs import IMAGE_LIST, IMAGES, VIDEOS
 from galaxydit.pipelines.settings import GenerationSettings
+from galaxydit.profiles.fingerprint import plain_config
 
 
 def fit_size(
@@ -69,12 +70,12 @@ def takes_images(pipe: DiffusionPipeline) -> bool:
 
 def has_one_size(pipe: DiffusionPipeline) -> bool:
     """Whether the positions of the model are learned for one size, as those of CogVideoX-5b-I2V."""
-    return any(part.config.get("use_learned_positional_embeddings") for part in transformers_of(pipe).values())
+    return any(plain_config(part).get("use_learned_positional_embeddings") for part in transformers_of(pipe).values())
 
 
 def _modulus(pipe: DiffusionPipeline) -> int:
     """The number that divides height and width: of 16, which pipelines ask for, and the pixels of a token."""
-    patch = next(iter(transformers_of(pipe).values())).config.get("patch_size") or 1
+    patch: Any = plain_config(next(iter(transformers_of(pipe).values()))).get("patch_size") or 1
     processor = getattr(pipe, "video_processor", None)
     pixels = 8 if processor is None else processor.config.vae_scale_factor
     return math.lcm(16, pixels * (patch if isinstance(patch, int) else patch[-1]))

@@ -171,14 +171,15 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
 
 def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:
     """The frame in RGB, turned and mirrored by its display matrix; `aspect` is width / height of a pixel."""
-    image = frame.to_ndarray(format="rgb24", width=round(frame.width * aspect))
-    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
+    image: Any = frame.to_ndarray(format="rgb24", width=round(frame.width * aspect))
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None:
         # x' = a x + c y, y' = b x + d y (FFmpeg, libavutil/display.h)
-        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5]
+        a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5]
         if abs(b) > abs(a):
             image, a, d = image.swapaxes(0, 1), c, b
         image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
-    return image
+    return np.asarray(image)
 
 
 def side_by_side(videos: Sequence[NDArray[Any]], labels: Sequence[str], *, scale: int = 1) -> NDArray[np.uint8]:

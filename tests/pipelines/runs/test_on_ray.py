@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.runs import OnRay, Outcome, Record, Store, Unit, run
 from galaxydit.pipelines.runs.run import Progress
 from galaxydit.pipelines.video import save_video
@@ -88,6 +88,15 @@ def test_relative_paths_start_at_the_folder_of_the_driver(
     unit = Unit("reads", {"prompt": json.dumps({"prompt": "a cat", **files})})
     assert run([unit], makers.ReadingMaker(), store, executor) == Outcome(1, 0)
     assert store.read(unit.id).result == [[255, 0, 0]] * 5
+
+
+def test_the_driver_repeats_the_warnings_of_its_workers(
+    executor: OnRay, makers: ModuleType, store: Store, tmp_path: Path
+):
+    Image.new("RGBA", (16, 16)).save(tmp_path / "a.png")
+    unit = Unit("reads", {"prompt": json.dumps({"prompt": "a cat", "image": str(tmp_path / "a.png")})})
+    with pytest.warns(DataWarning, match=r"image='.*a.png' has transparent parts, which become white"):
+        assert run([unit], makers.ReadingMaker(), store, executor) == Outcome(1, 0)
 
 
 def test_what_prepare_raises_and_a_full_disk_stop_the_run(executor: OnRay, makers: ModuleType, store: Store):
