@@ -21,7 +21,8 @@ from galaxydit.pipelines.inputs import check_inputs, read_inputs
 from galaxydit.pipelines.published_models import own_settings
 from galaxydit.pipelines.settings import GenerationSettings
 from galaxydit.pipelines.sizes import fit_size, resize_videos
-from galaxydit.pipelines.sound import Sound, sound_of
+from galaxydit.pipelines.sound import sound_of
+from galaxydit.pipelines.video import Sound
 
 FRAME_COUNTS = ("num_frames", "frames", "video_length")  # names that pipelines have for the number of frames
 NO_ARGUMENTS = ("steps", "flow_shift", "fps")  # settings that the call of a pipeline does not take

@@ -1,26 +1,16 @@
 """The sound that some pipelines make beside a video."""
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline
-from numpy.typing import NDArray
 
 from galaxydit.errors import DataWarning
+from galaxydit.pipelines.video import LAYOUTS, Sound
 
-MOST_CHANNELS = 2
 AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
-
-
-@dataclass(frozen=True, eq=False)
-class Sound:
-    """`samples`, `(channels, samples)` float32 in [-1, 1], mono or stereo, at `rate` Hz, one of `AAC_RATES`."""
-
-    samples: NDArray[np.float32]
-    rate: int
 
 
 def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
@@ -35,7 +25,7 @@ def sound_of(pipe: DiffusionPipeline, output: Any) -> Sound | None:
     rate = vocoder.get("output_sampling_rate") or getattr(pipe, "audio_sample_rate", None)
     try:
         samples = np.atleast_2d(torch.as_tensor(found[0]).detach().float().cpu().numpy())
-        if rate in AAC_RATES and samples.ndim == 2 and 0 < len(samples) <= MOST_CHANNELS and np.isfinite(samples).all():
+        if rate in AAC_RATES and samples.ndim == 2 and len(samples) in LAYOUTS and np.isfinite(samples).all():
             return Sound(samples.clip(-1, 1), int(rate))
         problem = f"shape {samples.shape}, rate {rate}"
     except (TypeError, ValueError, RuntimeError, IndexError) as error:

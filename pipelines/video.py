@@ -7,10 +7,11 @@ the frames in error messages.
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import av
 import numpy as np
@@ -22,14 +23,19 @@ from galaxydit.files import replacing
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
 
-if TYPE_CHECKING:
-    from galaxydit.pipelines.sound import Sound  # loads torch
-
 LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
 BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
 LIMITED_RANGE = 1
 LAYOUTS = {1: "mono", 2: "stereo"}
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """The sound of a video: `samples`, `(channels, samples)` float32 in [-1, 1], mono or stereo, at `rate` Hz."""
+
+    samples: NDArray[np.float32]
+    rate: int
 
 
 def check_frames(frames: NDArray[Any], name: str = "frames") -> None:
@@ -80,7 +86,7 @@ def save_video(
     *,
     lossless: bool = False,
     scale: int = 1,
-    sound: "Sound | None" = None,
+    sound: Sound | None = None,
 ) -> None:
     """Write an mp4 file, creating its folder. Equal frames give equal bytes.
 
@@ -134,7 +140,7 @@ def _address(path: str | Path) -> str:
     return f"file:{path}"
 
 
-def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, sound: "Sound | None" = None) -> bytes:
+def encode_video(frames: NDArray[Any], fps: float, *, lossless: bool = False, sound: Sound | None = None) -> bytes:
     """The mp4 file that `save_video` writes, as bytes. If the temporary folder is full, the OSError names it."""
     try:
         with TemporaryDirectory() as folder:
@@ -167,6 +173,16 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
     except (av.FFmpegError, IndexError, ValueError) as error:  # the last two if no stream or no frame is there
         expected = f"a video that can be read ({error})"
         raise refusal("path", str(path), expected, "check the path, or make it again") from error
+
+
+def load_sound(path: str | Path) -> Sound | None:
+    """The sound of a video file that `save_video` wrote; None if it has none."""
+    with av.open(_address(path)) as container:
+        if not container.streams.audio:
+            return None
+        track = container.streams.audio[0]
+        samples = np.concatenate([frame.to_ndarray() for frame in container.decode(track)], axis=1)
+    return Sound(samples.astype(np.float32), track.rate)
 
 
 def _upright(frame: av.VideoFrame, aspect: Fraction | int) -> NDArray[np.uint8]:

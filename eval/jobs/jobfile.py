@@ -48,7 +48,7 @@ class PromptKeys:
     """Keys of a table of prompts in a job file. Exactly one of `file`, `texts` and `suite` is given.
 
     Attributes:
-        file: path of a text file with one prompt a line.
+        file: path of a file of prompts, such as a text with one a line (`calibration.prompt_files.read_lines`).
         texts: the prompts themselves.
         suite: name of a set of prompts, "wan-tiny" or "vbench".
         count: number of prompts to take, from the first; by default all. The suite "wan-tiny" needs it.

@@ -9,8 +9,16 @@ import pytest
 from PIL import Image
 
 from galaxydit.errors import GalaxyDiTError
-from galaxydit.pipelines.sound import Sound
-from galaxydit.pipelines.video import display_scale, load_video, save_video, side_by_side, to_float, to_uint8
+from galaxydit.pipelines.video import (
+    Sound,
+    display_scale,
+    load_sound,
+    load_video,
+    save_video,
+    side_by_side,
+    to_float,
+    to_uint8,
+)
 
 
 def noise(shape: tuple[int, ...] = (5, 32, 48, 3)) -> np.ndarray:
@@ -158,9 +166,10 @@ def test_sound_is_written_beside_the_frames(channels: int, lossless: bool, tmp_p
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
     assert len(load_video(tmp_path / "a.mp4")) == 8
     with av.open(str(tmp_path / "a.mp4")) as container:
-        track = container.streams.audio[0]
-        assert (track.codec_context.name, track.rate, track.channels) == ("aac", 24000, channels)
-        heard = np.concatenate([frame.to_ndarray() for frame in container.decode(audio=0)], axis=1)
+        assert container.streams.audio[0].codec_context.name == "aac"
+    sound = load_sound(tmp_path / "a.mp4")
+    heard = sound.samples
+    assert (sound.rate, len(heard)) == (24000, channels)
     spectrum = np.abs(np.fft.rfft(heard[:, 2000:22000]))
     assert (spectrum.argmax(axis=1) * 24000 / 20000).tolist() == [480, 660][:channels]
     assert heard.shape[1] == pytest.approx(24000, abs=2048)
