@@ -6,6 +6,7 @@ the frames in error messages.
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from galaxydit.errors import refusal
+from galaxydit.errors import DataWarning, refusal
 from galaxydit.files import replacing
 from galaxydit.pipelines.psnr import nan_error
 from galaxydit.pipelines.settings import check_fps
@@ -27,6 +28,7 @@ LABEL_HEIGHT = 24  # pixels
 GAP = 8  # pixels between two videos
 BT709, SRGB = 1, 13  # ITU-T H.273: 1 is BT.709 as matrix, primaries and transfer; 13 is the transfer of sRGB
 LIMITED_RANGE = 1
+HDR = (16, 18)  # transfers of the same table: PQ and HLG
 LAYOUTS = {1: "mono", 2: "stereo"}
 
 
@@ -169,6 +171,9 @@ def load_video(path: str | Path) -> NDArray[np.uint8]:
     try:
         with av.open(_address(path)) as container:
             aspect = container.streams.video[0].sample_aspect_ratio or 1
+            if container.streams.video[0].codec_context.color_trc in HDR:
+                text = f"galaxydit: {path} is an HDR video and is read without tone mapping; convert it to BT.709"
+                warnings.warn(text, DataWarning, stacklevel=2)
             return np.stack([_upright(frame, aspect) for frame in container.decode(video=0)])
     except (av.FFmpegError, IndexError, ValueError) as error:  # the last two if no stream or no frame is there
         expected = f"a video that can be read ({error})"

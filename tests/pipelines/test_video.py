@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from galaxydit.errors import GalaxyDiTError
+from galaxydit.errors import DataWarning, GalaxyDiTError
 from galaxydit.pipelines.video import (
     Sound,
     display_scale,
@@ -144,15 +144,28 @@ def test_a_clip_is_turned_and_mirrored_as_its_display_matrix_says(a: int, b: int
     np.testing.assert_array_equal(frames[:, down - down.min(), right - right.min()], noise())
 
 
-def test_pixels_that_are_not_square_are_widened(tmp_path: Path):
-    with av.open(str(tmp_path / "a.mp4"), "w") as container:
+def write_clip(path: Path, **properties: object) -> None:
+    """A lossless file of `noise`, whose codec has these properties."""
+    with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264rgb", rate=8)
         stream.width, stream.height, stream.pix_fmt, stream.options = 48, 32, "rgb24", {"qp": "0"}
-        stream.codec_context.sample_aspect_ratio = Fraction(2)
+        for name, value in properties.items():
+            setattr(stream.codec_context, name, value)
         for image in noise():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
+
+
+def test_pixels_that_are_not_square_are_widened(tmp_path: Path):
+    write_clip(tmp_path / "a.mp4", sample_aspect_ratio=Fraction(2))
     assert load_video(tmp_path / "a.mp4").shape == (5, 32, 96, 3)
+
+
+@pytest.mark.parametrize("transfer", [16, 18])  # ITU-T H.273: PQ and HLG
+def test_an_hdr_clip_is_warned_of(transfer: int, tmp_path: Path):
+    write_clip(tmp_path / "a.mp4", color_trc=transfer)
+    with pytest.warns(DataWarning, match=r"a\.mp4 is an HDR video and is read without tone mapping; convert it"):
+        load_video(tmp_path / "a.mp4")
 
 
 @pytest.mark.parametrize("channels", [1, 2])
